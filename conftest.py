@@ -1,10 +1,12 @@
 """What every test needs of the process, and in which tier it runs (the markers of ``pyproject.toml``)."""
 
+import gc
 import importlib.util
 import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import absl.logging
@@ -45,6 +47,17 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         return True
     helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if helper and collection_path.is_relative_to(TESTS) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among modules and tests, of which none is: neither while they are read nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -225,10 +225,13 @@ def plan_of(release: Release) -> Plan:
 
 
 def others(values: Any, place: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """Return another value of each entry of nested plain values, with its place."""
-    if isinstance(values, dict | list):
-        for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+    """Return another value of each entry of nested plain values, with its place; of a list, of three entries."""
+    if isinstance(values, dict):
+        for key, value in values.items():
             yield from others(value, (*place, key))
+    elif isinstance(values, list):
+        for key in sorted({0, len(values) // 2, len(values) - 1} & set(range(len(values)))):
+            yield from others(values[key], (*place, key))
     else:
         yield place, another(values)
 

@@ -150,7 +150,7 @@ def test_every_mechanism_of_a_statement_is_named_by_a_page():
     assert unnamed == {"plug_in"}  # post-processing of the nuisances
 
 
-@pytest.mark.first(20)
+@pytest.mark.first(8)
 @pytest.mark.parametrize("name", sorted(registry()))
 def test_level_and_claim_are_those_of_the_declaration(name, monkeypatch):
     monkeypatch.setattr(worst_pairs, "_SCALE_RUNS", 2)  # an adversary's estimate; no level depends on it

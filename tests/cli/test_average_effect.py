@@ -97,23 +97,6 @@ def test_a_summary_tells_what_the_file_says(name, trained):
     assert found["low"] < found["estimate"] < found["high"]
 
 
-@pytest.mark.slow
-def test_summaries_tell_effects_apart(trained):
-    names = ("task", "learner", "mechanism", "effect", "estimand", "features", "nuisance")
-    assert [summary(trained("logistic"))[name] for name in names] == [
-        "average_effect", "CovariateBalancingEffect", "balanced_difference", "covariate_balancing", "ATT", "legendre",
-        None,
-    ]  # fmt: skip
-    assert [summary(trained("doubly robust"))[name] for name in names] == [
-        "average_effect", "DoublyRobustEffect", "aipw", "doubly_robust", "ATE", None, "convex",
-    ]  # fmt: skip
-    assert summary(trained("table"))["requested"]["settings"] == {
-        "effect.overlap": "0.1",
-        "effect.readout": "outcome_table",
-        "privacy.delta": "0",
-    }
-
-
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -181,18 +164,6 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     said = " ".join(shown.out.split())
     assert "Among those who were treated, nothing can be said of the effect" in said
     assert "any effect up to 1.00 fits" in said
-
-
-@pytest.mark.slow
-def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, capsys):
-    folder = Path(shutil.copytree(trained("beside"), tmp_path / "one"))
-    shutil.rmtree(folder / "curator")  # release numbers are all that the figures need
-    assert main(["report", str(folder)]) == 0
-    assert {path.name for path in folder.glob("*.png")} == {"interval.png", "balance.png"}
-    shutil.rmtree(folder / "release")
-    shutil.copytree(folder, tmp_path / "two", ignore=shutil.ignore_patterns("*.png"))
-    assert main(["report", str(tmp_path / "two")]) == 0
-    assert not list((tmp_path / "two").glob("*.png"))
 
 
 @pytest.mark.slow
@@ -285,19 +256,6 @@ def test_a_trial_is_estimated_by_its_propensity_and_the_summary_says_why(here, c
     assert f"effect=known_propensity: {found['chosen_because']}" in capsys.readouterr().out
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert load_release("r/release/release.safetensors").privacy.public["planned_error"] == found["planned_error"]
-    assert scan("r").leaks == ()
-
-
-@pytest.mark.slow
-def test_a_stream_of_files_is_estimated(here):
-    paid()[:150].to_csv("0.csv", index=False)
-    paid()[150:].to_parquet("1.parquet")
-    words = ["data.path=[0.csv,1.parquet]", "data.stream=true"]
-    assert main(["train", *TABLE[:2], *TABLE[3:], *words, "privacy.epsilon=50", "run_dir=r"]) == 0
-    found = summary("r")
-    assert found["n"] == 400
-    assert found["estimate_nonprivate"] == pytest.approx(2, abs=0.5)
-    assert found["low"] < found["estimate"] < found["high"]
     assert scan("r").leaks == ()
 
 

@@ -1,13 +1,7 @@
 """Completion: the words that may come next, and the shells that request them."""
 
-import os
-import pty
-import re
-import select
 import shutil
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -108,92 +102,3 @@ def test_a_script_has_no_error(shell, capsys):
         pytest.skip(f"there is no {shell} here")
     found = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
     assert (found.returncode, found.stderr) == (0, "")
-
-
-_STUB = """#!/bin/sh
-if [ "$1" = __complete ]; then exec {python} -m torchdpcate.cli.main "$@"; fi
-for word; do printf 'RAN[%s]' "$word"; done; echo
-"""
-_START = {
-    "bash": ["bash", "--norc", "--noprofile", "-i"],
-    "zsh": ["zsh", "-f", "-i"],
-    "fish": ["fish", "--no-config", "-i"],
-}
-_LOAD = {
-    "bash": 'eval "$(cat ../script)"; PS1="@@ "',
-    "zsh": 'autoload -Uz compinit; compinit -u -d ../dump; eval "$(cat ../script)"; PS1="@@ "',
-    "fish": 'source ../script; function fish_prompt; echo "@@ "; end',
-}
-TYPED = {
-    "verify my_r\t": "RAN[verify]RAN[my_run/]",
-    "insp\tx": "RAN[inspect]RAN[x]",
-    "train task=polic\tx=1": "RAN[train]RAN[task=policy_selection]RAN[x=1]",
-    "train data.path=peo\tx=1": "RAN[train]RAN[data.path=people.csv]RAN[x=1]",
-    "train privacy.eps\t2": "RAN[train]RAN[privacy.epsilon=2]",
-    "verify my\\ \t": "RAN[verify]RAN[my other run/]",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_completes_as_it_is_typed(shell, here, capsys):
-    """The words are typed at a terminal with the tabulator; a program that prints its words stands for ours."""
-    if shutil.which(shell) is None:
-        pytest.skip(f"there is no {shell} here")
-    assert main(["completion", shell]) == 0
-    (here.parent / "script").write_text(capsys.readouterr().out)
-    program = here.parent / f"bin_{shell}"
-    program.mkdir()
-    (program / "torchdpcate").write_text(_STUB.format(python=sys.executable))
-    (program / "torchdpcate").chmod(0o755)
-    terminal = Terminal(_START[shell], {"PATH": f"{program}{os.pathsep}{os.environ['PATH']}"})
-    try:
-        terminal.type(f"{_LOAD[shell]}\n")
-        terminal.until(r"@@ ")
-        for words, ran in TYPED.items():
-            before, _, after = words.partition("\t")
-            terminal.type(f"torchdpcate {before}\t")
-            terminal.rest(1.0)
-            terminal.type(f"{after}\n")
-            assert ran in terminal.until(r"RAN.*\n"), words
-    finally:
-        terminal.close()
-
-
-class Terminal:
-    """A shell at a terminal of its own."""
-
-    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        self.process, self.end = pty.fork()
-        if self.process == 0:
-            os.environ.update({**environment, "TERM": "dumb", "HOME": os.getcwd(), "COLUMNS": "200"})
-            os.execvp(words[0], words)
-        self.seen = ""
-        self.rest(1.0)
-
-    def type(self, text: str) -> None:
-        os.write(self.end, text.encode())
-
-    def rest(self, quiet: float) -> None:
-        """Read until nothing has come for so many seconds."""
-        while select.select([self.end], [], [], quiet)[0]:
-            self.seen += os.read(self.end, 65536).decode(errors="replace")
-
-    def until(self, pattern: str, seconds: float = 60.0) -> str:
-        """Return what is read until a pattern comes, and forget it."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            plain = re.sub(r"\x1b(?:\[[0-9;?=<>]*[a-zA-Z]|[()][A-Z0-9]|[=>])|\r", "", self.seen)
-            found = re.search(pattern, plain)
-            if found:
-                self.rest(0.3)
-                self.seen = ""
-                return plain
-            if select.select([self.end], [], [], 0.5)[0]:
-                self.seen += os.read(self.end, 65536).decode(errors="replace")
-        raise AssertionError(f"{pattern!r} never came: {self.seen[-2000:]!r}")
-
-    def close(self) -> None:
-        os.close(self.end)
-        os.kill(self.process, 9)
-        os.waitpid(self.process, 0)

@@ -70,6 +70,10 @@ def trained(finished, tmp_path, monkeypatch):
 def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     ridge = [] if "second_stage=neural" in words else LINEAR
     run = trained(*words, *ridge)
+    summary = json.loads((run / "summary.json").read_text())
+    weaker = "heuristic" if "second_stage=neural" in words else "conditional"
+    assert summary["level"] == (weaker if "mechanism=influence" in words else "certified")
+    assert (summary["epsilon"] is None) is ("mechanism=influence" in words)
     if "mechanism=influence" not in words:  # a page and a file more to search
         assert main(["inspect", str(run / "release" / "release.safetensors"), "--card"]) == 0
     report = scan(run)

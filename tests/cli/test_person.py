@@ -38,8 +38,8 @@ def words(tmp_path) -> list[str]:
 @pytest.mark.parametrize(
     "choice",
     [
-        ["task=average_effect", "privacy.delta=0"],
         ["task=average_effect"],
+        pytest.param(["task=average_effect", "privacy.delta=0"], marks=pytest.mark.slow),
         pytest.param(["second_stage=linear"], marks=pytest.mark.slow),  # two blocks
         pytest.param(["task=owl", "weights.propensity=0.5"], marks=pytest.mark.slow),
     ],
@@ -91,7 +91,7 @@ def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
     assert Ledger.load(run / "curator" / "ledger.json").blocks["records"] == PrivacyBudget(1.0, 1e-5)
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("more", "message"),
     [

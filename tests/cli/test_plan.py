@@ -76,7 +76,7 @@ def plan(*words: str) -> dict:
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("cate", "owl") else pytest.param(name, marks=pytest.mark.slow) for name in TASKS],
+    [name if name == "cate" else pytest.param(name, marks=pytest.mark.slow) for name in TASKS],
 )
 def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
     found = plan(*TASKS[name], *TABLE, "n=4000", "privacy.epsilon=2")
@@ -198,7 +198,8 @@ HOPELESS = ["task=average_effect", "effect=horvitz_thompson", "data=confounded",
 
 
 def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
-    assert plan(*HOPELESS)["feasible"] is False
+    found = plan(*HOPELESS)
+    assert found["feasible"] is False
     planned = capsys.readouterr().out
     assert main(["train", *HOPELESS, "run_dir=r"]) == 2
     out, error = capsys.readouterr()
@@ -210,15 +211,8 @@ def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
     assert not Path("r").exists()
     assert main(["train", *HOPELESS, "run_dir=r", "force=true"]) == 0
     summary = json.loads(Path("r/summary.json").read_text())
-    assert summary["planned_noise"] > 1
+    assert summary["planned_noise"] == found["expected_noise"] > 1
     assert "force" not in summary["requested"]["settings"]
-
-
-def test_the_plan_of_train_is_that_of_plan(here, capsys):
-    words = ["task=average_effect", "effect=difference_in_means", "data=confounded", "data.n=400"]
-    found = plan(*words)
-    assert main(["train", *words, "run_dir=r"]) == 0
-    assert json.loads(Path("r/summary.json").read_text())["planned_noise"] == found["expected_noise"]
 
 
 @pytest.mark.slow
@@ -237,14 +231,6 @@ def test_a_residual_scale_that_is_known_takes_the_place_of_the_planned_one(here,
 
 
 @pytest.mark.slow
-def test_train_says_its_plan_by_the_residual_scale_given(here, capsys):
-    words = ["data=dataset1", "data.n=300", "plan.residual_scale=0.5"]
-    found = plan(*words)
-    assert main(["train", *words, "run_dir=r"]) == 0
-    assert json.loads(Path("r/summary.json").read_text())["planned_noise"] == found["expected_noise"]
-
-
-@pytest.mark.slow
 def test_a_binary_outcome_has_no_residual_scale(here, capsys):
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"outcome": {"name": "pay", "categories": [0, 1]}}))
     assert main(["plan", *TABLE, "n=1000", "plan.residual_scale=0.2"]) == 2
@@ -260,6 +246,7 @@ def test_help_and_configuration_are_shown(here, capsys):
     assert "force: false" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_missing_values_cost(here, capsys):
     """Columns more, which the noise counts, and nothing else."""
     covariates = DOMAIN["covariates"]

@@ -12,8 +12,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.cli.helpers import DOMAIN, checked, false_alarms, redomained, released, summary, table
 from tests.cli.helpers import TABLE as PEOPLE
+from tests.cli.helpers import checked, false_alarms, released, summary, table
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
@@ -147,16 +147,8 @@ def test_certificates_spend_where_they_must(trained):
     assert summary(trained("noisy max"))["spread"] > summary(trained("stable"))["spread"] > 2
 
 
-@pytest.mark.slow
-def test_the_curator_keeps_only_settings_in_use(trained):
-    config = yaml.safe_load((trained("stable") / "curator" / "config.yaml").read_text())
-    assert {"policies", "nuisance_guarantee", "selection", "mechanism", "data", "privacy"} <= set(config)
-    assert not {"nuisance", "learner", "second_stage", "rule", "weights", "trainer"} & set(config)
-    assert "nuisance" in yaml.safe_load((trained("private") / "curator" / "config.yaml").read_text())
-
-
 def test_a_utility_in_the_release_is_found(trained, tmp_path):
-    folder = Path(shutil.copytree(trained("stable"), tmp_path / "r"))
+    folder = Path(shutil.copytree(trained("composed"), tmp_path / "r"))
     utility = load_file(folder / "curator" / "numbers.safetensors")["utility"][3].item()
     (folder / "release" / "note.md").write_text(f"the fourth came to {utility!r}\n")
     assert "utility" in " ".join(leak.what for leak in scan(folder).leaks)
@@ -254,12 +246,3 @@ def test_a_table_and_a_list_of_policies_become_decisions():
     assert decision.tolist() == (table()["dose"] > 0.5).astype(int).tolist()
     report = scan("r")
     assert (report.leaks, report.notes) == ((), ())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("listed")
-def test_the_propensity_may_be_a_column():
-    table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
-    redomained(covariates=DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}})
-    assert main(["train", *TABLE, "nuisance_guarantee.propensity=chance", "privacy.epsilon=20", "run_dir=r"]) == 0
-    assert summary("r")["level"] == "certified"

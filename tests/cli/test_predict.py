@@ -58,13 +58,6 @@ def test_intervals_and_kept_columns_stand_beside_effects(runs, here, capsys):
     np.testing.assert_allclose(found[["low", "high"]].dropna(), release.interval(requested, 0.9))
 
 
-def test_decisions_may_be_missing_too(runs, here, capsys):
-    assert main(["predict", str(runs / "rule"), "people.csv", "-o", "out.csv", "--outside", "missing"]) == 0
-    assert "2 of 4 rows" in capsys.readouterr().out
-    found = pd.read_csv("out.csv", skip_blank_lines=False, dtype="Int64")["decision"]
-    assert found.isna().tolist() == [False, True, True, False]
-
-
 def test_a_table_without_rows_has_an_answer_without_rows(runs, here):
     Path("none.csv").write_text("id,age,site\n")
     assert main(["predict", str(runs / "cate"), "none.csv", "-o", "out.csv", "--keep", "id", "--interval"]) == 0

@@ -3,7 +3,6 @@
 import html
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cli.test_subgroups import SMALL as SUBGROUPS
 from torchdpcate.cli.main import main
-from torchdpcate.cli.report import budget_table, compare, markdown, method_of, report
+from torchdpcate.cli.report import budget_table, compare, method_of, report
 from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import EffectCurves
@@ -83,22 +83,6 @@ def test_means_and_standard_errors_over_seeds():
     ]
 
 
-def test_what_is_secret_or_unknown_is_a_dash():
-    row = compare(frame({"noise": None, "spent_epsilon": None, "pehe": np.nan, "level": "heuristic"}), Effects).iloc[0]
-    assert (row["noise"], row["spent"], row["PEHE"], row["level"]) == ("-", "-", "-", "heuristic")
-
-
-def test_rows_of_one_budget_stand_together():
-    runs = [{"mechanism": m, "requested_epsilon": e} for m in ("output", "objective") for e in (10.0, 0.5)]
-    table = compare(frame(*runs), Effects)
-    assert table[["epsilon", "mechanism"]].to_numpy().tolist() == [
-        ["0.5", "objective"],
-        ["0.5", "output"],
-        ["10", "objective"],
-        ["10", "output"],
-    ]
-
-
 def test_methods_are_named_by_what_tells_them_apart():
     runs = frame(
         {"mechanism": "objective", "release": "function", "learner": "RLearner"},
@@ -127,10 +111,6 @@ def test_errors_by_method_and_budget():
         ["private constant", "0.7", "0.7 ± 0"],
     ]
     assert budget_table(frame({"pehe": None}), Effects.measures[0]) is None
-
-
-def test_markdown_keeps_its_columns_whatever_a_cell_holds():
-    assert markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| --- |\n| c\\|d |"
 
 
 GRID = np.linspace(0, 1, 5)
@@ -162,16 +142,6 @@ def test_a_sweep_becomes_tables_and_figures(tmp_path, capsys):
     assert "output" in capsys.readouterr().out
 
 
-def test_settings_that_vary_tell_methods_apart(tmp_path):
-    for name, ridge in (("a", "0.1"), ("b", "0.2")):
-        add(tmp_path, name, settings={"second_stage.ridge": ridge, "nuisance.epochs": "2"})
-    report(str(tmp_path))
-    page = (tmp_path / "curator" / "report.md").read_text()
-    assert "| objective second_stage.ridge=0.1 |" in page
-    assert "epochs" not in page
-    assert "nuisance.epochs=2" in (tmp_path / "curator" / "report.csv").read_text()
-
-
 def drawn(folder: Path, monkeypatch) -> dict:
     """The curves that ``report`` draws on a folder, by title."""
     seen = {}
@@ -198,21 +168,6 @@ def test_the_smallest_seed_is_drawn_along_one_covariate(tmp_path, monkeypatch):
     assert title == "dataset1, n = 1,350, seed 2"
     assert set(runs) == {1.0}
     assert {name: found.released[0] for name, found in runs[1.0].items()} == {"objective": 1.0, "output": 3.0}
-
-
-def test_runs_of_one_method_and_seed_alone_get_no_figure(tmp_path):
-    add(tmp_path, "a", curves())
-    report(str(tmp_path))
-    assert not list(tmp_path.rglob("*.png"))
-
-
-@pytest.mark.slow
-def test_names_of_data_are_safe_as_names_of_files(tmp_path):
-    for name, mechanism in (("a", "objective"), ("b", "output")):
-        add(tmp_path, name, curves(), data="../é $_{ [b]", mechanism=mechanism)
-    report(str(tmp_path))
-    (path,) = tmp_path.rglob("*.png")
-    assert path == tmp_path / "curator" / "effect_.._é___b__n1350.png"
 
 
 def test_damaged_curves_are_refused_before_anything_is_written(tmp_path):
@@ -263,15 +218,6 @@ def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     assert set(found.others) == {"truth", "non-private", "head without noise", "plug-in"}
     assert EffectCurves.load(sweep / "1" / "curator" / "curves.json").band is None
     assert not list(sweep.glob("*/release/curves*"))
-
-
-@pytest.mark.slow
-def test_report_of_a_real_sweep(sweep, capsys):
-    assert main(["report", str(sweep)]) == 0
-    shown = capsys.readouterr().out
-    assert "plug_in" in shown
-    assert f"figure: {sweep / 'curator' / 'effect_dataset1_n630.png'}" in shown
-    assert "| plug_in |" in (sweep / "curator" / "report.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -357,14 +303,6 @@ def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(
 
 
 @pytest.mark.slow
-def test_lines_of_estimates_against_budget_are_named_and_not_by_their_values(averages, monkeypatch):
-    texts = reported(averages, monkeypatch)
-    text = texts[averages / "curator" / "estimate_against_budget.png"]
-    assert {"balanced_difference", "non-private", "difference in means"} <= set(text.split("\n"))
-    assert not re.search(r"\d\.\d{5}", text)
-
-
-@pytest.mark.slow
 def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(averages / "0", tmp_path / "run"))
     os.chmod(folder / "curator", 0o755)
@@ -421,10 +359,11 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["task=subgroups", "data.n=2000", "subgroups=[{x0: [0]}]"], ["estimate_least", "estimate_most"]),
+        (SUBGROUPS, ["estimate_least", "estimate_most"]),
         pytest.param(["task=rule", "data.n=2000"], ["share_treated"], marks=pytest.mark.slow),
         pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
     ],

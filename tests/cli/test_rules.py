@@ -1,7 +1,6 @@
 """The tasks of treatment rules as users run them: runs, sweeps, decisions, and one line for each mistake."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -9,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.cli.helpers import DOMAIN, TABLE, checked, false_alarms, one_line, redomained, summary, table
+from tests.cli.helpers import TABLE, checked, false_alarms, one_line, summary, table
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
@@ -103,17 +101,6 @@ def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
     assert set(summary(trained("two blocks"))["blocks"]) == {"records", "weights"}
 
 
-@pytest.mark.slow
-def test_the_curator_keeps_the_noise_report_and_only_settings_in_use(trained):
-    folder = trained("two stages")
-    assert "expected agreement" in (folder / "curator" / "noise.txt").read_text()
-    config = yaml.safe_load((folder / "curator" / "config.yaml").read_text())
-    assert {"rule", "weights", "data", "privacy"} <= set(config)
-    assert not {"nuisance", "learner", "second_stage", "mechanism", "matching", "trainer"} & set(config)
-    numbers = load_file(folder / "curator" / "numbers.safetensors")
-    assert {"theta_without_noise", "score_at_queries_without_noise", "weight.mean", "arm.treated"} <= set(numbers)
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["owl", "owl by output", "constant"])
 def test_coefficients_with_too_little_noise_are_found(name, trained, tmp_path):
@@ -142,64 +129,6 @@ def test_predict_writes_decisions(trained, tmp_path, capsys):
     np.testing.assert_array_equal(written["decision"], release.decide(frame))
     assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert set((tmp_path / "out.csv").read_text().splitlines()) == {"decision", "0", "1"}
-
-
-def test_inspect_and_card_of_a_rule(trained, tmp_path, capsys):
-    path = str(trained("owl") / "release" / "release.safetensors")
-    assert main(["inspect", path]) == 0
-    assert "release of rule" in capsys.readouterr().out
-    assert main(["inspect", path, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["kind"] == "rule"
-    assert main(["inspect", path, "--card", "-o", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / "card.json").read_text())["guarantee"]["level"] == "certified"
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    """Two tasks over budgets, and a CATE beside them."""
-    folder = tmp_path_factory.mktemp("report") / "sweep"
-    words = ["data=owl", "data.n=800", "queries.count=40", "weights=known", "privacy.epsilon=1,8"]
-    assert main(["train", "-m", "task=owl,two_stage_rule", *words, f"run_dir={folder}"]) == 0
-    cate = ["data=owl", "data.n=800", "nuisance.batch_size=50", "nuisance.epochs=1", "trainer.progress=false"]
-    assert main(["train", *cate, "second_stage=linear", "second_stage.ridge=0.05", f"run_dir={folder / 'cate'}"]) == 0
-    return folder
-
-
-@pytest.mark.slow
-def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
-    assert main(["report", str(sweep)]) == 0
-    page = (sweep / "curator" / "report.md").read_text()
-    headings = re.findall(r"^# (.*)", page, re.M)
-    assert headings == [
-        "Error against budget",
-        "Methods side by side",
-        "Accuracy of rules against budget",
-        "Value of rules against budget",
-        "Rules side by side",
-    ]
-    rows = {
-        line.split(" | ")[2]: line.split(" | ")[3:] for line in page.split("# Value")[0].splitlines() if "owl" in line
-    }
-    truth = (OWL(n=800, queries=40).load().effect > 0).double().mean().item()
-    assert rows["treat all"][0] == f"{truth:.3g} ± 0"
-    accuracy = [summary(sweep / str(i))["accuracy"] for i in range(4)]
-    assert rows["objective_box OutcomeWeightedLearner"] == [f"{accuracy[0]:.3g}", f"{accuracy[1]:.3g} |"]
-    runs = pd.read_csv(sweep / "curator" / "report.csv")
-    assert runs["task"].tolist() == ["cate", "owl", "owl", "two_stage_rule", "two_stage_rule"]
-    assert runs["accuracy"].isna().tolist() == [True, False, False, False, False]
-    assert {path.name for path in sweep.glob("curator/*.png")} == {
-        "accuracy_against_budget.png",
-        "value_against_budget.png",
-    }
-    shown = capsys.readouterr().out
-    assert "PairwiseRule" not in shown
-    assert "value treat all" in shown
-
-
-@pytest.mark.slow
-def test_runs_of_a_sweep_say_so(sweep):
-    statements = [json.loads(path.read_text()) for path in sorted(sweep.glob("[0-9]/release/privacy.json"))]
-    assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
 
 
 @pytest.mark.slow
@@ -238,58 +167,6 @@ def test_a_table_becomes_a_rule_and_decisions(task, here):
     decision = pd.read_csv("decisions.csv")["decision"]
     assert set(decision) <= {0, 1}
     assert len(decision) == 400
-
-
-@pytest.mark.slow
-def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
-    frame = table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5))
-    frame.to_csv("people.csv", index=False)
-    redomained(covariates=DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}})
-    assert main(["train", "task=owl", *TABLE, "weights.propensity=chance", "privacy.epsilon=4", "run_dir=r"]) == 0
-    release = load_release("r/release/release.safetensors")
-    assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
-    frame = frame.head(20)
-    np.testing.assert_array_equal(release.decide(frame), release.decide(frame.assign(chance=0.8)))
-    assert summary("r")["value"] is not None
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("given", [0.5, "chance", {"site": {"a": 0.25, "b": 0.5, "c": 0.5}}])
-def test_the_domain_file_may_tell_the_propensity(given, here):
-    table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
-    redomained(propensity=given)
-    assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
-    assert main(["verify", "r/release/release.safetensors"]) == 0
-    assert summary("r")["value"] is not None
-    release = load_release("r/release/release.safetensors")
-    assert release.privacy.public["weights"] == "known"
-    assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize(
-    ("task", "learner"),
-    [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule"), ("rule", "EffectRule")],
-)
-def test_a_task_runs_what_its_name_says(task, learner, here):
-    words = ["weights.propensity=0.5"] if task == "owl" else []
-    assert main(["train", f"task={task}", *TABLE, *words, "privacy.epsilon=8", "run_dir=r"]) == 0
-    assert (summary("r")["learner"], summary("r")["task"]) == (learner, task)
-    assert load_release("r/release/release.safetensors").privacy.level == "certified"
-
-
-@pytest.mark.slow
-def test_a_release_of_clipped_records_decides_anywhere(here, capsys):
-    frame = table()
-    frame.loc[:3, "age"] = 99
-    frame.to_csv("people.csv", index=False)
-    words = ["weights=private", "data.out_of_bounds=clip", "privacy.epsilon=8", "run_dir=r"]
-    assert main(["train", "task=owl", *TABLE, *words]) == 0
-    assert main(["verify", "r/release/release.safetensors"]) == 0
-    assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "d.csv"]) == 0
-    release = load_release("r/release/release.safetensors")
-    expected = release.decide(frame.assign(age=frame["age"].clip(16, 60)))
-    np.testing.assert_array_equal(pd.read_csv("d.csv")["decision"], expected)
 
 
 def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch):

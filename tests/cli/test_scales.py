@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["task=rule"], ["data.stream=true"]])
 def test_a_release_answers_by_the_map_it_was_fitted_with(folder, tmp_path, words, capsys) -> None:

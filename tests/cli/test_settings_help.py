@@ -15,6 +15,7 @@ def listed(text: str) -> dict[str, str]:
     return {name: words.strip() for name, words in re.findall(r"^(\w[\w.]*)=\S*(?: \S+\])*(.*)$", joined, re.MULTILINE)}
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("task", all_tasks())
 def test_every_setting_is_listed_with_words(task, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

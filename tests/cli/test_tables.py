@@ -64,6 +64,7 @@ def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
     assert all(len(line) <= 80 or re.search("[0-9a-f]{64}$", line) for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("width", ["80", "60"])
 def test_a_plan_fits(here, capsys, monkeypatch, width):

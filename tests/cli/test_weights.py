@@ -22,6 +22,7 @@ def weighted(frame):
     return np.where(frame["dose"] > 0.5, 2.0, 0.0)
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_records_count_and_what_it_costs(here, capsys):
     redomained(propensity=0.5, **WEIGHTS, **DROPPED)
     assert main(["plan", "task=average_effect", *TABLE, "n=400", "run_dir=plan"]) == 0

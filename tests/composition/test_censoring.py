@@ -108,6 +108,7 @@ def domain(outcome: Censoring, **facts) -> Domain:
     return Domain([0.0], [1.0], own["low"], own["high"], outcome_kind=own["kind"], censoring=outcome, **known)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("facts", [{"propensity": 0.5}, {"overlap": 0.3}])
 def test_with_much_epsilon_the_average_effect_is_the_difference_of_restricted_means(facts):
     x, a, both = followed(8_000)

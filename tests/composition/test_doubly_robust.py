@@ -137,6 +137,7 @@ def test_without_privacy_the_effect_is_found(domain, records):
     assert (found - effect).square().mean().sqrt() < (0.12 if domain is DOMAIN else 0.18)
 
 
+@pytest.mark.slow
 def test_it_is_doubly_robust():
     """A mean that no plan has features for, and a propensity that is known; and the other way round."""
     x, a, _, effect = study(8_000)

@@ -54,6 +54,7 @@ def test_whatever_the_records_sums_move_by_at_most_two():
     torch.testing.assert_close(found, features.sum(0), rtol=0, atol=0.01)
 
 
+@pytest.mark.slow
 def test_planned_variances_are_those_of_draws():
     runs, epsilon, n = 1_500, 0.5, 10
     steps = NoisySteps(FitSession(NoiseSource.fixed(3)), EpsilonShares(epsilon, {"effect": 1.0}))

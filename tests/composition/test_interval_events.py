@@ -141,6 +141,7 @@ def test_the_average_moves_by_two_bounds_and_no_more() -> None:
     assert 0.95 * 2 * 1.5 * 0.25 <= found <= 2 * 1.5 * 0.25
 
 
+@pytest.mark.slow
 def test_noise_of_the_steps_is_what_the_law_counts_on() -> None:
     share = {f"interval {name}": 0.25 for name in ("matrix", "counts", "correction", "average")}
     steps = NoisySteps(FitSession(NoiseSource.fixed(4)), Shares(0.5, share))

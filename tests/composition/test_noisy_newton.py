@@ -59,6 +59,7 @@ def test_without_privacy_the_fit_is_the_dense_solution():
     assert torch.allclose(found, dense, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_noise_is_that_of_one_newton_step():
     """With P = H, diagonal, the coefficients are the solution plus N(0, (2 slope / mu)^2 / (.8 H^2)): 100 runs."""
     psi = torch.eye(P, dtype=torch.float64).repeat(50, 1)

@@ -139,6 +139,7 @@ def test_scalings_are_the_curvatures_of_the_public_sample():
         torch.testing.assert_close(ours - ridge, dense, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [WideAndDeep(width=8), WideAndDeep(width=8, features=False, share=0.8)])
 def test_a_hidden_layer_finds_a_bump_that_its_features_do_not(settings):
     fit, plan, z, bump = problem(n=1_000, steps=60)

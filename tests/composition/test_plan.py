@@ -100,7 +100,7 @@ def test_expected_noise_falls_and_is_in_outcome_units():
 
 @pytest.mark.parametrize("covariates", [1, 6, 30, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
-    sizes, budgets = [round(100 * 1.7**i) for i in range(16)], (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    sizes, budgets = [round(100 * 2.2**i) for i in range(11)], (0.25, 1.0, 4.0)
     plans = [[composed_plan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
     errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())

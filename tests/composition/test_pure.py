@@ -274,6 +274,7 @@ def test_the_effect_is_found():
     assert error < 0.6 * float((constant.effect_tensor(x) - truth).square().mean().sqrt())
 
 
+@pytest.mark.slow
 def test_many_covariates_binary_outcomes_and_known_propensities():
     x, a, y = records(3_000, 14)
     wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, better="higher")

@@ -99,6 +99,7 @@ def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     assert abs(math.log(found / inside)) <= math.log(scales.high / scales.low) / 2**levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("learner", "delta"), [(RLearner, 1e-5), (DRLearner, 1e-5), (RLearner, 0.0)])
 @pytest.mark.parametrize("high", [10.0, 50.0])
 def test_the_effect_on_costs_is_not_lost(learner, delta, high, tmp_path):

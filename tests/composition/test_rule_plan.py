@@ -91,6 +91,7 @@ def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
         assert bool((found.abs() <= t.abs()).all())
 
 
+@pytest.mark.slow
 def test_the_planned_regret_is_that_of_its_prior():
     """Against draws of effects by the prior and of scores with the planned noise; false alarm < 1e-6."""
     requested = plan(1_500)
@@ -124,6 +125,7 @@ def test_the_planned_regret_falls_with_records_and_budget():
         assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("covariates", [2, 6, 30])
 @pytest.mark.parametrize("n", [150, 400, 1_000])
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):

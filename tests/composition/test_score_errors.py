@@ -70,6 +70,7 @@ def test_the_product_is_the_mean_over_pairs_of_points():
     assert errors._product(moves) == pytest.approx(pairs.mean().item(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_clip_adds_where_it_takes_more_of_one_arm_than_of_the_other():
     even, rare = _errors(0.5), _errors(0.15)
     wide = [found.errors.deviation(found.centre, 100 * found.clip, 1e-6) for found in (rare, even)]

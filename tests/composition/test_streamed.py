@@ -141,19 +141,6 @@ def test_passes_release_what_memory_does(name):
     assert plan.pairs == 0 or "t" in found.effect.regression.basis.parts
 
 
-@pytest.mark.first(4)
-@pytest.mark.parametrize("name", [name for name in CASES if "pairs" not in name])
-def test_one_batch_is_to_the_bit_what_memory_is(name, tmp_path):
-    study, domain, plan, budget = case(name)
-    with CachedStream(Batches(study, study.records.n), tmp_path, study.records.n) as copy:
-        expected, found = compared(study, domain, plan, copy, budget)
-    for of in ("shrunk", "estimates", "curvatures"):
-        assert torch.equal(getattr(found.effect, of), getattr(expected.effect, of))
-    assert torch.equal(found.standardisation.mean, expected.standardisation.mean)
-    assert found.effect.scale == expected.effect.scale
-    assert (found.numbers is None) or torch.equal(found.numbers.average, expected.numbers.average)
-
-
 def test_each_quantile_sum_and_gradient_is_a_pass():
     study = Niu("A", n=1_000).load()
     stream = Batches(study, 300)

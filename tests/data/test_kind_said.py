@@ -103,6 +103,7 @@ def test_facts_given_in_code_are_not_asked(recwarn) -> None:
     assert "kind" not in schema.with_outcome_bounds(0, 1).to_dict()["outcome"]
 
 
+@pytest.mark.slow
 def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     table().to_csv("t.csv", index=False)

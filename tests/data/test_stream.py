@@ -35,6 +35,7 @@ def big(frame) -> pd.DataFrame:
     return rows
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("source", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("target", ["csv", "csv.gz", "parquet"])
 def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, target) -> None:

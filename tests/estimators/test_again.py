@@ -2,13 +2,11 @@
 
 import warnings
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 
-from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, fitted, requested
+from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import checked as used_records
@@ -45,21 +43,6 @@ class Batches(RecordStream):
         for first in range(0, self.n, 100):
             rows = slice(first, first + 100)
             yield CausalData(X[rows], A[rows].double(), self.y[rows])
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_a_fitted_learner_is_not_fitted_again(name: str) -> None:
-    learner, questions = fitted(name), ASKED[name][1]
-    answer = requested(learner, questions[0])
-    entries = learner.ledger_.entries
-    with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
-        learner.fit(X, A, -Y)
-    assert learner.ledger_.entries == entries
-    assert np.array_equal(requested(learner, questions[0]), answer)
-
-
-def test_its_clone_is_fitted() -> None:
-    assert clone(fitted("rule")).fit(X, A, -Y).ledger_.entries
 
 
 def test_nor_by_a_stream() -> None:

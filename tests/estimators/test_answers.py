@@ -97,7 +97,7 @@ def fitted(name: str):
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_all_questions_are_one_release_within_the_budget(name: str) -> None:
+def test_all_questions_are_one_release_within_the_budget_of_one_fit(name: str) -> None:
     learner, questions = fitted(name), ASKED[name][1]
     answers = {question: requested(learner, question) for question in questions}
     entries = len(learner.ledger_.entries)
@@ -111,6 +111,9 @@ def test_all_questions_are_one_release_within_the_budget(name: str) -> None:
     assert np.array_equal(own, answers[question])
     for field in ("theta", "estimate", "numbers", "action"):
         assert repr(getattr(release, field, None)) == repr(getattr(learner.release(), field, None))
+    with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
+        learner.fit(X, A, -Y)
+    assert np.array_equal(requested(learner, question), answers[question])
     assert len(learner.ledger_.entries) == entries
     assert spent(learner) == paid
 
@@ -162,6 +165,7 @@ def test_a_pipeline_hands_treatment_and_outcome_on() -> None:
         check_is_fitted(clone(pipeline["effects"]))
 
 
+@pytest.mark.slow
 def test_a_search_on_public_data_tunes_a_learner() -> None:
     def error(learner, x, y) -> float:
         return -float(np.square(learner.predict(x) - 2 * (x[:, 0] - x[:, 1])).mean())

@@ -70,16 +70,16 @@ def test_an_effect_needs_no_direction_and_its_rule_does():
         release.rule()
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("better", ["lower", "higher"])
-def test_who_is_treated_is_better_off(name, better, tmp_path):
-    release = released(name, better)
+def test_who_is_treated_is_better_off(name, tmp_path):
+    release = released(name, "lower")
     x = torch.tensor([[0.05, 0.5], [0.95, 0.5]], dtype=torch.float64)
-    assert release.decide(x).tolist() == ([0, 1] if better == "lower" else [1, 0])
+    assert release.decide(x).tolist() == [0, 1]
     path = release.save(tmp_path / "r.safetensors")
     verify_release(path)
-    assert load_release(path).privacy.bounds["better_outcomes"] == better
-    assert f"better outcomes: {better}" in release.privacy.to_markdown()
+    assert load_release(path).privacy.bounds["better_outcomes"] == "lower"
+    assert "better outcomes: lower" in release.privacy.to_markdown()
 
 
 def test_a_reader_may_not_be_told_another_direction(tmp_path):

@@ -148,6 +148,7 @@ def test_heads_have_the_noise_that_was_planned(name):
     assert 0.6 < ratio < 1.4 if name == "dp_sgd_head" else 0.85 < ratio < 1.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [SmoothSensitivity(), InfluencePerturbation(starts=256)])
 def test_answers_at_queries_have_the_noise_that_was_planned(mechanism):
     """Secret scales, of which 300 draws of five answers tell 1.8 per cent; the squared head of typical records."""
@@ -197,7 +198,7 @@ AVERAGES = {
 }
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_have_the_noise_that_was_planned(name):
     """The law that a release states, of the noise alone, against the plan; and draws of the difference in means."""
@@ -239,6 +240,7 @@ def test_expected_losses_of_a_choice_are_those_of_its_law():
     assert expected_regret(utilities[::100], worst).max() <= mechanism.expected_loss(M)
 
 
+@pytest.mark.slow
 def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     """The noise b on the summed pull, drawn as the mechanism draws it, in the units of an effect."""
     learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(1.0, 0.0), outcome="signed_residual")

@@ -32,11 +32,9 @@ FAMILIES = {
     "r, pure": lambda **s: RLearner(OBSERVED, PURE, **s),
     "r, intervals": lambda **s: RLearner(TRIAL, BUDGET, **s),
     "dr": lambda **s: DRLearner(OBSERVED, BUDGET, **s),
-    "rule": lambda **s: EffectRule(OBSERVED, BUDGET, **s),
     "rule, pure": lambda **s: EffectRule(OBSERVED, PURE, **s),
     "average, composed": lambda **s: ComposedAverageEffect(OBSERVED, BUDGET, **s),
     "average, trial": lambda **s: KnownPropensityEffect(TRIAL, PURE, **s),
-    "average, automatic": lambda **s: AverageEffect(OBSERVED, BUDGET, **s),
     "subgroups, scores": lambda **s: SubgroupEffects(OBSERVED, BUDGET, subgroups=CELLS, **s),
     "subgroups, trial": lambda **s: SubgroupEffects(TRIAL, PURE, subgroups=CELLS, **s),
     "policies": lambda **s: PolicySelector(OBSERVED, BUDGET, policies=POLICIES, **s),
@@ -45,26 +43,20 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_record_of_no_weight_holds_changes_nothing(name):
+def test_what_a_record_of_no_weight_holds_changes_nothing_and_a_stream_is_memory(name, tmp_path):
     records = drawn()
     other = CausalData(*(torch.where(KEPT[:, None] > 0, records.x, 1 - records.x), records.a, records.y))
     other.y[KEPT == 0], other.a[KEPT == 0] = 4.0, 1 - other.a[KEPT == 0]
 
-    def found(given):
-        fitted = FAMILIES[name](noise=NoiseSource.fixed(3)).fit(given.x, given.a, given.y, weight=2 * KEPT)
-        return shown(fitted)
+    def made():
+        return FAMILIES[name](noise=NoiseSource.fixed(3))
 
-    assert torch.equal(found(records), found(other))
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_weights_of_a_stream_are_those_of_memory(name, tmp_path):
-    records = drawn().with_weight(drawn().x[:, 2])
-    memory = FAMILIES[name](noise=NoiseSource.fixed(3)).fit(records.x, records.a, records.y, weight=2 * records.weight)
-    records = records.with_propensity(None).subset(NoiseSource.fixed(3).permutation(N))
-    learner = FAMILIES[name](noise=NoiseSource.fixed(3))
+    expected = shown(made().fit(records.x, records.a, records.y, weight=2 * KEPT))
+    assert torch.equal(shown(made().fit(other.x, other.a, other.y, weight=2 * KEPT)), expected)
+    records = records.with_weight(KEPT).with_propensity(None).subset(NoiseSource.fixed(3).permutation(N))
+    learner = made()
     with CachedStream(Batches(learner.domain, records, N), tmp_path, N) as one:
-        assert torch.equal(shown(learner.fit_stream(one)), shown(memory))
+        assert torch.equal(shown(learner.fit_stream(one)), expected)
 
 
 HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.4}}
@@ -73,7 +65,6 @@ CENSORED = {
     "r": lambda **s: RLearner(FOLLOWED, BUDGET, **s),
     "r, pure": lambda **s: RLearner(FOLLOWED, PURE, **s),
     "dr": lambda **s: DRLearner(FOLLOWED, BUDGET, **s),
-    "rule": lambda **s: EffectRule(FOLLOWED, BUDGET, **s),
     "average": lambda **s: AverageEffect(FOLLOWED, BUDGET, **s),
     "subgroups": lambda **s: SubgroupEffects(FOLLOWED, BUDGET, subgroups=CELLS, **s),
 }

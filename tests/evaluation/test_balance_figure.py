@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, interval_figure
-from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import BalanceTable
 
 NAMES = ["age", "$dose_{", "sex"]
@@ -67,24 +65,6 @@ def test_numbers_without_noise_are_marked():
     assert rows(alone) == ["$dose_{", "sex", "age"]
 
 
-def test_many_features_show_the_largest():
-    names, before = [f"x{i}" for i in range(60)], np.linspace(0, 1, 60).tolist()
-    axes = balance_figure(BalanceTable(names, before=before)).axes[0]
-    assert rows(axes) == names[:19:-1]
-    assert "20 smaller ones not shown" in axes.get_xlabel()
-
-
-def test_what_cannot_be_drawn():
-    with pytest.raises(InputError, match="it holds no numbers"):
-        balance_figure(BalanceTable(NAMES))
-    with pytest.raises(InputError, match="it holds no numbers"):
-        balance_figure(None)
-    with pytest.raises(InputError, match="not those of the table"):
-        balance_figure(RELEASED, nonprivate=BalanceTable(["a"], before=[0.0]))
-    with pytest.raises(InputError, match="at least one estimate"):
-        interval_figure([])
-
-
 def test_a_forest_plot_has_a_line_an_estimate():
     lines = [IntervalRow("balancing", 0.2, 0.1, 0.3), ("$peer_{", 0.4), ("means", 0.5, 0.45, 0.6)]
     figure = interval_figure(lines, level=0.9, claim="claim")
@@ -101,13 +81,3 @@ def test_a_forest_plot_of_what_is_not_private_says_so(secret, truth):
     axes = interval_figure([("non-private", 0.2, 0.1, 0.3, secret)], truth=truth).axes[0]
     assert "curator's, not for publication" in axes.get_title()
     assert (truth is not None) == any(line.get_label() == "truth" for line in axes.lines)
-
-
-def test_figures_are_saved(tmp_path):
-    save_figure(interval_figure([("a", 0.0, -0.1, 0.1)]), tmp_path / "i.png")
-    assert (tmp_path / "i.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_intervals_say_what_they_rest_on():
-    axes = interval_figure([("a", 0.1, 0.0, 0.2)], assumptions="treatment was randomised").axes[0]
-    assert axes.get_xlabel().splitlines()[1] == "they hold it if treatment was randomised"

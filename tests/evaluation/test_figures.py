@@ -18,7 +18,6 @@ from torchdpcate.evaluation.figures import (
     effect_figure,
     effect_panels,
     rule_figure,
-    save_figure,
 )
 
 GRID = np.linspace(0, 1, 5)
@@ -35,27 +34,10 @@ def test_effect_figure_draws_the_release_and_its_band():
     assert labels == ["released", "95% noise band of the second stage alone (no confidence interval)"]
 
 
-def test_effect_figure_says_what_its_interval_holds():
-    axes = effect_figure(GRID, GRID, np.stack([GRID, GRID], 1), covariate="age", holds=INTERVAL).axes[0]
-    assert "95% confidence interval of the effect (of means" in axes.get_legend().get_texts()[1].get_text()
-
-
-def test_effect_figure_prints_what_its_interval_rests_on():
-    band = np.stack([GRID, GRID], 1)
-    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, assumptions="it was a trial")
-    assert figure.get_supxlabel() == "intervals hold it if it was a trial"
-
-
 def test_a_figure_with_nonprivate_curves_says_curator_only():
     axes = effect_figure(GRID, GRID, None, covariate="age", others={"truth": GRID + 1}).axes[0]
     assert "curator's, not for publication" in axes.get_title()
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), GRID + 1)
-
-
-def test_a_figure_draws_all_it_is_given():
-    others = {name: GRID for name in ("truth", "non-private", "head without noise", "plug-in", "another")}
-    axes = effect_figure(GRID, GRID, None, covariate="$x$ {", others=others).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["released", *others]
 
 
 def lines(axes) -> dict:
@@ -73,26 +55,6 @@ def test_budget_figure_draws_medians_and_ranges_over_seeds():
     np.testing.assert_array_equal(line.get_ydata(), [2.0, 0.5])
     (ranges,) = axes.containers[0].lines[2]
     np.testing.assert_array_equal([segment[:, 1] for segment in ranges.get_segments()], [[1, 3], [0.5, 0.5]])
-
-
-def test_budget_figure_has_a_panel_a_problem_and_levels_for_what_no_budget_changes():
-    errors = pd.DataFrame(
-        {
-            "epsilon": [1.0, 4.0] * 3 + [1.0, 4.0] * 2,
-            "line": ["objective"] * 2 + ["non-private"] * 2 + ["constant effect"] * 2 + ["objective", "output"] * 2,
-            "pehe": [2.0, 1.0, 0.3, 0.3, 3.0, 3.0, 5.0, 6.0, 5.0, 6.0],
-            "panel": ["a"] * 6 + ["b"] * 4,
-        }
-    )
-    figure = budget_figure(errors)
-    a, b = figure.axes
-    assert (a.get_title(), b.get_title()) == ("a", "b")
-    assert set(lines(a)["non-private"].get_ydata()) == {0.3}
-    assert set(lines(a)["constant effect"].get_ydata()) == {3.0}
-    assert "non-private" not in lines(b)
-    assert lines(b)["objective"].get_color() == lines(a)["objective"].get_color()
-    shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == ["objective", "output", "non-private", "constant effect"]
 
 
 @pytest.mark.parametrize("quantity", ["accuracy", "value"])
@@ -123,13 +85,6 @@ def test_rule_figure_draws_the_coefficients_by_name():
     assert "not shown" not in axes.get_xlabel()
 
 
-def test_a_long_rule_shows_its_largest_coefficients():
-    axes = rule_figure([f"x{i}" for i in range(50)], np.linspace(-1, 2, 50)).axes[0]
-    assert len(axes.patches) == 30
-    assert "20 smaller ones not shown" in axes.get_xlabel()
-    assert min(abs(bar.get_width()) for bar in axes.patches) > 0.5
-
-
 def curves(shift: float = 0.0, band: bool = True, **others) -> EffectCurves:
     width = np.stack([GRID + shift - 1, GRID + shift + 1], 1)
     return EffectCurves("age", GRID, GRID + shift, width if band else None, 0.9, others)
@@ -158,11 +113,6 @@ def test_a_figure_of_releases_alone_is_not_marked():
     figure = curves_figure({1.0: {"a": curves(), "b": curves(1.0)}}, "$title_{")
     assert "curator" not in figure.get_suptitle()
     figure.savefig("/dev/null", format="png")
-
-
-def test_more_bands_than_can_be_told_apart_are_not_drawn():
-    figure = curves_figure({1.0: {name: curves() for name in "abcde"}}, "")
-    assert not figure.axes[0].collections
 
 
 def test_curves_come_back_as_they_were(tmp_path):
@@ -209,12 +159,6 @@ def test_curves_that_are_not_there_are_refused(tmp_path):
     (tmp_path / "c.json").mkdir()
     with pytest.raises(InputError, match="no curves of a run, or damaged"):
         EffectCurves.load(tmp_path / "c.json")
-
-
-def test_saving_writes_one_png(tmp_path):
-    save_figure(effect_figure(GRID, GRID, None, covariate="x"), tmp_path / "f.png")
-    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
-    assert [p.name for p in tmp_path.iterdir()] == ["f.png"]
 
 
 def test_panels_share_a_claim_and_mark_where_records_are_few():

@@ -69,13 +69,6 @@ def test_the_readme_tells_the_tables_numbers(committed):
     assert "({}, {}, {} against 0.00797, 0.00471, 0.00044)".format(*printed) in told
 
 
-def test_certified_errors_are_about_a_tenth_where_adjustment_matters(committed):
-    cells = committed
-    for row in ("certified, eta = 0.1", "certified, logistic loss, eta = 0.1", "certified, balancing loss, eta = 0.1"):
-        for epsilon in (0.5, 1.0):
-            assert cells.get(5_000, "literal", epsilon).mse > 7 * cells.get(5_000, row, epsilon).mse
-
-
 def test_certified_intervals_hold_the_truth_where_adjustment_matters():
     cells = Cells.read(FOLDER / pages.COVERAGE_CSV)
     found = [cells.get(n, "certified, eta = 0.1", e) for n in (5_000, 50_000) for e in (0.5, 1.0, 5.0)]
@@ -139,12 +132,6 @@ def test_the_design_is_what_it_is_said_to_be():
     assert batch.psi.norm(dim=2).max() <= 1 + 1e-12
 
 
-def test_data_sets_do_not_depend_on_their_batch():
-    both, second = CONFOUNDED.sample(50, range(2)), CONFOUNDED.sample(50, range(1, 2))
-    for ours, alone in zip(both.records.batch, second.records.batch, strict=True):
-        assert torch.equal(ours[1], alone[0])
-
-
 def test_a_killed_study_goes_on_where_it_was(tmp_path, monkeypatch):
     def study() -> list[runs.Line]:
         with Progress(disable=True) as progress:
@@ -168,15 +155,6 @@ def test_a_killed_study_goes_on_where_it_was(tmp_path, monkeypatch):
     assert cell.bias == pytest.approx(sum(errors) / 5)
     assert cell.mse == pytest.approx(sum(error**2 for error in errors) / 5)
     assert math.isnan(cells.get(300, "LGPR", 5.0).coverage)
-
-
-def test_a_small_study_shows_what_the_tables_show():
-    sample = CONFOUNDED.sample(5_000, range(15))
-    own = methods.methods(CONFOUNDED)
-    found = {row: f for name in ("literal", "certified") for row, f in own[name](CONFOUNDED, sample, 1.0, 1).items()}
-    error = {row: (f.estimate - CONFOUNDED.truth).square().mean().item() for row, f in found.items()}
-    assert error["literal"] > 3 * error["certified, eta = 0.1"]
-    assert found["certified, eta = 0.1"].half.max() < 0.06
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs shared/data/lalonde beside the checkout")

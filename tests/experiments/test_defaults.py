@@ -1,6 +1,5 @@
 """The study of the default settings: its laws, its runner, its verdicts, and pages that say what table.csv says."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from experiments.defaults.methods import CONSTANT, DEFAULT, ZERO
 from experiments.defaults.random_laws import random_setting
 from experiments.defaults.runs import plan, read, run
 from experiments.defaults.sources import Source, sources
-from experiments.defaults.words import number, published
 
 FOLDER = Path(study.__file__).parent
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -48,18 +46,6 @@ def test_runs_are_done_once_and_torn_lines_again(small, tmp_path):
     assert [(row.key, row.mse) for row in read(path)] == [(row.key, row.mse) for row in rows]
 
 
-def test_zero_has_the_mean_square_of_the_effect(small):
-    case = small[0].draw(500, 3)
-    assert case.error(torch.zeros(len(case.queries)))[0] == pytest.approx(float(case.truth.square().mean()))
-
-
-def test_tables_that_are_not_there_are_left_out_with_a_reason(tmp_path):
-    missing = {source.name: source.missing for source in sources(tmp_path)}
-    assert missing["niu_a"] is None
-    assert missing["twins"] == "twins: Twin_data.csv not found"
-    assert sum(reason is not None for reason in missing.values()) == 16
-
-
 @pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 @pytest.mark.parametrize("name", ["acic_2", "twins", "lbidd_e441", "lalonde_psid"])
 def test_real_tables_are_read_within_their_domains(name):
@@ -83,20 +69,6 @@ def test_the_constants_target_has_a_tenth_of_the_residuals_scale():
     (verdict,) = verdicts
     assert verdict.limit == pytest.approx(1.1 * 0.3 + 0.1 * 0.5)
     assert verdict.seen == pytest.approx(0.4)
-
-
-def test_surfaces_are_judged_together():
-    both = [
-        cell(method, rmse, f"acic_{i}", 4_322) for i in (1, 2) for method, rmse in ((DEFAULT, 2.0), (CONSTANT, 4.0))
-    ]
-    (verdict,) = targets.ratio_cells(Cells(both))
-    assert (verdict.limit, verdict.seen) == (0.8, pytest.approx(0.5))
-    assert verdict.error == pytest.approx(0.5 * math.hypot(0.01 / 2 / 2**0.5, 0.01 / 4 / 2**0.5))
-
-
-def test_published_errors_are_the_least_of_three_learners():
-    assert published()["niu_a", 4_000, 1.0] == pytest.approx(0.10061, rel=1e-4)  # of S, R and DR with DP-EBM
-    assert (number(1234.4), number(0.03456), number(math.nan)) == ("1,234", "0.0346", "-")
 
 
 def test_random_laws_are_those_of_their_seeds_and_lie_in_their_domains():

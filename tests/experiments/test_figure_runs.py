@@ -2,10 +2,9 @@
 
 import json
 
-import pandas as pd
 import pytest
 
-from experiments.dp_cate.figure_runs import markdown, together, trained
+from experiments.dp_cate.figure_runs import together, trained
 from torchdpcate.cli import run
 
 WORDS = ["task=average_effect", "data.n=400", "privacy.epsilon=2", "force=true"]
@@ -36,8 +35,3 @@ def test_a_run_is_made_once_and_what_was_interrupted_is_moved_aside(tmp_path, mo
     assert not (tmp_path / "2").exists()
     with pytest.raises(SystemExit, match="no run released anything"):
         together([])
-
-
-def test_a_table_is_markdown():
-    one = pd.DataFrame({"epsilon": [0.5], "mean": [0.12345]})
-    assert markdown(together([one, one])) == "| epsilon | mean |\n| --- | --- |\n" + 2 * "| 0.5 | 0.123 |\n"

@@ -16,12 +16,6 @@ def test_without_a_gpu_it_is_refused_in_one_line(capsys):
     assert "no CUDA GPU" in said[0]
 
 
-@pytest.mark.parametrize("words", [["--device", "cpu"], ["--device", "cpu", "--small"]])
-def test_a_cpu_writes_no_page_of_a_gpu(words, capsys):
-    assert gpu.main(words) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 def test_every_measurement_runs_small(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "tests", lambda: "exit status 0: none")
     assert gpu.main(["--device", "cpu", "--small", "--folder", str(tmp_path)]) == 0
@@ -32,16 +26,3 @@ def test_every_measurement_runs_small(tmp_path, monkeypatch):
     for what in ("DP-SGD step, float32", "Hessian product", "Cholesky", "torchdpcate train"):
         assert what in said
     assert "says nothing of a GPU" in (tmp_path / "gpu.md").read_text()
-
-
-def test_what_has_too_little_memory_says_so_and_the_rest_goes_on(monkeypatch):
-    def full(self):
-        """Too large a matrix."""
-        raise torch.OutOfMemoryError("CUDA out of memory")
-        yield
-
-    for name in ("steps", "products", "run"):
-        monkeypatch.setattr(gpu.Bench, name, lambda self, name=name: iter([gpu.Figure(name, 1.0)]))
-    monkeypatch.setattr(gpu.Bench, "factor", full)
-    figures = list(gpu.measured(gpu.Bench("cpu", gpu.SMALL)))
-    assert [figure.seconds for figure in figures] == [1.0, 1.0, "out of memory", 1.0]

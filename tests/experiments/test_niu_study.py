@@ -10,7 +10,6 @@ import torch
 from scipy import integrate, special, stats
 
 from experiments.frame.published import read_published
-from experiments.frame.runner import compute
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Found, Place, Settings
 from experiments.frame.table import join, summarise
 from experiments.niu.laws import POINTS, sample
@@ -150,12 +149,6 @@ def test_all_cells_of_the_published_file_have_ours(tmp_path):
     assert len(cells) == len(DESIGNS) * len(SIZES) * (len(EPSILONS) + 1)
 
 
-def test_quick_cells_are_few():
-    cells = list(STUDY.cells(Settings(quick=True)))
-    assert len({tuple(cell.items()) for cell in cells}) == len(cells) <= 70
-    assert any("Voting" in line for line in STUDY.missing(Settings()))
-
-
 @pytest.mark.parametrize(("group", "epsilon"), [(OURS, "4"), (UNSPENT, NO_PRIVACY)])
 def test_a_quick_cell_of_ours(group, epsilon):
     found = list(run(group, "B", 2_000, epsilon, 0, 2))
@@ -178,11 +171,3 @@ def test_a_quick_cell_of_dp_ebm():
     assert {one.role for one in own} == {OTHER}
     apart = {one.place.variant.split(",")[0]: one.values[0] for one in own}
     assert all(one.values[0] > 10 * apart[one.place.variant] for one in public if one.place.variant != "SLearner")
-
-
-def test_the_figure_is_drawn(tmp_path):
-    cells = [{"group": OURS, "design": "C", "n": n, "epsilon": "4", "first": 0, "runs": 1} for n in (500, 1_000)]
-    found = [one for cell in cells for one in STUDY.compute(cell, Settings())]
-    assert "default effect" in compute(STUDY, cells[0], Settings())
-    STUDY.draw(join([], summarise(found)), summarise(found), tmp_path)
-    assert (tmp_path / "error_against_n.png").stat().st_size > 10_000

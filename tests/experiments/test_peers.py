@@ -6,7 +6,7 @@ import torch
 from experiments.defaults.sources import Case
 from experiments.frame.study import OTHER, Found, Place, Settings
 from experiments.frame.table import summarise
-from experiments.peers import dp_ebm, study
+from experiments.peers import dp_ebm
 from experiments.peers.averages import AVERAGES
 from experiments.peers.effects import METHODS
 from experiments.peers.study import STUDY, measure
@@ -47,16 +47,6 @@ def test_bounds_of_dp_ebm_are_the_domains(monkeypatch):
     assert given == [(arms, y), (arms, y), (box, (-168.0, 168.0)), (box, y), (box, (-160.0, 160.0))]
 
 
-def test_bounds_of_dp_ebm_can_be_the_records():
-    pytest.importorskip("interpret", reason="extra peers-interpret is not installed")
-    own = dp_ebm._regressor([(-1.0, 1.0)], (0.0, 1.0), dp_ebm.Budget(1.0, 1e-5, 0, public=False)).get_params()
-    assert own["privacy_bounds"] is own["privacy_target_min"] is own["privacy_target_max"] is None
-    apart = [
-        dp_ebm.doubly_robust(case(), dp_ebm.Budget(8.0, 1e-5, 0, public)).square().mean() for public in (True, False)
-    ]
-    assert apart[1] < apart[0] / 10
-
-
 @pytest.mark.studies
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.library == "econml"])
 def test_econml_learns_an_effect(name):
@@ -85,18 +75,6 @@ def test_a_cell_measures_error_time_and_memory():
     found = {one.place.metric: one.values[0] for one in measure(cell, Settings())}
     assert found["relative error"] < 0.5
     assert found["interval holds the truth"] in (0, 1)
-
-
-def test_cells_are_those_of_libraries_that_are_installed(monkeypatch):
-    monkeypatch.setattr(study, "_lacks", lambda library: library == "econml")
-    cells = list(STUDY.cells(Settings(quick=True)))
-    assert len({tuple(cell.items()) for cell in cells}) == len(cells)
-    assert not any(METHODS[c["method"]].library == "econml" for c in cells if c["kind"] == "effects")
-    assert [cell["epsilon"] for cell in cells if cell["method"] == "RLearner"] == ["1", "4"]
-    assert STUDY.missing(Settings()) == [
-        "econml is not installed: pip install 'torchdpcate[peers-econml]'.",
-        "acic_5: its files are not in the folder of data sets.",
-    ]
 
 
 def test_the_page_says_what_was_found():

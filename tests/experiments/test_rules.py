@@ -7,8 +7,7 @@ from experiments.defaults.random_laws import random_setting
 from experiments.rules_and_selection.design_pages import FIELDS
 from experiments.rules_and_selection.design_pages import page as design_page
 from experiments.rules_and_selection.designs import LAWS, OWL_TRIAL, RARE_KNOWN, design_case
-from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, rule_case
-from experiments.rules_and_selection.rule_pages import page
+from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, rule_case
 from experiments.rules_and_selection.trials import RealTrial, influence, less_cost, line
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -36,19 +35,6 @@ def test_neither_treating_all_nor_nobody_is_much_better(law):
     assert min(regrets) == pytest.approx(1.0)
     assert max(regrets) < 1.5
     assert case.regret(case.truth > 0) == 0
-
-
-def test_a_trial_is_by_a_coin_that_the_domain_knows():
-    case = rule_case("E", TRIAL, 400, 1)
-    assert case.schema.domain.known_propensity is not None
-    assert abs(float(case.records.a.mean()) - 0.5) < 6 * 0.5 / 20
-    assert rule_case("E", OBSERVED, 400, 1).schema.domain.known_propensity is None
-
-
-def test_a_page_holds_the_means_of_its_lines():
-    line = {"design": TRIAL, "n": "500", "law": "A", "method": "rule", "seconds": "0.1"}
-    lines = [{**line, "seed": str(seed), "regret": str(regret)} for seed, regret in enumerate((0.2, 0.4))]
-    assert "0.300 ± 0.100 (2)" in page(lines)
 
 
 @pytest.mark.parametrize("design", [OWL_TRIAL, RARE_KNOWN, "ITR tree, confounded", *LAWS])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tests.heads.cases import draws, real
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.heads.supremum import maximise_over_box
 
 
@@ -89,13 +88,3 @@ def test_constant_functions_and_tiny_values():
     assert maximise_over_box(lambda x: 0 * x.sum(1), *unit(2)).value == 0
     best = maximise_over_box(lambda x: 1e-12 * (1 - (x[:, 0] - 1 / 3) ** 2), *unit(1))
     assert abs(float(best.x) - 1 / 3) < 1e-6
-
-
-def test_bad_arguments_are_named():
-    low, high = unit(2)
-    with pytest.raises(InputError, match="starts=0"):
-        maximise_over_box(waves, low, high, starts=0)
-    with pytest.raises(InputError, match="lower"):
-        maximise_over_box(waves, high, low)
-    with pytest.raises(NumericalError, match="finite"):
-        maximise_over_box(lambda x: x.sum(1) / 0, low, high)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.heads.cases import box, circle_head, draws, kernel_head, neural_head, random_linear_head, real, relative
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.heads import influence as influence_module
 from torchdpcate.heads.hessian import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.heads.neural import _trust_region
@@ -108,20 +108,6 @@ def test_routes_of_large_heads_agree(network, monkeypatch):
     assert relative(other, gradient) < 1e-10
 
 
-def test_norm_is_differentiable_in_x(network):
-    F = network.influence()
-    x, s, w = records(network, 2)
-    assert torch.autograd.gradcheck(lambda x: F.norm(x, s, w), x.requires_grad_())
-
-
-def test_several_records_at_one_x(network):
-    F = network.influence()
-    x, s, w = records(network)
-    both = F.norm(x, torch.stack([s, -s]), torch.stack([w, 2 * w]))
-    assert relative(both[0], F.norm(x, s, w)) < 1e-14
-    assert relative(both[1], F.at(x, -s, 2 * w).norm(dim=1)) < 1e-12
-
-
 def test_damping_shrinks_and_is_heuristic():
     head = random_linear_head()
     head.s = torch.zeros_like(head.s)
@@ -141,15 +127,6 @@ def test_an_unpolished_network_has_no_influence_function(network):
     unpolished.theta = draws(unpolished.theta.numel(), seed=9)
     with pytest.raises(NumericalError, match="polish"):
         unpolished.influence()
-
-
-def test_bad_arguments_are_named():
-    head = random_linear_head()
-    with pytest.raises(InputError, match="give it to the solver"):
-        head.influence(solver=CholeskySolver(), damping=0.1)
-    head.ridge = -1.0
-    with pytest.raises(InputError, match="ridge=-1"):
-        head.influence()
 
 
 def test_a_large_head_is_solved_in_float32_to_the_residual_of_float64(network, monkeypatch):

@@ -4,13 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.heads.cases import draws, neural_head, relative
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.heads.hessian import (
     CholeskySolver,
     ConjugateGradientSolver,
-    HessianSolver,
     HessianVectorProduct,
-    solver_for,
 )
 
 SOLVERS = [CholeskySolver, ConjugateGradientSolver]
@@ -82,31 +80,3 @@ def test_a_wrong_dense_hessian_is_not_believed_when_it_is_not_finite():
 
     with pytest.raises(NumericalError):
         CholeskySolver().solve(Broken(lambda t: t @ t, draws(3)), draws(3, 1))
-
-
-def test_many_columns_are_solved_in_groups(monkeypatch):
-    monkeypatch.setattr("torchdpcate.heads.hessian._GROUP_ELEMENTS", 20)
-    product, H = quadratic(torch.linspace(1, 3, 10, dtype=torch.float64))
-    B = draws(10, 7)
-    assert relative(H @ ConjugateGradientSolver().solve(product, B), B) < 1e-9
-
-
-def test_size_decides():
-    assert isinstance(solver_for(2_081), CholeskySolver)
-    assert isinstance(solver_for(1_000_000), ConjugateGradientSolver)
-    assert solver_for(10, damping=0.5).damping == 0.5
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_bad_arguments_are_named(solver):
-    with pytest.raises(InputError, match="damping=-1"):
-        solver(damping=-1)
-    with pytest.raises(InputError, match="tolerance=0"):
-        solver(tolerance=0)
-    with pytest.raises(TypeError, match="abstract"):
-        HessianSolver()
-
-
-def test_bad_iterations_are_named():
-    with pytest.raises(InputError, match="max_iterations=0"):
-        ConjugateGradientSolver(max_iterations=0)

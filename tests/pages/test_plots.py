@@ -11,7 +11,7 @@ from tests.release.test_reader import DRAWN, RELEASES
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.errors import InputError
-from torchdpcate.release import average_effect, release, rule, subgroups
+from torchdpcate.release import average_effect, release, rule
 from torchdpcate.release import post_processing as views
 from torchdpcate.release.average_effect import BalanceTable
 from torchdpcate.release.composed import _example
@@ -22,20 +22,6 @@ def test_every_kind_returns_a_figure(name, tmp_path):
     figure = RELEASES[name]().plot()
     assert isinstance(figure, Figure)
     figure.savefig(tmp_path / "f.png")  # lays it out
-
-
-@pytest.mark.first(3)
-@pytest.mark.parametrize("name", ["composed", "statistics", "queries", "rule", "policy", "average_effect", "subgroups"])
-def test_given_axes_are_drawn_on(name, tmp_path):
-    figure = Figure(layout="constrained")
-    axes = figure.subplots(1, 2)
-    assert RELEASES[name]().plot(ax=axes[1]) is figure
-    assert not axes[0].has_data()
-    assert axes[1].has_data()
-    assert not figure.legends
-    figure.savefig(tmp_path / "f.png")
-    part = Figure().subfigures(1, 2)[0]
-    assert RELEASES[name]().plot(ax=part.subplots()) is part.get_figure(root=True)
 
 
 def test_an_effect_is_that_of_the_release():
@@ -113,10 +99,6 @@ def test_an_average_shows_its_interval_at_a_level_or_its_balance():
     table = BalanceTable(["age"], before=[0.4], before_sd=[0.02])
     labels = replace(found, balance=table).plot(balance=True).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["age"]
-
-
-def test_a_forest_has_the_level_that_was_asked_for():
-    assert "80% intervals" in subgroups._example().plot(level=0.8).axes[0].get_xlabel()
 
 
 def test_summaries_are_plain_types():

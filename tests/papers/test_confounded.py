@@ -62,13 +62,3 @@ def test_the_plain_difference_is_biased_as_the_note_says(records) -> None:
     treated = records.a == 1
     naive = records.y[treated].mean() - records.y[~treated].mean()
     assert float(naive) - Confounded().average_effect("ATE") == pytest.approx(0.0905, abs=SDS * 1 / math.sqrt(N))
-
-
-def test_samples_follow_the_seed_and_shapes_may_be_batched(records) -> None:
-    first, again, other = (Confounded(n=500, seed=seed).load() for seed in (5, 5, 6))
-    assert torch.equal(first.records.y, again.records.y)
-    assert not torch.equal(first.records.x, other.records.x)
-    assert (first.name, first.records.n, first.schema.outcome) == ("confounded", 450, "y")
-    x = records.x[:600]
-    for function in (Confounded().effect, Confounded().propensity):
-        assert torch.equal(function(x.reshape(3, 200, 4)).flatten(), function(x))

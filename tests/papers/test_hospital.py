@@ -104,17 +104,6 @@ def test_the_average_effect_is_the_mean_over_patients(outcome):
         source.average_effect("mean")
 
 
-@pytest.mark.slow
-def test_effects_have_their_shapes():
-    x = {effect: drawn(Hospital(effect=effect, law=4)).x for effect in EFFECTS}
-    assert all(bool((x[effect] == x["constant"]).all()) for effect in EFFECTS)  # one law of patients
-    effect = {name: Hospital(effect=name, law=4).effect(x["constant"]) for name in EFFECTS}
-    assert float(effect["constant"].std()) < 1e-12
-    assert len(effect["subgroup"].unique()) == 2
-    assert 0.3 < float((effect["threshold"] == 0).double().mean()) < 0.7
-    assert len(effect["smooth"].unique()) > N / 2
-
-
 @pytest.mark.first(2)
 @pytest.mark.parametrize("law", range(12))
 def test_the_subgroup_is_about_a_tenth(law):
@@ -122,6 +111,7 @@ def test_the_subgroup_is_about_a_tenth(law):
     assert 0.05 < float((source.effect(drawn(source, 10_000).x) > 0).double().mean()) < 0.16
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("law", range(6))
 def test_a_cohort_is_confounded_and_a_trial_is_not(law):
@@ -204,18 +194,6 @@ def test_the_command_line_sets_each_argument():
     assert own | inspect.signature(GeneratedStudy).parameters.keys() == facts.keys() - {"_target_"}
     assert not {f"data.{name}" for name in own} & PATHS.keys()  # which the command line takes for names of files
     assert all(facts[name] == inspect.signature(Hospital).parameters[name].default for name in own)
-
-
-@pytest.mark.slow
-def test_a_law_has_its_constants_and_a_seed_its_records():
-    first, again, other = (Hospital(law=7, n=500, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first.load().records.y, again.load().records.y)
-    assert not torch.equal(first.load().records.x, other.load().records.x)
-    assert first.schema() == other.schema()
-    assert first.average_effect("ATE") == other.average_effect("ATE")
-    assert first.schema() != Hospital(law=8).schema()
-    study = first.load()
-    assert torch.equal(first.effect(study.queries), study.effect)
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,6 @@ def test_covariates_of_the_last_design_have_the_papers_covariance():
     assert np.allclose(study.records.x[:, 3:].mean(0).numpy(), tails, atol=0.012)
 
 
-def test_a_design_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="choose one of A, B, C, D, E"):
-        Niu("F")
-
-
 def test_a_coin_in_place_of_the_propensity_is_known_to_the_schema():
     source = Niu("D", randomised=0.3, n=N, seed=6)
     study = source.load()

@@ -81,15 +81,6 @@ def test_a_uniform_choice_has_the_regret_of_the_closed_form(gaussian) -> None:
     assert best - everybody / 2 == pytest.approx(0.0299, abs=5e-5)
 
 
-def test_samples_follow_the_seed() -> None:
-    first, again, other = (RareRegion(seed=seed, n=500).load() for seed in (5, 5, 6))
-    assert torch.equal(first.records.y, again.records.y)
-    assert not torch.equal(first.records.x, other.records.x)
-    assert first.name == "rare_region"
-    assert first.truth is not None
-    assert torch.equal(first.effect, first.truth(first.queries))
-
-
 @needs_acic
 def test_real_covariates_are_read_in_their_own_units() -> None:
     source = RealRareRegion(ACIC / "x.csv", n=4000, train_fraction=0.75)

@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data.split import public_generator
-from torchdpcate.errors import InputError
 from torchdpcate.papers.rules import ITR, OWL
 
 N = 200_000
@@ -84,16 +82,3 @@ def test_confounding_is_that_of_the_theory_note() -> None:
     assert study.outcome_bounds == (-4.0, 12.0)
     assert ITR().outcome_bounds == (-8.0, 8.0)
     assert ITR().propensity(x).tolist() == [0.5, 0.5]
-
-
-def test_samples_follow_the_seed_and_shapes_may_be_batched() -> None:
-    first, again, other = (ITR(seed=seed, n=500).load() for seed in (5, 5, 6))
-    assert torch.equal(first.records.y, again.records.y)
-    assert not torch.equal(first.records.x, other.records.x)
-    drawn = OWL().draw(600, public_generator(0, "samples"))
-    assert torch.equal(OWL().effect(drawn.x.reshape(3, 200, 4)).flatten(), OWL().effect(drawn.x))
-
-
-def test_an_unknown_scenario_is_refused() -> None:
-    with pytest.raises(InputError, match=r"data\.scenario is 'forest'; choose one of linear, quadratic, tree"):
-        ITR("forest")

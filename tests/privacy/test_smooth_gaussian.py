@@ -76,6 +76,7 @@ def test_scales_that_alone_tell_neighbours_apart_have_no_multiplier():
     assert math.isinf(smooth_gaussian_multiplier(1.0, 1e-5, 1, largest_smoothness(1.0, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.first(4)
 @pytest.mark.parametrize("d", [1, 10, 300])
 @pytest.mark.parametrize("condition", [1.0, 100.0, 0.02, 0.001])

@@ -293,13 +293,6 @@ def other_blocks(draft: Draft) -> None:
         block["name"] = f"people {number}"
 
 
-def all_three(draft: Draft) -> None:
-    """Records in every place."""
-    tensor(draft)
-    metadata(draft)
-    fact(draft)
-
-
 def copied(path: Path, folder: Path) -> Path:
     """Copy a release's folder, and return the release in it."""
     shutil.copytree(path.parent, folder)

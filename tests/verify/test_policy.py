@@ -81,7 +81,7 @@ def made(name: str) -> PolicyRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: made.__wrapped__(name) for name in SETTINGS}
-    default = ("stability", "composed")
+    default = ("composed",)
     untold = OF_SCORES
     untold_in = FREE
 
@@ -89,14 +89,9 @@ class TestContract(PlanContract):
 @pytest.mark.parametrize(
     "public",
     [
-        {"nuisance_guarantee": "none"},
-        {"nuisance_guarantee": "auto"},
         {"nuisance_guarantee": "fixed"},
         {"nuisance_guarantee": "private_nuisances"},
-        {"range_sensitivity": 0.01},
         {"range_sensitivity": "wide"},
-        {"policies": 0},
-        {"actions": [5, 6]},
     ],
 )
 def test_constants_that_contradict_each_other(public, tmp_path):

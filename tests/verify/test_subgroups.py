@@ -84,7 +84,7 @@ def released(name: str) -> SubgroupRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
-    default = ("laplace", "scores", "arms")
+    default = ("laplace", "scores")
     untold = ("learner", "subgroups")
     untold_in: ClassVar = {"scores, known": ("eta",)}
     followed = ("scores",)

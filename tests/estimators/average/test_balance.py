@@ -61,6 +61,7 @@ def test_statistics_are_those_of_the_records_but_for_noise():
     assert exact.before == pytest.approx(means.tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_their_noise_is_what_they_say():
     """400 runs: the ratio of standard deviations is within six standard errors of one.
 

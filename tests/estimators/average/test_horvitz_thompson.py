@@ -7,14 +7,12 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, data_sets
 from torchdpcate import PrivacyBudget
-from torchdpcate.audit.report import find
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.estimators.average.peers import (
     HorvitzThompson,
     HorvitzThompsonEffect,
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
-from torchdpcate.estimators.average.worst_case import _opposed
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.private_fit import logistic_jacobian
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
@@ -109,14 +107,3 @@ def test_mean_squared_error_on_the_confounded_design():
 def learner(**settings) -> HorvitzThompsonEffect:
     settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings}
     return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)
-
-
-def test_the_declared_pair_differs_in_one_record_and_keeps_the_propensity_clipped():
-    before, after = _opposed(0), _opposed(1)
-    rows = torch.cat([torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (before.batch, after.batch)], 1)
-    assert (rows[:, :3] != rows[:, 3:]).any(1).nonzero()[:, 0].tolist() == [0]
-    assert before.counts[0] == after.counts[0] == 1
-    shown = find("horvitz_thompson").make(PURE).draw(0, 200, NoiseSource.fixed(0))
-    ends = torch.sigmoid(shown[:, :2] @ before.batch.psi[1:].T)
-    assert (ends[:, 0] <= 0.1).all()
-    assert (ends[:, 1] >= 0.9).all()

@@ -143,6 +143,7 @@ def test_where_the_size_is_public_contrast_and_squares_are_one_event():
     assert 0.9 - 6 * math.sqrt(0.09 / runs) < above < 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("n", "epsilon"), [(500, 0.5), (5000, 1.0)])
 @pytest.mark.parametrize("ends", [(0.5, 0.5), (0.2, 0.6)])

@@ -135,38 +135,6 @@ def test_a_record_moves_a_table_by_the_radius_of_the_root_polytope_and_no_more(e
     assert min(widths) < 0.5
 
 
-def test_a_record_moves_the_horvitz_thompson_sum_by_its_unit_and_no_more():
-    of, psi = ATE(0.05), on_domain(None, DOMAIN)
-    for theta in drawn(12, 3, 3, 2.0):
-        facts = EffectFacts(N, of)
-        facts = replace(facts, ranges=released_ranges(facts, psi, theta[None], None))
-        batch = crowd()
-        sums = InverseWeights(facts, theta.expand(len(batch.z), -1), 1.0).sums("sum", {})
-        terms, unit = sums.exact(batch)[:, 0], sums.moved.item()
-        assert terms.max() - terms.min() <= unit
-        assert (terms.max() - terms.min()).item() == pytest.approx(unit, rel=1e-9)
-        everywhere = InverseWeights(replace(facts, ranges=None), None, 1.0).sums("sum", {}).moved.item()
-        assert unit <= everywhere == pytest.approx(40, rel=1e-9)
-
-
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_a_record_moves_balance_statistics_by_their_units_and_no_more(estimand):
-    """A feature that the weights do not follow is at either end where they are largest."""
-    of, psi, treated = make_estimand(estimand, 0.05), on_domain(None, DOMAIN), torch.tensor([300.0]).double()
-    corners = torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double()
-    inside = torch.tensor([[0.3, 0.4]], dtype=torch.float64)
-    x = torch.cat([corners, inside]).repeat(2, 1)[:, None]
-    records = [(row, psi(row), torch.full((1,), float(k < 5)).double()) for k, row in enumerate(x)]
-    for theta in drawn(6, 3, 3, 2.0):
-        theta[2] = 0.0
-        sums = BalanceStatistics(1000, 1.0, of, psi, theta[None]).sums("sums", {"treated": treated})
-        rows = [sums.exact(Batch(*record, torch.zeros(1).double())) for record in records]
-        every = torch.cat(rows)
-        width = every.amax(0) - every.amin(0)
-        assert bool((width <= 1 + 1e-12).all())
-        assert width[3].item() == pytest.approx(1, rel=1e-9)
-
-
 def test_data_that_leave_their_ranges_are_moved_into_them():
     """Weights of an estimand of the user's may be larger between the ends: a record's are cut off at the largest."""
 

@@ -14,7 +14,6 @@ from torchdpcate.estimators.average.peers import (
     group_positions,
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
-from torchdpcate.estimators.average.worst_case import _groups, _plan_of_groups
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
@@ -122,6 +121,7 @@ def test_noise_and_variance_are_those_of_the_page():
     assert found.gaussian.square().max().item() <= 1 / groups
 
 
+@pytest.mark.slow
 def test_intervals_cover_on_the_confounded_design():
     """120 data sets; a coverage of .95 gives fewer than 98 less often than once in 10^6 runs."""
     plan = planned(2000, ATE, 5.0)
@@ -130,10 +130,3 @@ def test_intervals_cover_on_the_confounded_design():
     assert inside.sum().item() >= 98
     # Laplace noise of scale 2 / (44 * 5) and sampling
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (2 * (2 / 220) ** 2 + 1 / 2000)
-
-
-def test_the_declared_pair_differs_in_one_record_and_moves_one_estimate_over_its_range():
-    before, after = (torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (_groups(w).batch for w in (0, 1)))
-    assert (before != after).any(1).sum() == 1
-    found = [group_estimates(_groups(dataset), _plan_of_groups(1.0))[0] for dataset in (0, 1)]
-    assert (found[0] - found[1]).abs().tolist() == pytest.approx([2, 0, 0], abs=2e-3)

@@ -96,7 +96,7 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("trial", "arms", "weights", "censored")
+    default = ("arms", "weights", "censored")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
         (

@@ -30,7 +30,7 @@ def screened() -> EffectRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in KINDS} | {"screened": screened}
-    default = ("output", "gaussian_process")
+    default = ("convex",)
     untold = ("seed", "nuisances", "features", "head")
     untold_in: ClassVar = {
         "dp_sgd_head": ("max_grad_norm", "threshold", "ridge", "epsilon", "delta"),  # the run is as it was charged

@@ -76,6 +76,7 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
     np.testing.assert_array_equal(release.effect(frame.head(7)), release.effect(encoded))
 
 
+@pytest.mark.slow
 def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_path):
     monkeypatch.setattr("torchdpcate.fit.nuisance_config.rounding_conditions", lambda _: (GPU_ROUNDING,))
     model = learner(nuisance=QUICK).fit(*RECORDS)
@@ -127,6 +128,7 @@ def neural_release():
     return model, model.release_queries(STUDY.queries, InfluencePerturbation(starts=8))
 
 
+@pytest.mark.slow
 def test_a_neural_head_is_heuristic_and_prints_no_claim(neural_release):
     model, release = neural_release
     assert release.privacy.level == "heuristic"

@@ -78,7 +78,7 @@ def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, filter, tmp_pat
 
 
 def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_paid():
-    model = learner(split=CrossFit(), filter="gaussian")
+    model = convex_learner(split=CrossFit(), filter="gaussian")
     with pytest.raises(InputError, match=r"filter = gaussian.*mechanism = objective is none"):
         model.check(len(RECORDS[0]), "objective")
     model.check(len(RECORDS[0]), "output")
@@ -132,7 +132,7 @@ def test_a_pair_of_networks_has_both_representations(tmp_path):
 
 
 def test_what_cross_fitting_cannot_do_is_refused_before_anything_is_spent():
-    model = learner(split=CrossFit())
+    model = convex_learner(split=CrossFit())
     with pytest.raises(InputError, match="split=disjoint"):
         model.check(600, "influence")
     with pytest.raises(InputError, match="nuisance_share = 1"):

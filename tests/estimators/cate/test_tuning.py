@@ -38,6 +38,7 @@ def huber_risk(case, theta):
     return (loss.mean() + case.ridge * theta @ theta) / case.threshold**2
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("radius", [0.05, 0.5, 5.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_least_risk_is_that_of_a_constrained_optimiser(seed, radius):

@@ -29,6 +29,7 @@ def records(n: int, seed: int = 0):
     return x, a, y
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("gap", GAPS)
 @pytest.mark.parametrize("matching", ["all", GaussianPairs(0.7), CellPairs(["x1"])])
 def test_the_objective_is_the_double_sum(matching, gap):

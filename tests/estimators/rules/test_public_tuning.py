@@ -66,6 +66,7 @@ def test_records_kept_aside_are_not_fitted_to(monkeypatch):
         assert not set(drawn.tolist()) & set(held.tolist())
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "rule",
     [

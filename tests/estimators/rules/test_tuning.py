@@ -56,6 +56,7 @@ def test_a_record_pays_in_one_block_and_all_cost_the_budget(tmp_path):
     assert load_release(tmp_path / "release").decide([[0.9, -0.9]]).tolist() == [1]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "learner",
     [

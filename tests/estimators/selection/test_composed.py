@@ -102,6 +102,7 @@ def test_plans_come_back_from_their_facts(constants, arms):
     assert ChoicePlan.from_facts(facts, 4_000, DOMAIN) == plan
 
 
+@pytest.mark.slow
 def test_a_few_large_gains_open_the_clip():
     # one in twenty records gains 20 times the residual scale
     x, _, _ = records(4_000)

@@ -56,6 +56,7 @@ def dataset(count: int, policies: int, generator):
     return means, decided
 
 
+@pytest.mark.slow
 def test_observed_regret_stays_below_the_bound():
     generator, n, M, beta, runs = torch.Generator().manual_seed(0), 1500, 21, 0.2, 300
     bound = regret_bound(
@@ -172,6 +173,7 @@ def test_without_a_ridge_the_best_of_the_grid_is_taken():
     assert free.total < max(tried)
 
 
+@pytest.mark.slow
 def test_a_plan_is_no_worse_than_any_split_of_its_grid():
     suggested = plan(30_000, 40, 1.0, overlap=0.2, features=4)
     for certificate in TRAINED:

@@ -101,6 +101,7 @@ def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other()
     assert not chosen.nuisances().moves_all_scores
 
 
+@pytest.mark.slow
 def test_three_actions_by_their_labels():
     x, _, _ = records(6000)
     a = torch.arange(6000) % 3 + 1

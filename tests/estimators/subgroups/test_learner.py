@@ -110,6 +110,7 @@ def test_records_k_times_over_have_the_errors_of_the_records_once(law):
     assert torch.allclose(sampling[1], 3 * sampling[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
 def test_the_released_noise_is_that_of_the_plan(law):
     """Noise of many runs against the plan's number, the release's own, and the closed form."""

@@ -196,6 +196,7 @@ def test_the_mean_square_that_errors_follow_from_is_a_bound():
         assert mean_square(1e3 * sums, law, 2.0, 2, 400) == 1.0
 
 
+@pytest.mark.slow
 def test_the_released_noise_is_that_of_the_plan():
     fitted = learner(law=LAPLACE, released="separate").fit(*records())
     plan, sums, runs = fitted.plan_, fitted._sums, 500

@@ -6,7 +6,6 @@ import math
 import pytest
 
 from experiments.audit.worst_problem import worst_problem
-from torchdpcate.errors import InputError
 from torchdpcate.heads.linear import LinearProblem, sensitivity, solve, worst_pair
 
 pytestmark = pytest.mark.studies
@@ -43,9 +42,3 @@ def test_a_bound_without_its_square_root_term_is_caught():
     assert isinstance(pair.first, LinearProblem)
     assert math.isinf(pair.first.threshold)
     assert pair.change > 1.5 * claimed
-
-
-@pytest.mark.parametrize("settings", [{"n": 1}, {"n": 9, "p": 0}, {"n": 9, "starts": 0}, {"n": 9, "steps": 0}])
-def test_counts_are_checked(settings):
-    with pytest.raises(InputError, match="give at least"):
-        worst_problem(B, S, 0.1, **settings)

@@ -5,22 +5,12 @@ import math
 import pytest
 import torch
 
-from experiments.dp_werm import robustness, selection, simulated, stand_in
+from experiments.dp_werm import robustness, selection, simulated
 from experiments.dp_werm.study import STUDY
-from experiments.dp_werm.trial import Trials, shifted, value
-from experiments.dp_werm.tuning import GRID, output_noise, tuned
+from experiments.dp_werm.trial import Trials
+from experiments.dp_werm.tuning import output_noise
 from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Settings
 from torchdpcate.privacy.noise import NoiseSource
-
-
-def test_outcomes_are_shifted_only_where_one_is_negative():
-    y = torch.tensor([[1.0, 2.0], [-1.0, 2.0]])
-    assert shifted(y).tolist() == [[1.0, 2.0], [pytest.approx(0.001), pytest.approx(3.001)]]
-
-
-def test_the_value_is_the_mean_of_those_who_were_treated_as_decided():
-    a, y = torch.tensor([[1.0, 0.0, 1.0]]), torch.tensor([[3.0, 5.0, 100.0]])
-    assert value(torch.tensor([[True, False, False]]), a, y).tolist() == [4.0]
 
 
 def test_outcomes_of_the_trial_reach_the_shift_that_the_published_values_of_chance_imply():
@@ -51,12 +41,6 @@ def test_covariates_of_public_data_have_the_means_of_their_law(mean, expected):
     assert law.effect(x.new_tensor([[1.0, 0.0, 0.0, 0.0]])).item() == 2.0
 
 
-def test_a_ridge_is_one_of_the_candidates_and_larger_for_less_privacy_budget():
-    chosen = tuned(200, (1.0, math.inf), 20)
-    assert set(chosen.values()) <= set(GRID)
-    assert chosen[math.inf] < chosen[1.0]
-
-
 def test_the_selection_keeps_what_moves_the_effect_and_nothing_of_a_coin():
     """The two large coefficients by either penalty, and of equal outcomes, whose weights say nothing, none."""
     public = selection.public_data(0)
@@ -74,11 +58,6 @@ def test_covariates_beyond_four_do_not_move_outcomes():
     noise = drawn.y - Trials(drawn.x[..., :4], drawn.a, drawn.y).effect * (drawn.a - 0.5)
     assert noise.std().item() == pytest.approx(0.5, abs=0.2)
     assert torch.equal(drawn.effect, Trials(drawn.x[..., :4], drawn.a, drawn.y).effect)
-
-
-def test_laws_of_the_robustness_figures_share_the_one_of_the_private_data():
-    private = {robustness.LAWS[figure][robustness.reference(figure)] for figure in robustness.LAWS}
-    assert private == {robustness.Public(robustness.PAPER)}
 
 
 def test_one_small_cell_of_each_part():
@@ -104,13 +83,6 @@ def test_one_small_cell_of_each_part():
     accuracy = [v for one in found if one.place.metric == "accuracy_percent" for v in one.values]
     assert all(0 <= v <= 100 for v in accuracy)
     assert all(one.level != "certified" for one in found if one.role == PRINTED)
-
-
-def test_no_difference_is_computed_for_a_stand_in():
-    assert stand_in.TABLE in STUDY.stand_ins
-    treated = stand_in.records()[1].sum().item()
-    assert (treated, len(stand_in.records()[1])) == (120, 246)
-    assert simulated.TABLE not in STUDY.stand_ins
 
 
 @pytest.mark.parametrize(

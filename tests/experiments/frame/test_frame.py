@@ -156,13 +156,6 @@ def test_a_mistake_is_one_line(words, part, capsys, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_checkout_it_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torchdpcate.cli.study.__file__", str(tmp_path / "a/b/study.py"))
-    assert main(["study", "dp_werm", "run_dir=X"]) == 2
-    assert "run it in a checkout" in capsys.readouterr().err
-
-
 def test_the_program_finds_the_studies_from_anywhere(tmp_path):
     words = [sys.executable, "-m", "torchdpcate.cli.main", "study", "nobody", "run_dir=X"]
     done = subprocess.run(

@@ -6,14 +6,11 @@ from importlib.util import find_spec
 import pytest
 
 from experiments.defaults.hospital_laws import FAMILIES, REPORTED
-from experiments.frame import command
-from experiments.frame.runner import run_cells
 from experiments.frame.study import OTHER, Found, Place, Settings
 from experiments.frame.table import summarise
 from experiments.hospital import study
 from experiments.hospital.groups import AVERAGES, DECISIONS, EFFECTS, GROUPS
 from experiments.hospital.study import EPSILONS, SEEDS, SIZES, STUDY
-from torchdpcate.errors import InputError
 
 N = 300
 
@@ -40,11 +37,6 @@ def test_a_group_whose_library_is_missing_has_no_cells_and_says_so(monkeypatch):
     assert "| LinearDML | econml is not installed | - |" in STUDY.page(summarise([]), [])
 
 
-def test_seeds_are_for_studies_that_draw_laws(tmp_path):
-    with pytest.raises(InputError, match="draws no laws"):
-        command.run("niu", Settings(seeds=3), tmp_path / "run", 1, math.inf)
-
-
 @pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if not group.library])
 def test_a_group_finds_its_methods(name):
     group = GROUPS[name]
@@ -52,12 +44,6 @@ def test_a_group_finds_its_methods(name):
     requested = {"RLearner, intervals=true"}  # which its gate refuses at so few records
     assert {method for method, _ in values} == set(group.methods) - requested
     assert all(math.isfinite(value) for value in values.values())
-
-
-def test_a_cell_finds_the_same_again_and_a_trial_has_intervals():
-    values = found("effects", "costs_trial")
-    assert values == found("effects", "costs_trial")
-    assert 0 <= values["RLearner", "coverage"] <= 1
 
 
 @pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if group.library])
@@ -68,19 +54,6 @@ def test_a_group_of_another_library_finds_its_methods(name):
     values = found(name, epsilon="inf")
     assert {method for method, _ in values} == set(group.methods)
     assert all(math.isfinite(value) for value in values.values())
-
-
-def test_a_study_that_was_stopped_continues(tmp_path):
-    cells = [
-        {"group": "effects, no budget", "family": "interaction", "n": N, "epsilon": "inf", "seed": s}
-        for s in REPORTED[:2]
-    ]
-    assert run_cells(STUDY, cells[:1], Settings(), tmp_path) == 0
-    first = next((tmp_path / "cells").iterdir())
-    stamp = first.stat().st_mtime_ns
-    assert run_cells(STUDY, cells, Settings(), tmp_path) == 0
-    assert first.stat().st_mtime_ns == stamp
-    assert len(list((tmp_path / "cells").iterdir())) == 2
 
 
 def test_the_page_has_a_line_for_each_method_and_widths_over_that_without_privacy(tmp_path):

@@ -2,24 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-import yaml
 
 from experiments.spillover.__main__ import main
 
 pytestmark = pytest.mark.studies
 
-DOMAIN = {
-    "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
-    "covariates": {"age": {"low": 16, "high": 60}, "dose": {"low": 0, "high": 1}},
-    "overlap": 0.2,
-}
-POLICIES = [{"kind": "constants", "actions": [0, 1]}, {"kind": "thresholds", "covariate": "dose", "cuts": [0.5]}]
 FILE = "policies.path=policies.yaml"
 
 
@@ -51,21 +40,6 @@ def test_the_spillover_audit_sets_certified_beside_uncertified(tmp_path, monkeyp
     assert learners["none"]["floor"] == pytest.approx(22)
 
 
-def test_the_audit_reads_the_words_of_a_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    draw = np.random.default_rng(0)
-    age, dose, treat = draw.integers(16, 61, 200), draw.random(200), draw.integers(0, 2, 200)
-    people = pd.DataFrame({"age": age, "dose": dose, "treat": treat, "pay": 4 + 2 * treat * dose})
-    people.to_csv("people.csv", index=False)
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
-    Path("policies.yaml").write_text(yaml.safe_dump(POLICIES))
-    words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", FILE, "neighbours=2"]
-    words += ["nuisance_guarantee=stability"]
-    assert main([*words, "nuisance_guarantee.ridge=1", "nuisance_guarantee.propensity_ridge=1"]) == 0
-    assert "floor 0.2" in capsys.readouterr().out
-    assert not list(tmp_path.glob("audit*"))
-
-
 AUDIT_MISTAKES = {
     "neighbours of nobody": (["neighbours=0"], "neighbours"),
     "no number": (["neighbours=many"], "neighbours = many"),
@@ -86,10 +60,3 @@ def test_mistakes_of_the_audit_give_one_line(mistake, tmp_path, monkeypatch, cap
     assert main([*AUDIT[:1], *AUDIT[2:], *words]) == 2
     assert re.search(message, one_line(capsys))
     assert not list(tmp_path.iterdir())
-
-
-def test_words_that_name_no_setting_get_the_nearest(capsys):
-    assert main(["data.m=3"]) == 2
-    assert "there is no setting data.m; the nearest is " in one_line(capsys)
-    assert main(["+foo=3"]) == 2
-    assert "there is no setting foo" in one_line(capsys)

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from experiments.spillover.figure import spillover_figure
 from experiments.spillover.learned import LearnedNuisances
 from experiments.spillover.search import spillover_audit
-from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
+from tests.experiments.spillover.cells import EDGE, CellMeans
 from tests.experiments.spillover.datasets import dataset
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.candidates.library import PolicyLibrary
@@ -54,26 +54,6 @@ def test_a_targeted_record_moves_the_utilities_by_order_n(n):
     assert spill.naive_fails == (n == 1600)
 
 
-def test_errors_and_bias_against_the_truth():
-    block, score, facts, library = rare_world(400)
-    report = spillover_audit(
-        block, score, facts, library, {"cells": CellMeans(e=HALF)}, neighbours=2, truth=CellFunctions(HALF, HALF)
-    )
-    errors = report["cells"].diagnostics
-    assert (errors.against, errors.propensity, errors.product, errors.bias) == ("truth", 0, 0, 0)
-    unknown = spillover_audit(block, score, facts, library, {"cells": CellMeans(e=HALF)}, neighbours=2)["cells"]
-    assert unknown.diagnostics.against == "records"
-    assert unknown.to_dict()["diagnostics"]["bias"] is None
-
-
-def test_bias_is_that_of_the_formula_where_both_are_wrong():
-    block, score, facts, library = rare_world(400)
-    truth = CellFunctions(torch.tensor([[0.6, 0.4], [0.6, 0.4]]).double(), HALF + 0.1)
-    found = spillover_audit(block, score, facts, library, {"a": CellMeans(e=HALF, mu=HALF)}, neighbours=1, truth=truth)
-    assert found["a"].diagnostics.bias == pytest.approx(0.2 * 0.1)
-    assert found["a"].diagnostics.product == pytest.approx(0.1 * 0.1)
-
-
 def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
     learners = {"stable": StableNuisances(), "1-NN": KNN, "fixed": FixedNuisances(0.5)}
     seen = []
@@ -99,19 +79,6 @@ def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
     figure = spillover_figure(report)
     assert len(figure.axes) == 2
     figure.savefig(tmp_path / "spillover.png")
-
-
-def test_one_seed_gives_one_report():
-    reports = [spillover_audit(*dataset(), {"1-NN": KNN}, neighbours=6, seed=3).to_dict() for _ in range(2)]
-    assert reports[0] == reports[1]
-
-
-@pytest.mark.parametrize("recipe", [StableNuisances(), KNN])
-def test_three_actions(recipe):
-    spill = spillover_audit(*dataset(K=3), {"learner": recipe}, neighbours=8)["learner"]
-    assert spill.worst.spread > 0
-    assert spill.worst.action in (1, 2, 3)
-    assert not spill.refuted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -13,9 +12,8 @@ from experiments.frame.published import read_published
 from experiments.frame.study import CERTIFIED, PRINTED, Settings
 from experiments.frame.table import summarise
 from experiments.spillover import audited, control
-from experiments.spillover.boosted import Trees, boosted, outcome_model, propensity, with_new_outcome
-from experiments.spillover.design import CONTROL, OVERLAP, SCALED, WHOLE, Block, Law, encode, law
-from experiments.spillover.pairs import DEFAULT, FLOOR, Pair, default_regret, farthest
+from experiments.spillover.design import CONTROL, SCALED, WHOLE, Law, law
+from experiments.spillover.pairs import DEFAULT, FLOOR, Pair
 from experiments.spillover.study import AUDITS, FILES, STUDY
 
 SHARED = Path(__file__).parents[4] / "shared"
@@ -63,24 +61,6 @@ def test_nuisances_are_the_printed_formulas(normal):
         assert normal.outcomes[k].tolist() == pytest.approx([untreated, treated], abs=1e-12)
 
 
-def test_without_the_region_only_its_own_terms_are_gone(normal):
-    plain = Law(normal.x, region=False)
-    inside, outside = normal.regions
-    assert torch.equal(plain.outcomes[outside], normal.outcomes[outside])
-    assert torch.equal(plain.decisions, normal.decisions)
-    assert bool((plain.propensities[inside] < normal.propensities[inside]).all())
-
-
-def test_encoding_takes_medians_and_codes():
-    table = pd.DataFrame({"a": ["1", "x", *["3"] * 18], "b": [*"BA" * 10], "c": range(20)})
-    x = encode(table)
-    assert x.shape == (20, 3)
-    assert torch.allclose(x.mean(0), torch.zeros(3).double(), atol=1e-12)
-    assert torch.allclose(x.square().mean(0), torch.ones(3).double(), atol=1e-12)
-    assert x[1, 0] == x[2, 0] > x[0, 0]  # the entry that is no number has the median, 3
-    assert x[0, 1] == -x[1, 1] > 0
-
-
 def test_policies_are_those_of_the_paper(normal):
     decisions, x = normal.decisions, normal.x
     assert decisions.shape == (1_000, 160)
@@ -121,24 +101,6 @@ def test_the_population_has_the_derived_numbers():
         assert ties == 0  # so that > and >= are the same
 
 
-def test_neighbours_differ_by_one_record(normal):
-    block = normal.observe(torch.arange(50), generator(1))
-    for other, changed in ((block.flipped(3, 0.0), False), (farthest(block, 3), True)):
-        different = (other.a != block.a) | (other.y != block.y)
-        assert different.nonzero().flatten().tolist() == [3]
-        assert bool(other.a[3] != block.a[3]) == changed
-    assert float(farthest(block, 3).y[3]) in (0.0, 1.0)
-
-
-def test_an_anchored_sample_has_one_record_of_the_region():
-    large = Law(torch.randn(4_000, 16, generator=generator(2), dtype=torch.float64))
-    block = audited.anchored(large, generator(3))
-    inside = large.rare(large.x[block.rows])
-    assert inside.nonzero().flatten().tolist() == [0]
-    assert (len(block.y), float(block.y[0]), len(block.rows.unique())) == (1_500, 1.0, 1_500)
-    assert [int(audited.anchored(large, generator(3), arm).a[0]) for arm in (0, 1)] == [0, 1]
-
-
 def test_scales_of_a_pair():
     """22 = 2 (1 + 1 / .1); rho = 11 Gamma_mu + 100 Gamma_e."""
     assert pytest.approx(22) == FLOOR
@@ -164,27 +126,6 @@ def test_the_control_has_the_papers_certificate():
     assert bound.rho == pytest.approx(0.019076068, abs=5e-10)
     assert bound.paper(audited.TRAINING) == pytest.approx(28.614102, abs=5e-7)
     assert bound.range_sensitivity(audited.TRAINING) == pytest.approx(27.200361, abs=5e-7)
-
-
-def test_boosted_trees_are_fitted_again_for_one_arm_alone(normal):
-    pytest.importorskip("xgboost", reason="extra peers-xgboost is not installed")
-    trees, block = Trees(3, 20, 1.0), normal.observe(torch.arange(300), generator(4)).flipped(0, 1.0)
-    other = block.flipped(0, 0.0)
-    fitted = boosted(normal, block, trees, propensity(normal, block))
-    neighbour = with_new_outcome(fitted, normal, other, 0, trees)
-    arm = int(block.a[0])
-    assert torch.equal(neighbour.mu[:, 1 - arm], fitted.mu[:, 1 - arm])
-    assert not torch.equal(neighbour.mu[:, arm], fitted.mu[:, arm])
-    assert torch.equal(neighbour.mu[:, arm], outcome_model(normal, other, arm, trees))
-    assert fitted.e.min() >= OVERLAP
-    assert fitted.mu.min() >= 0
-    scoring = Block(*(part[100:] for part in (block.rows, block.a, block.y)))
-    assert Pair.of(normal, scoring, fitted, fitted).movement == 0 < Pair.of(normal, scoring, fitted, neighbour).movement
-
-
-def test_the_default_selector_chooses_from_the_papers_policies(normal):
-    block = normal.observe(torch.arange(1_000), generator(5))
-    assert 0 <= default_regret(normal, block, 0, 8.0) < float(normal.regrets.mean())
 
 
 @pytest.mark.studies
@@ -215,17 +156,6 @@ def test_one_small_cell_of_each_part(part):
         here = {place.setting for place in printed} & settled
         assert {place for place in wanted if place.setting in here} <= printed
         assert {one.place.metric for one in found if one.role == CERTIFIED} or part == "control"
-
-
-@pytest.mark.studies
-@needs_acic
-def test_anchors_of_both_arms_stand_beside_table_2():
-    pytest.importorskip("xgboost", reason="extra peers-xgboost is not installed")
-    cell = {"part": "anchors", "first": 0, "repeats": 1}
-    assert cell | {"repeats": 4} in list(STUDY.cells(Settings(quick=True, data=SHARED / "data")))
-    rows = {one.place.variant for one in STUDY.compute(cell, Settings(quick=True, data=SHARED / "data"))}
-    arms = ("untreated", "treated")
-    assert rows == {f"lambda = {ridge}, anchor {arm}" for ridge in audited.ANCHOR_RIDGES for arm in arms}
 
 
 def test_pages_quote_the_committed_run():

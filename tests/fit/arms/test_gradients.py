@@ -51,11 +51,12 @@ def test_a_crowd_attains_the_norms(ridge):
     assert found == pytest.approx(bound, rel=1e-9)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("arms", [2, 3])
 def test_no_data_set_passes_the_norms(ridge, arms):
     generator = torch.Generator().manual_seed(0)
-    for _ in range(30):
+    for _ in range(12):
         psi = torch.randn(3, 2, generator=generator, dtype=torch.float64)
         psi = psi / psi.norm(dim=1, keepdim=True) * torch.rand(3, 1, generator=generator, dtype=torch.float64).sqrt()
         count = torch.randint(1, 20, (3,), generator=generator)

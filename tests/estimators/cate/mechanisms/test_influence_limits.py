@@ -20,6 +20,7 @@ def rates(ratio: float) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.minimum(np.cumsum(law[order]) * (x[1] - x[0]), 1.0) for law in (before, after))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "limit"), [(math.exp(XI), 0.0627), (math.exp(-XI), 0.0635)])
 def test_no_attack_on_theorem_1_shows_more_at_that_number_of_runs(ratio, limit):
     false, true = rates(ratio)
