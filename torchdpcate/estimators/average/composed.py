@@ -323,7 +323,6 @@ class ComposedAverageEffect(AverageEffectLearner):
         ``composed_intervals``.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it, with delta > 0.
         estimand: ``ATE``.
 
