@@ -1,4 +1,4 @@
-"""A griffe extension: the reference shows the docstrings that ``help`` shows, their formulas and examples as markdown."""
+"""A griffe extension: the reference shows the docstrings that ``help`` shows, with formulas as markdown has them."""
 
 import re
 from functools import cached_property
@@ -44,7 +44,8 @@ def as_markdown(text: str) -> str:
     def display(found: re.Match[str]) -> str:
         indent, formula = found.groups()
         lines = dedent(formula.lstrip(" ")).strip().splitlines()
-        return "\n".join(f"{indent}{line}" for line in ["$$", *(line.strip() for line in lines if line.strip()), "$$"])
+        shown = ["$$", *(line.strip() for line in lines if line.strip()), "$$"]
+        return "\n".join(["", *(f"{indent}{line}" for line in shown), ""])
 
     text = _DISPLAY.sub(display, text)
     text = _INLINE.sub(lambda found: f"${' '.join(found[1].split())}$", text)
@@ -53,11 +54,16 @@ def as_markdown(text: str) -> str:
 
 def _show(found: Object, shown: Any) -> None:
     """Give an object, and the methods and properties of a class, the docstrings that they have at run time."""
-    found.docstring = Docstring(as_markdown(getdoc(shown) or ""), parent=found)
+    _write(found, getdoc(shown))
     if isinstance(found, Class):
         for name, member in found.members.items():
             own = vars(shown).get(name)
             own = getattr(own, "__func__", own)
             if not name.startswith("_") and isinstance(own, (FunctionType, property, cached_property)):
-                inherited = getdoc(own) or getdoc(getattr(shown, name))
-                member.docstring = Docstring(as_markdown(inherited or ""), parent=member)
+                _write(member, getdoc(own) or getdoc(getattr(shown, name)))
+
+
+def _write(found: Object, text: str | None) -> None:
+    if found.docstring is None:
+        found.docstring = Docstring("", parent=found, parser=found.package.docstring.parser)
+    found.docstring.value = as_markdown(text or "")

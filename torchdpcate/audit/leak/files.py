@@ -313,6 +313,9 @@ _SETTINGS = (
     "online/head.bin",
     "online/lock",
 )
+_REPORTS = ("report.html", "report.csv", "report.md")
+"""What ``report`` makes of summaries and releases. The numbers are compared as those files hold them; a page's others
+are the places of its pictures, which the reader's page has too."""
 _SHORTEST_WORD = 4  # bytes: two Chinese letters are a word
 
 
@@ -384,6 +387,8 @@ def _read_files(curator: Curator, run: Path) -> None:
     for folder, pattern in ((run / "curator", "**/*"), (run, "summary.json")):
         contents = read_folder(folder, pattern)
         for found in contents.numbers:
+            if found.file.partition("!")[0] in _REPORTS:
+                continue
             values = found.values[np.isfinite(found.values)]
             if found.file in _SETTINGS or re.split(r"[.\[]", found.place)[0] in _PUBLIC:
                 curator.public.append(values.ravel())
@@ -420,7 +425,7 @@ def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
         settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once
         check_targets(settings, "data")  # a run's files may come from anywhere, and a class is named by them
         study: Study = instantiate(settings).load()
-        table = _raw_table(config["data"].get("path"))
+        table = _raw_table(curator, config["data"])
     except Exception as error:  # moved files, changed tables, a class that is not there: the scan goes on without
         reason = " ".join(str(error.__cause__ or error).split())[:160]
         curator.notes.append(f"the records could not be loaded again and were not compared: {reason}")
@@ -463,15 +468,28 @@ def _texts_of(value: Any) -> list[str]:
     return [str(value)]
 
 
-def _raw_table(path: Any) -> "pd.DataFrame | None":
-    """Return the table of the data file or files, columns that training never reads included."""
+def _raw_table(curator: Curator, data: Mapping[str, Any]) -> "pd.DataFrame | None":
+    """Return the table of the data file or files as training reads it, with the columns that training leaves out."""
     import pandas as pd
 
-    if path is None:
+    from torchdpcate.data._csv import CsvForm
+    from torchdpcate.data._frames import read_frame
+    from torchdpcate.data.columns import column_names
+
+    if data.get("path") is None:
         return None
-    files = [path] if isinstance(path, str) else list(path)
-    frames = [pd.read_parquet(f) if str(f).endswith((".parquet", ".pq")) else pd.read_csv(f) for f in files]
-    return pd.concat(frames, ignore_index=True)
+    files, form = [data["path"]] if isinstance(data["path"], str) else list(data["path"]), CsvForm.of(data)
+    names = [name for name in dict.fromkeys(column_names(files[0], form)) if name]
+    try:
+        return read_frame(files, names, form=form)
+    except InputError:  # in one of them perhaps, such as notes that are longer than any category
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = read_frame(files, [name], form=form)[name]
+            except InputError as error:
+                curator.notes.append(f"a column of the table was not compared: {error}")
+        return pd.DataFrame(columns)
 
 
 def _add_table(curator: Curator, table: "pd.DataFrame") -> None:
