@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(  # the digits of versions, names and colours (#999) are no numbers
     r"(?<![A-Za-z0-9.#])[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![A-Za-z0-9]|\.\d)"
 )
+_TAG = re.compile(r"<[^<>]*>")
+_LINKS = r"(?:(?:of|in|is|was|are|were|the|about)\W+)*"
+_BEFORE = re.compile(rf"([A-Za-z]{{3,}})\W+{_LINKS}$", re.IGNORECASE)
+_AFTER = re.compile(rf"^\W+{_LINKS}([A-Za-z]{{3,}})", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z]{3,}")
 _DATA_URI = re.compile(r"data:([\w/+.-]+);base64,([A-Za-z0-9+/=\s]+)")
 _LARGEST = 1 << 28  # bytes that a compressed file may unfold to
 _TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt"}
@@ -49,14 +54,15 @@ class Numbers:
         file: The file, relative to the folder.
         place: Where in it: a tensor, a key, a line.
         values: Finite and not, float64, of any shape; text has one number after the other.
-        context: What stands there by name: the place, and the text around.
-        alone: Whether the words of the context are about these numbers: text, or one number under a name.
+        beside: The words that each number stands by: those of its place where it stands alone, and of a text the last
+            one before and the first one after it. None where many numbers share a place.
+        alone: Whether each number stands by words of its own.
     """
 
     file: str
     place: str
     values: np.ndarray
-    context: str
+    beside: tuple[frozenset[str], ...]
     alone: bool
 
 
@@ -88,15 +94,33 @@ class Contents:
     def text(self, file: str, place: str, text: str) -> None:
         """Add a piece of text and the numbers in it."""
         self.words.append(Words(file, place, text))
-        found = [float(word.replace(",", "")) for word in _NUMBER.findall(text)]
+        found = list(_NUMBER.finditer(text))
         if found:
-            self.numbers.append(Numbers(file, place, np.array(found), f"{file} {place} {text}", True))
+            values = np.array([float(number[0].replace(",", "")) for number in found])
+            beside = tuple(_beside(text, number, place) for number in found)
+            self.numbers.append(Numbers(file, place, values, beside, True))
 
     def array(self, file: str, place: str, values: np.ndarray) -> None:
         """Add an array of numbers; the parts of complex ones side by side."""
         values = values.view(values.real.dtype) if np.iscomplexobj(values) else values
         self.words.append(Words(file, place, place))
-        self.numbers.append(Numbers(file, place, values.astype(np.float64), f"{file} {place}", values.size == 1))
+        alone = values.size == 1
+        beside = (words_of(f"{file} {place}"),) if alone else ()
+        self.numbers.append(Numbers(file, place, values.astype(np.float64), beside, alone))
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a name or a place."""
+    return frozenset(word.lower() for word in _NAME.findall(text))
+
+
+def _beside(text: str, number: re.Match[str], place: str) -> frozenset[str]:
+    """Return the words next to a number of a text; where the text is nothing else, those of its place."""
+    before, after = _TAG.sub(" ", text[: number.start()]), _TAG.sub(" ", text[number.end() :])
+    if not (before.strip() or after.strip()):
+        return words_of(place)
+    found = (_BEFORE.search(before), _AFTER.search(after))
+    return frozenset(word[1].lower() for word in found if word is not None)
 
 
 def read_folder(folder: Path, pattern: str = "**/*") -> Contents:
