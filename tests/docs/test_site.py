@@ -56,6 +56,14 @@ def test_every_page_is_reached_from_the_navigation():
     assert every - reached == set()
 
 
+def test_nothing_is_said_to_be_on_an_index_that_is_not():
+    """The package is on none: pages and messages name a wheel, a checkout, or the library that is missing."""
+    places = [*DOCS.rglob("*.md"), *(PROJECT / "torchdpcate").rglob("*.py"), *(PROJECT / "conf").rglob("*.yaml")]
+    wrong = re.compile(r"pip install '?\"?torchdpcate(?![-*])")
+    found = [path.name for path in places if wrong.search(path.read_text())]
+    assert found == ["install.md"]  # which says that nothing is found
+
+
 class Files:
     """Files of a site."""
 
