@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._docstrings import described
+
 _IMPORT = re.compile(r"^from \w+\.([\w.]+) import (\w+) as \2$", re.MULTILINE)
 
 
@@ -29,7 +31,7 @@ def exports(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f".{homes[name]}", package), name)
+        return described(getattr(import_module(f".{homes[name]}", package), name))
 
     return find, lambda: sorted(homes), sorted(homes)
 

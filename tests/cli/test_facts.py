@@ -9,6 +9,7 @@ import pytest
 from torchdpcate.cli.main import main
 from torchdpcate.verify.deployments import FIELDS, read_facts
 
+DOCS = Path(__file__).parents[2] / "docs"
 WORDS = ("task=average_effect", "data.n=600", "privacy.delta=0")
 FILLED = {
     "name": "Effect of a school meal",
@@ -34,6 +35,12 @@ def test_the_template_has_every_field_of_the_curators(run, capsys):
     assert keys == [name.rpartition(".")[2] for name, field in FIELDS.items() if field.by_curator]
     assert main(["inspect", "run", "--new-facts", "facts.yaml"]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_file_on_the_page_of_runs_is_one(tmp_path):
+    (shown,) = re.findall(r"```yaml\n(deployment:.*?)```", (DOCS / "runs.md").read_text(), re.DOTALL)
+    (tmp_path / "facts.yaml").write_text(shown)
+    assert read_facts(tmp_path / "facts.yaml")["basic.name"] == "Effect of a school meal"
 
 
 def test_the_page_shows_title_date_and_site(run, capsys):

@@ -1,6 +1,7 @@
 """The documentation site: every public name has its entry, every page is linked, links are those of the site."""
 
 import importlib.util
+import inspect
 import os
 import re
 import shutil
@@ -12,6 +13,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import torchdpcate
+from tests.test_docstrings import own_members
+from torchdpcate._docstrings import constructor_arguments
 
 PROJECT = Path(__file__).parents[2]
 DOCS, SITE = PROJECT / "docs", PROJECT / ".mkdocs.yml"
@@ -21,7 +24,12 @@ LINK = re.compile(r"\]\(([^)\s#]+\.md)(?:#[^)]*)?\)")
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     pytest.importorskip("latex2mathml", reason="the extra docs is not installed")
-    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site" / "hooks.py")
+    return _loaded("hooks")
+
+
+def _loaded(name: str) -> ModuleType:
+    """Return a module of the site."""
+    spec = importlib.util.spec_from_file_location(f"site_{name}", DOCS / "site" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -46,6 +54,14 @@ def test_every_page_is_reached_from_the_navigation():
         reached |= pages
     every = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert every - reached == set()
+
+
+def test_nothing_is_said_to_be_on_an_index_that_is_not():
+    """The package is on none: pages and messages name a wheel, a checkout, or the library that is missing."""
+    places = [*DOCS.rglob("*.md"), *(PROJECT / "torchdpcate").rglob("*.py"), *(PROJECT / "conf").rglob("*.yaml")]
+    wrong = re.compile(r"pip install '?\"?torchdpcate(?![-*])")
+    found = [path.name for path in places if wrong.search(path.read_text())]
+    assert found == ["install.md"]  # which says that nothing is found
 
 
 class Files:
@@ -80,14 +96,64 @@ def test_a_formula_is_mathml(hooks):
     shown = hooks.on_page_content(r'<span class="arithmatex">\(x &lt; 1\)</span>', None, None, None)
     assert shown.startswith("<math")
     assert "<mi>x</mi><mo>&#x0003C;</mo>" in shown
+    assert "\\" not in hooks.on_page_content(r'<span class="arithmatex">\(\arg\min_x f\)</span>', None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (r"Of :math:`\mu^2` alone.", r"Of $\mu^2$ alone."),
+        ("A.\n\n.. math:: x\n    + y\n\nwith x.", "A.\n\n\n$$\nx\n+ y\n$$\n\nwith x."),
+        ("A.\n\n    .. math::\n\n        x\n\n    B.", "A.\n\n\n    $$\n    x\n    $$\n\n    B."),
+        ("Example:\n    >>> 1", "Examples:\n    >>> 1"),
+    ],
+)
+def test_a_formula_of_a_docstring_is_one_of_the_site(written, shown):
+    pytest.importorskip("griffe", reason="the extra docs is not installed")
+    assert _loaded("docstrings").as_markdown(written) == shown
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(SITE), "-d", str(folder)]
+    subprocess.run(words, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, cwd=PROJECT)
+    return folder
 
 
 @pytest.mark.slow
-def test_search_works_in_pages_opened_as_files_and_nothing_is_fetched(tmp_path):
-    pytest.importorskip("mkdocs")
-    words = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(SITE), "-d", str(tmp_path)]
-    subprocess.run(words, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, cwd=PROJECT)
-    fetched = [page for page in tmp_path.rglob("*.html") if re.search(r'<script[^>]+src="https?:', page.read_text())]
+def test_no_page_shows_source_of_a_formula(site):
+    macro = re.compile(
+        r"\\(?:frac|tfrac|mathbb|mathrm|sum|sqrt|hat|bar|Big|quad|tau|mu|sigma|epsilon|varepsilon|Delta)\b"
+    )
+    raw = re.compile(rf"{macro.pattern}|:math:|\.\. math|<p>\$\$|<m[ion]>\\")
+    found = {page.name: raw.search(page.read_text()) for page in site.rglob("*.html")}
+    assert not {name: match.group() for name, match in found.items() if match is not None}
+    assert "<math" in (site / "reference" / "averages.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", torchdpcate.__all__)
+def test_the_reference_shows_every_argument_and_method(name, site):
+    public = getattr(torchdpcate, name)
+    place = f"{public.__module__}.{public.__name__}"
+    pages = [page.read_text() for page in (site / "reference").glob("*.html")]
+    (page,) = (page for page in pages if f'<h2 id="{place}"' in page)
+    entry = page.partition(f'<h2 id="{place}"')[2].partition("<h2 ")[0]
+    told = set(re.findall(r'<tr class="doc-section-item">\s*<td>\s*<code>(?:<span[^>]*>)?(\w+)<', entry))
+    if not isinstance(public, type):
+        assert set(inspect.signature(public).parameters) <= told
+        return
+    assert set(constructor_arguments(public)) <= told
+    shown = set(re.findall(r'<h3 id="[\w.]+\.(\w+)" class="doc', entry))
+    assert {method for method, member in own_members(public).items() if inspect.isfunction(member)} <= shown
+
+
+@pytest.mark.slow
+def test_search_works_in_pages_opened_as_files_and_nothing_is_fetched(site):
+    fetched = [page for page in site.rglob("*.html") if re.search(r'<script[^>]+src="https?:', page.read_text())]
     assert not fetched
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright drives the browser")
     browser = shutil.which("chromium")
@@ -97,7 +163,7 @@ def test_search_works_in_pages_opened_as_files_and_nothing_is_fetched(tmp_path):
         page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page()
         requested = []
         page.on("request", lambda request: requested.append(request.url))
-        page.goto((tmp_path / "index.html").as_uri())
+        page.goto((site / "index.html").as_uri())
         page.wait_for_timeout(500)
         page.keyboard.press("s")
         page.wait_for_timeout(300)

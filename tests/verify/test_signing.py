@@ -22,7 +22,7 @@ from torchdpcate.release.signature import (
     signature_path,
     write_key,
 )
-from torchdpcate.verify.card import make_card, sign_release, write_card
+from torchdpcate.verify.card import make_card, sign_release, statement_page, write_card
 from torchdpcate.verify.file import verify_release
 
 
@@ -34,7 +34,7 @@ def path(tmp_path):
     made = release(statement())
     made.save(folder / "release.safetensors")
     (folder / "privacy.json").write_text(made.privacy.to_json() + "\n")
-    (folder / "privacy.md").write_text(made.privacy.to_markdown())
+    (folder / "privacy.md").write_text(statement_page(made))
     write_sums(folder)
     return folder / "release.safetensors"
 
@@ -109,7 +109,7 @@ def test_a_statement_that_was_rewritten_with_its_checksum_has_no_signature(path,
     sign_release(path, keys[0])
     weaker = statement(gaussian=True)
     release(weaker).save(path, overwrite=True)  # another statement, complete and with a checksum of its own
-    for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", weaker.to_markdown())):
+    for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", statement_page(release(weaker)))):
         (path.parent / name).write_text(text)
     write_sums(path.parent)
     assert load_release(path).privacy.formula == weaker.formula

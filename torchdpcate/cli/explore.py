@@ -29,7 +29,7 @@ def explore(release: str, port: int = 8080, show: bool = True) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nicegui":
             raise
-        raise InputError("explore: needs NiceGUI; pip install 'torchdpcate[explore]'") from None
+        raise InputError("explore: needs NiceGUI; pip install nicegui") from None
     _check_free(port)
     print(f"http://127.0.0.1:{port} (this machine alone; Ctrl-C ends it)", flush=True)
     serve(loaded, "unsigned" if signature is None else signature.words, port, show)

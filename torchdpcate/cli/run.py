@@ -424,10 +424,12 @@ def chosen_words(chosen: object) -> str:
 
 def write_release(release: Release, folder: Path) -> None:
     """Write the release and its privacy statement into its folder, made here if need be."""
+    from torchdpcate.verify.card import statement_page
+
     folder.mkdir(parents=True, exist_ok=True)
     release.save(folder / RELEASE_FILE)
     write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
-    write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
+    write_text(folder / "privacy.md", statement_page(release), PUBLIC)
 
 
 def check_written(release: Release, folder: Path, refused: Path) -> None:

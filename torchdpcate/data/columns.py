@@ -67,6 +67,22 @@ def table_columns(path: str | Path, form: CsvForm = PLAIN) -> dict[str, str]:
         return _of_csv(path, form) if kind == CSV else _of_schema(path, kind)
 
 
+def column_names(path: str | Path, form: CsvForm = PLAIN) -> list[str]:
+    """Return the names of a table's columns, whatever they are.
+
+    Args:
+        path: The table.
+        form: How it is written, if it is csv.
+
+    Raises:
+        InputError: No such file, or a broken one.
+    """
+    check_there(path)
+    kind = file_kind(path)
+    with readable(path, form):
+        return csv_names(arrow_path(path), form) if kind == CSV else _schema_of(path, kind).names  # type: ignore[no-any-return]
+
+
 def left_out(name: str, kind: str) -> str:
     """Return why a column is no covariate unless it is named as one; empty if it may be one.
 
@@ -102,15 +118,19 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
 
 
 def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
-    from pyarrow import parquet
-
-    schema = parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
+    schema = _schema_of(path, kind)
     numbers = list(map(_like_a_number, schema.names))
     if schema.names == [str(place) for place in range(len(numbers))]:
         numbers = [False] * len(numbers)  # pandas' own names
     _check_names(path, schema.names, numbers)
     twice = {name for name in schema.names if schema.names.count(name) > 1}
     return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
+
+
+def _schema_of(path: str | Path, kind: str) -> "pa.Schema":
+    from pyarrow import parquet
+
+    return parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
 
 
 def _by_type(type_: "pa.DataType") -> str:

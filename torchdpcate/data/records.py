@@ -118,11 +118,16 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    Where the design of the study makes it known, they carry their own propensity [n] too, else None; and where the
-    domain has weights, v [n] in [0, 1], by which each counts (``RecordWeights``), or an outcome by a horizon, time and
-    event [n, 2] (``Censoring``). ``clipped`` says how many values of what was read were moved to their bounds, and is
-    the curator's.
     The constructor trusts its arguments; ``from_arrays`` checks them.
+
+    Args:
+        x: Covariates [n, q].
+        a: Treatment [n].
+        y: Outcome [n].
+        propensity: Each record's own propensity [n], where the design of the study makes it known; else None.
+        clipped: How many values of what was read were moved to their bounds. The curator's.
+        weight: v [n] in [0, 1], by which each record counts, where the domain has weights (``RecordWeights``).
+        follow_up: Time and event [n, 2] of an outcome by a horizon (``Censoring``).
 
     Example:
         >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])

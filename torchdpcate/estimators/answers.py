@@ -163,7 +163,15 @@ class AnswersEffects(Answering):
     """
 
     def effect(self, X: Covariates) -> np.ndarray:
-        """Return released effects at X, [m], in outcome units; X and errors as of ``EffectRelease.effect``."""
+        """Return released effects at X, [m], in outcome units; of K > 2 arms [m, K - 1], each against the reference.
+
+        Args:
+            X: Covariates [m, q]: a table with the schema's columns (pandas, polars, Arrow, or a dict of columns or of
+                one row), or an array or tensor of encoded columns.
+
+        Raises:
+            InputError: Not fitted; wrong columns, or a point outside the domain, unless the schema clips.
+        """
         return self._requested("effect").effect(X)
 
     def predict(self, X: Covariates) -> np.ndarray:
@@ -171,15 +179,35 @@ class AnswersEffects(Answering):
         return self.effect(X)
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper ends, [m] each, of intervals of level 1 - alpha; see ``EffectRelease``."""
+        """Return lower and upper ends, [m] each, of the effects' confidence intervals of level 1 - alpha.
+
+        Args:
+            X: Covariates, as for ``effect``.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: The release has no confidence intervals, or alpha is outside (0, 1).
+        """
         return self._requested("effect_interval").effect_interval(X, alpha)
 
     def ate(self, X: Covariates) -> float:
-        """Return the mean of the released effects at X, in outcome units; see ``EffectRelease.ate``."""
+        """Return the mean of the released effects at X, in outcome units: a number about these rows.
+
+        Args:
+            X: Covariates, as for ``effect``.
+        """
         return self._requested("ate").ate(X)
 
     def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
-        """Return lower and upper end of the interval of that mean; see ``EffectRelease.ate_interval``."""
+        """Return lower and upper end of the confidence interval of that mean.
+
+        Args:
+            X: Covariates, as for ``effect``; public rows.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: The release has no confidence intervals, or alpha is outside (0, 1).
+        """
         return self._requested("ate_interval").ate_interval(X, alpha)
 
 
@@ -187,7 +215,15 @@ class AnswersDecisions(Answering):
     """Actions as functions of covariates."""
 
     def decide(self, X: Covariates) -> np.ndarray:
-        """Return the released rule's or policy's actions at X, int64 [m]; X and errors as of the release."""
+        """Return the released rule's or policy's actions at X, int64 [m].
+
+        Args:
+            X: Covariates [m, q]: a table with the schema's columns (pandas, polars, Arrow, or a dict of columns or of
+                one row), or an array or tensor of encoded columns.
+
+        Raises:
+            InputError: Not fitted; wrong columns, or a point outside the domain, unless the schema clips.
+        """
         return self._requested("decide").decide(X)
 
     def predict(self, X: Covariates) -> np.ndarray:

@@ -115,7 +115,7 @@ class NuisanceConfig(NuisanceRecipe):
         return DPSGDPlan(noise, clip, rate, steps)
 
     def conditions(self, trainer: TrainerFactory | None) -> tuple[Condition, ...]:
-        """See `NuisanceRecipe.conditions`; float32 on a GPU is one."""
+        """See ``NuisanceRecipe``: float32 on a GPU is one."""
         return super().conditions(trainer) + rounding_conditions(trainer)
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:

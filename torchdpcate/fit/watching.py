@@ -42,7 +42,7 @@ def check_logger(kind: str) -> None:
         raise InputError(f"trainer.logger = {kind}: choose one of {', '.join(KINDS)}, or null for none")
     needed = _NEEDS.get(kind, ())
     if needed and not any(find_spec(name) for name in needed):
-        raise InputError(f"trainer.logger = {kind}: needs {needed[0]}; pip install 'torchdpcate[{kind}]'")
+        raise InputError(f"trainer.logger = {kind}: needs {needed[0]}; pip install {needed[0]}")
 
 
 class CuratorsLogger(Logger):

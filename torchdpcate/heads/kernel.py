@@ -172,7 +172,7 @@ class KernelStage(RKHSStage):
 
 @dataclass(frozen=True)
 class KernelSecondStage(RidgeSecondStage):
-    """Weighted kernel ridge regression; further settings are those of ``RidgeSecondStage``.
+    """Weighted kernel ridge regression.
 
     The losses ``huber`` and ``squared`` are certified. ``truncated_squared``, min(r^2, tau^2), is the paper's; it is
     not convex, has no certificate, and is there for comparison at heuristic level.

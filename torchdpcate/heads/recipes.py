@@ -99,7 +99,7 @@ class RidgeSecondStage(SecondStage):
         ridge: lambda in F = mean loss + lambda ||f||^2, positive, public; None works it out by
             ``ridge_for`` from public facts.
         noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
-        loss: One of ``losses``.
+        loss: ``huber``, ``squared``, or another of ``losses``.
         threshold: A public Huber threshold in outcome units; None takes a private one.
         private_threshold: How a private threshold is found.
     """
@@ -158,7 +158,7 @@ class RidgeSecondStage(SecondStage):
 
 @dataclass(frozen=True)
 class LinearSecondStage(RidgeSecondStage):
-    """A linear head on a public feature map; further settings are those of ``RidgeSecondStage``.
+    """A linear head on a public feature map.
 
     Attributes:
         features: The feature map.
@@ -267,7 +267,7 @@ class NeuralSecondStage(SecondStage):
 
 @dataclass(frozen=True)
 class TangentSecondStage(LinearSecondStage):
-    """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.
+    """A linear head on ``Tangent`` features.
 
     Attributes:
         features: Always ``Tangent``.

@@ -23,8 +23,7 @@ class Confounded(GeneratedStudy):
         \text{logit } P(Y = 1 | x, a) = -0.3 + x_0 + 0.8 x_1 - 0.6 x_2 + 0.5 x_3 + 0.8 a
 
     The ATE is 0.16958 (the theory note's 0.16964 is a simulation's); a plain difference of the arms' means tends to
-    0.0905 more. Propensities lie in [0.069, 0.943]. Source: theory note ``covariate_balancing``, section 6. Arguments
-    and errors: see ``GeneratedStudy``.
+    0.0905 more. Propensities lie in [0.069, 0.943]. Source: theory note ``covariate_balancing``, section 6.
 
     Example:
         >>> study = Confounded(n=1000, seed=0).load()

@@ -232,10 +232,9 @@ class Hospital(GeneratedStudy):
         columns: Number of covariates before codes are encoded, 5 to 400; 40 become 106.
         law: Public seed of the law's constants.
         overlap: Bound of the propensities; None takes .05, or a tenth of the rarer arm's share if that is less.
-        given: Further arguments, see ``GeneratedStudy``.
 
     Raises:
-        InputError: No such outcome or effect, or a number out of range; see ``GeneratedStudy``.
+        InputError: No such outcome or effect, or a number out of range; n too small to split, or bad queries.
 
     Example:
         >>> study = Hospital("score", effect="subgroup", law=3, n=1000, seed=0).load()

@@ -225,7 +225,7 @@ def _store(path: Path) -> "Iterator[pd.HDFStore]":
         import tables  # noqa: F401
     except ImportError:
         raise InputError(
-            f"{path}: HDF5 needs PyTables: pip install 'torchdpcate[mimic]', or give a folder of parquet exports"
+            f"{path}: HDF5 needs PyTables: pip install tables, or give a folder of parquet exports"
         ) from None
     try:
         with about(path), plain_pickles(), pd.HDFStore(str(path), mode="r") as store:

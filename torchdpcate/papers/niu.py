@@ -159,10 +159,9 @@ class Niu(GeneratedStudy):
     Args:
         design: ``A``, ``B``, ``C``, ``D`` or ``E``.
         randomised: P(A = 1) of a coin in place of the design's propensity, which is then a known one; None keeps it.
-        given: Further arguments, see ``GeneratedStudy``.
 
     Raises:
-        InputError: No such design, a coin within 0.1 of 0 or 1; see ``GeneratedStudy``.
+        InputError: No such design, a coin within 0.1 of 0 or 1; n too small to split, or bad queries.
 
     Example:
         >>> study = Niu("E", n=1000, seed=0).load()

@@ -35,7 +35,7 @@ class OprescuGenerator(GeneratedStudy):
     tightest outcome bounds over all draws of beta, gamma, X, A and epsilon. The propensity is
     :math:`\pi(x) = (1 + \min(x^\top\beta, 1)) / 2 \ge 1/2`; as x'beta may reach 1.5, it has no
     bound below 1 that holds for every draw, so the overlap of 0.05 is a clip, not a fact
-    (:math:`\pi > 0.95` needs x'beta > 0.9, which is rare). Arguments and errors: see ``GeneratedStudy``.
+    (:math:`\pi > 0.95` needs x'beta > 0.9, which is rare).
     """
 
     dimension: int
@@ -80,8 +80,6 @@ class OprescuGenerator(GeneratedStudy):
 class Dataset1(OprescuGenerator):
     r"""Dataset 1 of Oprescu et al. (2019): p = 2, :math:`\theta(x) = e^{2 x_0} + 3 \sin(4 x_0)`.
 
-    Arguments and errors: see ``GeneratedStudy``.
-
     Example:
         >>> study = Dataset1(n=3000, seed=0).load()
         >>> study.records.x.shape, study.queries.shape
@@ -106,8 +104,6 @@ class Dataset1(OprescuGenerator):
 
 class Dataset2(OprescuGenerator):
     r"""Dataset 2 of Oprescu et al. (2019): p = 30, :math:`\theta(x) = e^{2 x_0} + 3 \sin(4 x_1)`.
-
-    Arguments and errors: see ``GeneratedStudy``.
 
     Example:
         >>> Dataset2(n=3000, seed=0).load().records.x.shape

@@ -31,7 +31,7 @@ class GaussianRuleStudy(GeneratedStudy):
 
     A Gaussian outcome has no bound, so it is clipped to public ones. The best rule stays 1{tau(x) > 0}: noise of one
     law in both arms makes the better arm stochastically larger, and clipping is increasing. ``effect`` is tau, of the
-    outcome before clipping. Arguments and errors: see ``GeneratedStudy``.
+    outcome before clipping.
     """
 
     low: float
@@ -80,7 +80,7 @@ class OWL(GaussianRuleStudy):
 
     so that tau = 6 f. The paper shifts outcomes by the least of the sample, which leaks; here they are clipped to
     [-7.5, 7.5], whose range of 15 gives the weights the paper's bound of 30 at a propensity of 1/2. A fair coin keeps
-    any overlap below 1/2; the domain says 0.4. Arguments and errors: see ``GeneratedStudy``.
+    any overlap below 1/2; the domain says 0.4.
 
     Example:
         >>> study = OWL(n=1000, seed=0).load()
@@ -123,7 +123,6 @@ class ITR(GaussianRuleStudy):
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
         confounded: Whether the treatment depends on covariates.
-        given: Further arguments, see ``GeneratedStudy``.
 
     Raises:
         InputError: An unknown scenario.
@@ -189,7 +188,7 @@ class RareRegionStudy(GeneratedStudy):
     with :math:`u_b` in [-1, 1] the first covariate outside the region, scaled by its bounds. The outcome lies in [0, 1]
     whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that distinguish
     the good ones are few: the hard case for private selection, where a learned score's indirect sensitivity matters,
-    and where a constant propensity misses much of the gain. Other arguments and errors: see ``GeneratedStudy``.
+    and where a constant propensity misses much of the gain.
 
     Args:
         region: Thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
@@ -270,7 +269,7 @@ class RareRegion(RareRegionStudy):
 
     Of the 160 policies that treat where one covariate is above, or at most, a threshold at one, two, three or four
     fifths of its bounds, a uniform choice has regret 0.0299 (0.0286 in the design of theory note ``policy_learning``
-    9.5). Arguments and errors: see ``RareRegionStudy``.
+    9.5).
 
     Example:
         >>> study = RareRegion(n=2000, seed=0).load()
@@ -301,7 +300,7 @@ class RealRareRegion(RareRegionStudy):
     """The first twenty numeric covariates of a real table, in their own units; by default those of ACIC 2016.
 
     The usual region is a mother above 31 who weighed more than 140 pounds: seven rows in a hundred. A uniform choice
-    among the 160 policies of ``RareRegion`` has regret 0.0303. Other arguments and errors: see ``RareRegionStudy``.
+    among the 160 policies of ``RareRegion`` has regret 0.0303.
 
     Args:
         path: csv, csv.gz or parquet of covariates (ACIC 2016: ``x.csv``), or a list of such files.

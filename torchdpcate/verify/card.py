@@ -62,6 +62,18 @@ _DEPLOYMENT = {
 }
 
 
+def statement_page(release: Release) -> str:
+    """Return ``privacy.md``: the privacy statement, and the fields that a registry still wants of the curator.
+
+    Args:
+        release: The release.
+    """
+    _, missing = record(own_words(release), {})
+    tiers = [f"- tier {tier}: {', '.join(names)}" for tier, names in wanted(missing).items()]
+    title = "## What a registry of releases still wants of the curator (inspect RELEASE --new-facts FILE)"
+    return release.privacy.to_markdown() + "\n".join(["", title, "", *tiers, ""])
+
+
 def make_card(
     release: Release,
     *,

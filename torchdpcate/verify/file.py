@@ -26,7 +26,7 @@ from torchdpcate.release.file import (
 )
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card, statement_page
 from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
 
 _PUBLIC = (
@@ -171,7 +171,7 @@ def _statements(file: ReleaseFile, release: Release) -> Iterator[str]:
     if text is not None and _object(text) != own:
         yield f"{STATEMENT_JSON} does not say what the release says"
     text = _text(folder / STATEMENT_MD)
-    if text is not None and text != release.privacy.to_markdown():
+    if text is not None and text != statement_page(release):
         yield f"{STATEMENT_MD} does not say what the release says"
 
 

@@ -1,7 +1,9 @@
 """Words beyond ASCII: public levels are no leak, however they are written, and cells of the records are one."""
 
+import html
 import json
 import unicodedata
+from html.entities import codepoint2name
 
 import pandas as pd
 import pytest
@@ -60,6 +62,12 @@ def found(run, text: str, name: str = "privacy.md") -> list[str]:
     return [finding.value for finding in word_findings(read_folder(run / "release"), curator)]
 
 
+def by_name(word: str) -> str:
+    """Return a word with the names that HTML has for letters, such as ``&auml;``."""
+    letters = unicodedata.normalize("NFC", html.escape(word))
+    return "".join(f"&{codepoint2name[ord(c)]};" if ord(c) in codepoint2name and ord(c) > 127 else c for c in letters)
+
+
 WRITTEN = {
     "text": ("privacy.md", lambda word: f"mostly {word}, they say"),
     "NFC": ("privacy.md", lambda word: unicodedata.normalize("NFC", f"mostly {word}.")),
@@ -68,6 +76,7 @@ WRITTEN = {
     "escaped JSON": ("privacy.json", lambda word: json.dumps({"note": [word]})),
     "JSON in a page": ("release.html", lambda word: f"<script>{json.dumps({'note': word})}</script>"),
     "a page": ("release.html", lambda word: f"<td>{word}</td>".replace("'", "&#x27;").replace('"', "&quot;")),
+    "letters by name": ("release.html", lambda word: f"<td>{by_name(word)}</td>"),
     "named in a page": ("release.html", lambda word: f"<td>{word}</td>".encode("ascii", "xmlcharrefreplace").decode()),
 }
 
@@ -90,3 +99,23 @@ def test_a_cell_of_the_records_is_one(form, curator):
 def test_a_cell_within_a_text_without_spaces_is_found(curator):
     assert found(curator, "主要是王小明的数据") == ["王小明"]
     assert found(curator, "Westflügelbau") == []
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_table_in_latin_1_with_semicolons_is_read_as_training_reads_it(form, tmp_path):
+    run = tmp_path / "run"
+    for name in ("release", "curator"):
+        (run / name).mkdir(parents=True)
+    sex = ["Männer", "Frauen"]
+    table = pd.DataFrame({"arzt": [0, 1] * 30, "pay": 5.25, "sex": sex * 30, "name": ["Jürgen Özil", "Zoë"] * 30})
+    path = run / "curator" / "people.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",", encoding="latin-1")
+    domain = {"treatment": "arzt", "outcome": {"name": "pay", "low": 0, "high": 10}}
+    domain |= {"covariates": {"sex": {"categories": sex}}}
+    data = {"_target_": "torchdpcate.data.Table", "path": str(path), "domain": domain}
+    data |= {"separator": "semicolon", "decimal": "comma", "encoding": "latin-1"}
+    OmegaConf.save({"data": data}, run / "curator" / "config.yaml")
+    name, write = WRITTEN[form]
+    assert found(run, write("Männer"), name) == []
+    assert found(run, write("Jürgen Özil"), name) == ["Jürgen Özil"]
+    assert set(read_curator(run).records["table's pay"]) == {5.25}

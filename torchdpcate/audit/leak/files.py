@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(  # the digits of versions, names and colours (#999) are no numbers
     r"(?<![A-Za-z0-9.#])[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![A-Za-z0-9]|\.\d)"
 )
+_TAG = re.compile(r"<[^<>]*>")
+_LINKS = r"(?:(?:of|in|is|was|are|were|the|about)\W+)*"
+_BEFORE = re.compile(rf"([A-Za-z]{{3,}})\W+{_LINKS}$", re.IGNORECASE)
+_AFTER = re.compile(rf"^\W+{_LINKS}([A-Za-z]{{3,}})", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z]{3,}")
 _DATA_URI = re.compile(r"data:([\w/+.-]+);base64,([A-Za-z0-9+/=\s]+)")
 _LARGEST = 1 << 28  # bytes that a compressed file may unfold to
 _TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt"}
@@ -49,14 +54,15 @@ class Numbers:
         file: The file, relative to the folder.
         place: Where in it: a tensor, a key, a line.
         values: Finite and not, float64, of any shape; text has one number after the other.
-        context: What stands there by name: the place, and the text around.
-        alone: Whether the words of the context are about these numbers: text, or one number under a name.
+        beside: The words that each number stands by: those of its place where it stands alone, and of a text the last
+            one before and the first one after it. None where many numbers share a place.
+        alone: Whether each number stands by words of its own.
     """
 
     file: str
     place: str
     values: np.ndarray
-    context: str
+    beside: tuple[frozenset[str], ...]
     alone: bool
 
 
@@ -88,15 +94,33 @@ class Contents:
     def text(self, file: str, place: str, text: str) -> None:
         """Add a piece of text and the numbers in it."""
         self.words.append(Words(file, place, text))
-        found = [float(word.replace(",", "")) for word in _NUMBER.findall(text)]
+        found = list(_NUMBER.finditer(text))
         if found:
-            self.numbers.append(Numbers(file, place, np.array(found), f"{file} {place} {text}", True))
+            values = np.array([float(number[0].replace(",", "")) for number in found])
+            beside = tuple(_beside(text, number, place) for number in found)
+            self.numbers.append(Numbers(file, place, values, beside, True))
 
     def array(self, file: str, place: str, values: np.ndarray) -> None:
         """Add an array of numbers; the parts of complex ones side by side."""
         values = values.view(values.real.dtype) if np.iscomplexobj(values) else values
         self.words.append(Words(file, place, place))
-        self.numbers.append(Numbers(file, place, values.astype(np.float64), f"{file} {place}", values.size == 1))
+        alone = values.size == 1
+        beside = (words_of(f"{file} {place}"),) if alone else ()
+        self.numbers.append(Numbers(file, place, values.astype(np.float64), beside, alone))
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a name or a place."""
+    return frozenset(word.lower() for word in _NAME.findall(text))
+
+
+def _beside(text: str, number: re.Match[str], place: str) -> frozenset[str]:
+    """Return the words next to a number of a text; where the text is nothing else, those of its place."""
+    before, after = _TAG.sub(" ", text[: number.start()]), _TAG.sub(" ", text[number.end() :])
+    if not (before.strip() or after.strip()):
+        return words_of(place)
+    found = (_BEFORE.search(before), _AFTER.search(after))
+    return frozenset(word[1].lower() for word in found if word is not None)
 
 
 def read_folder(folder: Path, pattern: str = "**/*") -> Contents:
@@ -314,6 +338,9 @@ _SETTINGS = (
     "online/head.bin",
     "online/lock",
 )
+_REPORTS = ("report.html", "report.csv", "report.md")
+"""What ``report`` makes of summaries and releases. The numbers are compared as those files hold them; a page's others
+are the places of its pictures, which the reader's page has too."""
 _SHORTEST_WORD = 4  # bytes: two Chinese letters are a word
 
 
@@ -385,6 +412,8 @@ def _read_files(curator: Curator, run: Path) -> None:
     for folder, pattern in ((run / "curator", "**/*"), (run, "summary.json")):
         contents = read_folder(folder, pattern)
         for found in contents.numbers:
+            if found.file.partition("!")[0] in _REPORTS:
+                continue
             values = found.values[np.isfinite(found.values)]
             if found.file in _SETTINGS or re.split(r"[.\[]", found.place)[0] in _PUBLIC:
                 curator.public.append(values.ravel())
@@ -421,7 +450,7 @@ def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
         settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once
         check_targets(settings, "data")  # a run's files may come from anywhere, and a class is named by them
         study: Study = instantiate(settings).load()
-        table = _raw_table(config["data"].get("path"))
+        table = _raw_table(curator, config["data"])
     except Exception as error:  # moved files, changed tables, a class that is not there: the scan goes on without
         reason = " ".join(str(error.__cause__ or error).split())[:160]
         curator.notes.append(f"the records could not be loaded again and were not compared: {reason}")
@@ -464,15 +493,28 @@ def _texts_of(value: Any) -> list[str]:
     return [str(value)]
 
 
-def _raw_table(path: Any) -> "pd.DataFrame | None":
-    """Return the table of the data file or files, columns that training never reads included."""
+def _raw_table(curator: Curator, data: Mapping[str, Any]) -> "pd.DataFrame | None":
+    """Return the table of the data file or files as training reads it, with the columns that training leaves out."""
     import pandas as pd
 
-    if path is None:
+    from torchdpcate.data._csv import CsvForm
+    from torchdpcate.data._frames import read_frame
+    from torchdpcate.data.columns import column_names
+
+    if data.get("path") is None:
         return None
-    files = [path] if isinstance(path, str) else list(path)
-    frames = [pd.read_parquet(f) if str(f).endswith((".parquet", ".pq")) else pd.read_csv(f) for f in files]
-    return pd.concat(frames, ignore_index=True)
+    files, form = [data["path"]] if isinstance(data["path"], str) else list(data["path"]), CsvForm.of(data)
+    names = [name for name in dict.fromkeys(column_names(files[0], form)) if name]
+    try:
+        return read_frame(files, names, form=form)
+    except InputError:  # in one of them perhaps, such as notes that are longer than any category
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = read_frame(files, [name], form=form)[name]
+            except InputError as error:
+                curator.notes.append(f"a column of the table was not compared: {error}")
+        return pd.DataFrame(columns)
 
 
 def _add_table(curator: Curator, table: "pd.DataFrame") -> None:

@@ -20,7 +20,7 @@ from torchdpcate.audit.leak.chance import (
     kind_of,
     multiples_of,
 )
-from torchdpcate.audit.leak.files import Contents, Curator, Numbers
+from torchdpcate.audit.leak.files import Contents, Curator, Numbers, words_of
 
 _TOLD = 1000  # steps of a number of four digits
 UNLIKELY = 0.01
@@ -28,7 +28,7 @@ UNLIKELY = 0.01
 
 _SAME = 2.0**-50
 _SMALL = range(3, 129)  # ages scaled to [0, 1] are thirds, fortieths, ...: so may a public share be
-_PLAIN = {"the", "and", "head", "without", "noise", "covariate"}  # in a curator's names, but no names
+_PLAIN = {"the", "and", "head", "without", "noise", "covariate", "line"}  # in a curator's names, but no names
 _PATH = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?(?:/[\w.@+-]+){2,}|(?<!\w)[A-Za-z]:\\{1,2}[\w.@+\\-]+")
 
 
@@ -203,7 +203,8 @@ def named_findings(released: ReleasedNumbers, curator: Curator) -> tuple[Coincid
 
     A number that equals one of the curator's and stands by its name is a leak however few digits it has: an
     integer of 10 or more, or a number of four digits. Without the name, few digits may be chance. Such numbers that
-    stand by any such name are what the search compares.
+    stand by any such name are what the search compares. A number of a text stands by the words next to it: a sentence
+    about means and errors has many numbers that are none of these.
     """
     pool = make_pool({name: np.array(value) for name, value in curator.scalars.items()}, curator, coarse=True)
     index = np.flatnonzero(~released.hidden & (np.abs(released.values) >= 10 * released.steps))
@@ -218,7 +219,7 @@ def named_findings(released: ReleasedNumbers, curator: Curator) -> tuple[Coincid
         other, name = pool.sizes[found.nearest[i]], str(pool.names[found.nearest[i]])
         significant = value >= _TOLD * step or (value == other and value == np.rint(value))
         places = released.where(index[i])
-        called = [p for p in places if p.alone and _words(name) & _words(p.context)] if significant else []
+        called = [p for p in places if _words(name) & _beside(p, value)] if significant else []
         place, what = (called or places)[0], f"{kind_of(value, step, other)}: {name}"
         finding = Finding(place.file, place.place, what, f"{value:.10g}", float(found.chance[i]))
         (named if called else bare).append(finding)
@@ -227,14 +228,17 @@ def named_findings(released: ReleasedNumbers, curator: Curator) -> tuple[Coincid
 
 def _standing_by(released: ReleasedNumbers, index: np.ndarray, names: set[str]) -> np.ndarray:
     """Return which numbers stand by one of these words."""
-    by_name = np.array([numbers.alone and bool(names & _words(numbers.context)) for numbers in released.found], bool)
-    called = np.zeros(len(released.values), dtype=bool)
-    np.logical_or.at(called, released.places[:, 0], by_name[released.places[:, 1]])
-    return called[index]
+    return np.array([any(names & _beside(p, abs(released.values[i])) for p in released.where(i)) for i in index], bool)
 
 
-def _words(text: str) -> set[str]:
-    return {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)} - _PLAIN
+def _beside(numbers: Numbers, size: float) -> frozenset[str]:
+    """Return the words that a number of this size stands by."""
+    sizes = np.abs(numbers.values.ravel())
+    return frozenset().union(*(words for words, each in zip(numbers.beside, sizes, strict=False) if each == size))
+
+
+def _words(text: str) -> frozenset[str]:
+    return words_of(text) - _PLAIN
 
 
 def word_findings(contents: Contents, curator: Curator) -> list[Finding]:

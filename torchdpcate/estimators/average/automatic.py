@@ -146,16 +146,16 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         return ChosenEstimator(found[0][1], errors, self._reason(errors), refused)
 
     def plan(self, n: int) -> ChosenEstimator:
-        """Return the choice for n records; see ``choose``."""
+        """Return the choice for n records, as ``choose`` makes it; nothing is spent."""
         return self.choose(n)
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
-        """Return the planned error of what is chosen for n records; see ``AverageEffectLearner.planned_error``."""
+        """See ``AverageEffectLearner``: of what is chosen for n records."""
         choice = self.choose(n)
         return choice.error if prior is None else choice.learner.planned_error(n, prior)
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """Return the noise to expect of what is chosen for n records; see ``PrivateEstimator.expected_noise``."""
+        """See ``AverageEffectLearner``: of what is chosen for n records."""
         choice = self.choose(n)
         found = choice.learner.expected_noise(n)
         return replace(found, remarks=(*found.remarks, f"effect={choice.effect}: {choice.reason}"))
@@ -165,7 +165,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         self.choose(n)
 
     def warning(self, n: int) -> str | None:
-        """Return what to say of n records before anything is spent; see ``AverageEffectLearner.warning``."""
+        """See ``AverageEffectLearner``: of what is chosen for n records."""
         return self.choose(n).learner.warning(n)
 
     @in_this_order
@@ -179,12 +179,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         treatment: Treatment | None = None,
         weight: ArrayLike | None = None,
     ) -> Self:
-        """Choose, and learn from the records; see ``PrivateEstimator.fit``.
-
-        Raises:
-            InputError: Values outside the domain, an arm without records, settings that leave nothing to release, or
-                fitted with privacy already.
-        """
+        """See ``AverageEffectLearner``: of what is chosen for as many records."""
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         try:
             n = len(Y)  # type: ignore[arg-type]
@@ -196,7 +191,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         """Refuse nothing before it is known how many records there are."""
 
     def fit_stream(self, stream: RecordStream) -> Self:
-        """Choose, and learn from records that are read batch by batch; see ``PrivateEstimator.fit_stream``."""
+        """See ``AverageEffectLearner``: of what is chosen for as many records."""
         return self._fit(self.choose(stream.n, stream=True), lambda learner: learner.fit_stream(stream))
 
     def release(self) -> AverageEffectRelease:

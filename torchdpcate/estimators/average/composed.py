@@ -188,9 +188,9 @@ class ComposedScoresPlan(AverageEffectPlan):
 
     name: ClassVar[str] = "clipped_scores"
     formula: ClassVar[str] = (  # type: ignore[override]
-        "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; Laplace noise of scale "
-        "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
-        "in one event; composed_estimator section 3"
+        "Gaussian noise in each step for the nuisances, on all records and by its share of the budget; Laplace noise "
+        "of scale 2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over "
+        "S^2, in one event; composed_estimator section 3"
     )
     assumption: ClassVar[str] = (
         "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
@@ -323,7 +323,6 @@ class ComposedAverageEffect(AverageEffectLearner):
         ``composed_intervals``.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it, with delta > 0.
         estimand: ``ATE``.
 

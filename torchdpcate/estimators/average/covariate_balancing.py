@@ -265,7 +265,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
         after Ohnishi & Awan (2024), corrected; docs/guarantees/objective_perturbation.md and average_effects.md.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it; delta = 0 is pure.
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its

@@ -429,7 +429,6 @@ class DoublyRobustEffect(AverageEffectLearner):
         docs/guarantees/average_effects.md.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it, with delta > 0 for the nuisances.
         nuisance: Recipe of the nuisances; None takes ``default_nuisances``, linear convex ones; ``NuisanceConfig``
             trains networks by DP-SGD.

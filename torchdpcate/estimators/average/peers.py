@@ -238,7 +238,6 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it; its delta is not used.
         ridge: Public least ridge a record, for features scaled to largest entry 1; None takes the ridge that
             the mechanism needs, which is smaller.
@@ -442,7 +441,6 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
 
     Args:
-        domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it; its delta is not used.
         groups: M, public; None takes the root of n, rounded down.
         ridge: Public ridge of each group's summed logistic loss, for features scaled to largest entry 1.

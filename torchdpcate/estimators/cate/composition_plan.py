@@ -37,16 +37,16 @@ from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMULA = (
-    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
-    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+    "Gaussian noise in each step, on all records and by its share of the budget; in the effect's gradients of standard "
+    "deviation 2 S sqrt(steps) / mu, S the clip and mu what the share buys; composed_estimator section 3"
 )
 PURE_FORMULA = (
-    "pure events on all records, epsilon the sum of their shares; the effect's objective has K-norm noise of scale "
-    "2 S / (epsilon_effect - J); composed_estimator section 4"
+    "pure noise in each step, on all records and by its share of epsilon; the effect's objective has K-norm noise of "
+    "scale 2 S / (the effect's epsilon - J); composed_estimator section 4"
 )
 SUMS_FORMULA = (
-    "pure events on all records, epsilon the sum of their shares; the effect's sums have K-norm noise of the largest "
-    "entry, of scale 2 / epsilon_effect; composed_rules_and_selection section 1"
+    "pure noise in each step, on all records and by its share of epsilon; the effect's sums have K-norm noise of the "
+    "largest entry, of scale 2 / the effect's epsilon; composed_rules_and_selection section 1"
 )
 
 

@@ -88,7 +88,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         plan_: Public plan of a composition.
         composed_: What a composition found. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
-            privacy they are positions in a secret order, see ``checked_records``.
+            privacy they are positions in a secret order.
 
     Example:
         >>> from torchdpcate import Dataset1

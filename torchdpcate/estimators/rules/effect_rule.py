@@ -56,18 +56,14 @@ class EffectRule(RLearner):
         ``composed_rules_and_selection``, section 1.
 
     Args:
-        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget; with delta = 0 all steps are pure events. None fits without privacy; such a learner
             releases nothing.
-        cost: Of a treatment, in outcome units; see ``ComposedRelease.rule``, also for the next three.
+        cost: Of a treatment, in outcome units.
         threshold: Least gain beyond the cost.
         share: Largest share of the population that is to be treated; None for no limit.
         population: Public covariates that the share refers to.
         second_stage: Settings of the composition; None takes ``AdaptiveSecondStage`` with ``RuleConstants``.
         seed: Public seed of initial weights.
-        trainer: Makes a Lightning Trainer from keyword arguments.
-        noise: Privacy noise; None takes the operating system's entropy.
-        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
     Example:
         >>> from torchdpcate import OWL
@@ -115,7 +111,7 @@ class EffectRule(RLearner):
         return self.second_stage
 
     def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
-        """Refuse, before anything is spent, a rule that could not be released; see ``CATELearner.check``."""
+        """See ``CATELearner``: also a cost or share that the domain does not allow."""
         self._choices(TableSchema.of(self.domain).two_arms(type(self).__name__))
         super().check(n, mechanism)
 
@@ -137,7 +133,11 @@ class EffectRule(RLearner):
         return rule_of(release, self._choices(self.schema_))
 
     def decide(self, X: Any) -> np.ndarray:
-        """Return whom the released rule treats, int64 [m] of 0 and 1; X and errors as of ``DecisionRelease.decide``."""
+        """Return whom the released rule treats, int64 [m] of 0 and 1.
+
+        Args:
+            X: Covariates, as for ``effect``.
+        """
         return rule_of(self._requested("decide"), self._choices(self.schema_)).decide(X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -164,7 +164,8 @@ class EffectRule(RLearner):
             n: Number of records.
             mechanism: The composition's, or None.
             queries: Not looked at.
-            residual_scale: As of ``CATELearner.expected_noise``.
+            residual_scale: What public knowledge says of the scale of y - m(x), in outcome units; None takes a
+                fourteenth of the outcome's range.
         """
         budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
         composition = self._planner()

@@ -444,12 +444,9 @@ class OutcomeWeightedLearner(RuleLearner):
     With ``outcome="shifted"`` m is the outcome above a public lower bound and t the treatment; with
     ``signed_residual`` m is the distance from a public centre and t changes its sign below it, which needs half the
     noise for the same rule. The default, ``private_residual``, takes private quantiles as centre and clip, for a tenth
-    of the budget.
+    of the budget. ``mechanism="output"`` with ``perturbation="gamma"`` is the paper's Algorithm 1.
 
     Args:
-        domain: Public bounds.
-        budget: See ``RuleLearner``, and for all other arguments. Its ``mechanism="output"`` with
-            ``perturbation="gamma"`` is the paper's Algorithm 1.
         propensity: None takes the propensity that the domain knows; a table's schema that knows none is refused, and a
             ``Domain`` in code that says nothing stands for a trial of equal arms, 0.5. Else P(A = 1) of a trial, the
             name of the covariate that holds P(A = 1 | x) (which the rule does not see), or a ``WeightScheme`` that
@@ -489,8 +486,6 @@ class TwoStageRule(RuleLearner):
     large. For small samples ``constant`` weights need the least noise.
 
     Args:
-        domain: Public bounds.
-        budget: See ``RuleLearner``, and for all other arguments.
         weights: ``private`` (``known`` where the domain knows the propensity), ``known``, ``constant``, ``ipw``,
             ``entropy``, ``mmd``, or a ``WeightScheme``.
 

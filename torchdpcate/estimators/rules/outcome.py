@@ -113,7 +113,7 @@ class Shifted(Outcome):
         self.high = high
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        """Return magnitudes and signs; see ``Outcome.transform``."""
+        """See ``Outcome``."""
         low, high = self._bounds(domain)
         return ((y - low) / (high - low)).clamp(0, 1), torch.ones_like(y)
 
@@ -165,7 +165,7 @@ class SignedResidual(Outcome):
         self.clip = clip
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        """Return magnitudes and signs; see ``Outcome.transform``."""
+        """See ``Outcome``."""
         centre, clip = self._constants(domain)
         residual = (y - centre).clamp(-clip, clip)
         return residual.abs() / clip, torch.where(residual >= 0, 1.0, -1.0).to(y)

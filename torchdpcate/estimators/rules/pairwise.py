@@ -248,8 +248,6 @@ class PairwiseRule(RuleLearner):
         5.4, has 4 for both; see `pair_bounds`). Nearest-neighbour matching has no such bound and is not offered.
 
     Args:
-        domain: See ``RuleLearner``.
-        budget: See ``RuleLearner``, and for all other arguments; its losses are those of labels.
         matching: kappa: ``all``, ``gaussian``, or a ``Matching``.
         gap: g: ``difference`` (least noise) or ``sign``.
         residual_model: Public m(x) [B, q] -> [B], taken from the outcome before ``outcome`` centres and clips it; of
@@ -281,7 +279,7 @@ class PairwiseRule(RuleLearner):
         return ConstantWeights()
 
     def check(self, n: int) -> None:
-        """Refuse, before anything is spent, what could not be released; see ``RuleLearner.check``."""
+        """See ``RuleLearner``."""
         make_matching(self.matching).check(TableSchema.of(self.domain).domain)
         pair_bounds(self.gap)
         if not isinstance(OUTCOMES.make(self.outcome, Outcome), SignedResidual):

@@ -61,7 +61,7 @@ _FORMULA = (
     "docs/guarantees/subgroups.md"
 )
 _ARMS = "each cell and arm of P partitions"
-_STEPS = "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; "
+_STEPS = "Gaussian noise in each step for the nuisances, on all records and by its share of the budget; "
 _SCORES = "clipped doubly robust scores of each cell of P partitions"
 
 

@@ -62,7 +62,13 @@ class OnlineService:
         Certified (epsilon, delta) for any number of queries, chosen adaptively, under the conditions of
         ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/function_noise.md``.
 
-    The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may.
+    The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may. A
+    learner's ``answer_online`` makes it; ``open`` opens it again.
+
+    Args:
+        folder: Of the service.
+        state: What the folder holds: the function, the noise's law and the statement.
+        noise: Draws what is not yet revealed.
     """
 
     def __init__(self, folder: Path, state: ServiceState, noise: NoiseSource) -> None:
