@@ -130,6 +130,7 @@ RULES = {
     "task=pairwise outcome=shifted": "signed_residual",
     "task=rule rule.share=1.5 rule.population=public.csv": "budget = 1.5",
     "task=rule rule.share=0.5": "give population=",
+    "task=subgroups subgroups.by=[sex]": "there is no setting subgroups.by",
     "task=rule rule.share=0.5 rule.population=sample.csv": "query 'age'",
     "task=rule nuisance=convex": "takes auto, additive, wide_and_deep or mlp",
 }

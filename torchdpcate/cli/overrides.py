@@ -157,7 +157,9 @@ def _defaults(group: str, choice: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _names(settings: Any) -> set[str]:
-    """Return the names of the settings of a block."""
+    """Return the names of the settings of a block; none of a value in its place."""
+    if not isinstance(settings, Mapping):
+        return set()
     return {str(name) for name in settings if not str(name).startswith("_")} - {"defaults"}
 
 
