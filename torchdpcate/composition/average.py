@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip, weighed
+from torchdpcate.composition.records import private_start, score_clip, standardised, weighed, worked_out
 from torchdpcate.composition.regressions import (
     Fitted,
     OutcomeFits,
@@ -104,7 +105,7 @@ def average_nuisances(
     with rows.threads():
         rows, plan, steps = weighed(rows, domain, plan, steps)
         start = private_start(rows, domain, plan, steps, two_levels)
-        first = Standardised(domain, start.retained)
+        first = partial(standardised, domain, start.retained)
         with rows.then(first).stored("z") as z:
             regressions = Regressions(plan, steps, start.retained.levels, solver or NoisyNewton())
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
@@ -115,7 +116,7 @@ def average_nuisances(
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
         centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
         binary = y_range if plan.binary else None
-        scored = rows.then(WorkedNuisances(first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
+        scored = rows.then(partial(worked_out, first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
         if start.outcome.few:
             clip = scales.nearest(start.outcome.clip * plan.score_scale, plan.constants.quantile_levels)
         else:

@@ -170,30 +170,22 @@ def contrast_assumption(public: Mapping[str, Any]) -> str:
     return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
 
 
-@dataclass(frozen=True, eq=False)
-class Weigh:
-    """Gives the records of a batch their weights and centres by released coefficients.
+def weigh(facts: EffectFacts, theta: Tensor, model: Tensor | None, batch: Batch) -> Weighted:
+    """Return the records of a batch with their weights and centres by released coefficients, [runs, b].
 
-    Attributes:
+    Args:
         facts: What is public, with the ranges that the coefficients leave.
         theta: Coefficients of the propensity, [runs, p].
         model: Of the outcome model, [runs, p]; None where the centre is the middle of its bounds.
+        batch: The records.
     """
-
-    facts: EffectFacts
-    theta: Tensor
-    model: Tensor | None = None
-
-    def __call__(self, batch: Batch) -> Weighted:
-        """Return the weighted records, [runs, b]."""
-        g, (low, high) = linear_predictor(batch.psi, self.theta), (self.facts.low, self.facts.high)
-        z, y = batch.z.expand_as(g), batch.y.expand_as(g)
-        m = torch.full_like(g, (low + high) / 2)
-        if self.model is not None:
-            m = torch.sigmoid(linear_predictor(batch.psi, self.model)).clamp(low, high)
-        ranges = self.facts.ranges
-        assert ranges is not None
-        return Weighted(z, y, *ranges.clamp(self.facts.estimand.weights(g, z), z, m))
+    g = linear_predictor(batch.psi, theta)
+    z, y = batch.z.expand_as(g), batch.y.expand_as(g)
+    m = torch.full_like(g, (facts.low + facts.high) / 2)
+    if model is not None:
+        m = torch.sigmoid(linear_predictor(batch.psi, model)).clamp(facts.low, facts.high)
+    assert facts.ranges is not None
+    return Weighted(z, y, *facts.ranges.clamp(facts.estimand.weights(g, z), z, m))
 
 
 @dataclass(frozen=True, eq=False)
