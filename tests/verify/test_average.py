@@ -14,7 +14,6 @@ from torchdpcate.audit.report import shipped_results
 from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -22,7 +21,7 @@ from torchdpcate.estimators.average.doubly_robust import SHARES, DoublyRobustEff
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.outcome_table import CELLS, DifferenceInMeansEffect, OutcomeTable
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, BalancedDifference, EffectEstimator
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.papers.k_norm_gradient import KNormGradient

@@ -16,7 +16,7 @@ from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLe
 from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import GPU_ROUNDING

@@ -15,7 +15,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.perturbation import AUDITED, GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.history import Counter, History
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
