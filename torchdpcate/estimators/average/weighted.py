@@ -1,4 +1,4 @@
-"""Records with the weights and the centre of stage one, and estimates by their sums, by default a balanced difference."""
+"""Records with the weights and the centre of stage one, and estimates by their sums, such as a balanced difference."""
 
 import math
 from collections.abc import Mapping
