@@ -114,14 +114,11 @@ def average_nuisances(
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
         covariates = Covariates(start.retained.standardisation, start.retained.levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
-        centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
+        centre = float((p1 - p0).mean())
         binary = y_range if plan.binary else None
         scored = rows.then(partial(worked_out, first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
-        if start.outcome.few:
-            clip = scales.nearest(start.outcome.clip * plan.score_scale, plan.constants.quantile_levels)
-        else:
-            clip = score_clip(scored, scales, plan, steps)
-        clip = min(plan.clip_factor * clip, scales.high)
+        clip = score_clip(scored, domain, plan, start.outcome, steps)
+        clip = min(plan.clip_factor * clip, ScoreScales.of(domain).high)
     errors = None
     if logit is not None and steps.private:
         levels_of, unit = start.retained.levels, session.unit.records

@@ -283,9 +283,20 @@ def score_places(scales: ScoreScales, batch: CausalData) -> Tensor:
     return scales.place(batch.sizes)
 
 
-def score_clip(rows: Rows, scales: ScoreScales, plan: ComposedPlan, steps: NoisySteps) -> float:
-    """Return the clip of scores: a private quantile of their sizes, of ``RecordScores``."""
-    requested = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
+def score_clip(rows: Rows, domain: Domain, plan: ComposedPlan, about: OutcomeScale, steps: NoisySteps) -> float:
+    """Return the clip of scores: a private quantile of their sizes, or by the outcome's scale where records are few.
+
+    Args:
+        rows: Of ``RecordScores``.
+        domain: Public bounds.
+        plan: The public plan.
+        about: Scale of the outcome about its centre, released.
+        steps: Pays, and draws noise.
+    """
+    scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
+    if about.few:
+        return scales.nearest(about.clip * plan.score_scale, levels)
+    requested = plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps
     return scales.at(quantile_of(rows, partial(score_places, scales), *requested))
 
 
@@ -409,13 +420,10 @@ class _Fit:
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
         """Return the clip S of residuals, or of doubly robust scores."""
-        plan, domain, y_range = self.plan, self.domain, self.domain.outcome_range
-        if not plan.scores:
-            return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
-        scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
-        if about.few:
-            return scales.nearest(about.clip * plan.score_scale, levels)
-        return score_clip(rest, scales, plan, self.steps)
+        plan, y_range = self.plan, self.domain.outcome_range
+        if plan.scores:
+            return score_clip(rest, self.domain, plan, about, self.steps)
+        return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
 
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, SUMS, UPPER, NoisyEstimate, RatioOfSums, Sums
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, SUMS, NoisyEstimate, RatioOfSums, Sums, upper_bound
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.stacked_records import Batch
@@ -296,7 +296,7 @@ class BalancedDifference(EffectEstimator):
         if of.size_range[0] == 0:  # nothing public holds it up
             size = torch.minimum(torch.maximum(size, (SCALES * scales["size"]).clamp_min(1.0)), most_size)
         most = facts.n * self.moved(facts)["spread"]
-        squares = torch.minimum((numbers["spread"] + UPPER * scales["spread"]).clamp_min(0), most)
+        squares = upper_bound(numbers["spread"], scales["spread"], most)
         estimate = (numbers["difference"] / size).clamp(-1, 1)
         imbalance = facts.slope_bound * facts.imbalance / size
         gaussian = (squares / size.square() + imbalance.square()).sqrt()
