@@ -17,7 +17,14 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     Prepared,
     QueryMechanism,
 )
-from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game, given_stage, linear_stage
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
+    FAR,
+    NEAR,
+    function_game,
+    given_stage,
+    prepared_game,
+    stages_apart,
+)
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.fit.feature_maps import batches
 from torchdpcate.fit.gaussian_scale import PARALLELOGRAM
@@ -76,7 +83,7 @@ class OutputPerturbation(FunctionMechanism):
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
-        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        stages = stages_apart(ridge=0.1)
         return function_game(stages, lambda stage: OutputPerturbation().prepare(stage, budget))
 
     @worst_case(
@@ -214,7 +221,7 @@ class ObjectivePerturbation(FunctionMechanism):
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
         # a large ridge makes the Jacobian's share of the claim small
-        stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
+        stages = stages_apart(ridge=1.0)
         game = function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
         return replace(game, curve=ObjectivePerturbation.curve(stages[0].problem, budget))
 
@@ -303,17 +310,11 @@ class GaussianProcess(QueryMechanism):
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
-        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        stages = stages_apart(ridge=0.1)
         datasets = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
-        assert datasets[0].event is not None
         shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
         covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
-        return Game(
-            draw=lambda dataset, runs, noise: datasets[dataset].draw(noise, runs),
-            event=datasets[0].event,
-            guarantee=datasets[0].guarantee,
-            evidence=function_evidence(shift, covariance),
-        )
+        return prepared_game(datasets, function_evidence(shift, covariance))
 
 
 def _root(covariance: Tensor) -> Tensor:
