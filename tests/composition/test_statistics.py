@@ -17,14 +17,14 @@ from torchdpcate.composition.records import with_pulls
 from torchdpcate.composition.regressions import (
     HUBER,
     TWO_VALUES,
-    ArmPropensities,
     ArmsFits,
     EffectFits,
     OutcomeFits,
-    OutcomeMeans,
     PropensityFits,
-    Residuals,
     ScoreFits,
+    arm_propensities,
+    outcome_means,
+    residuals,
     simplex,
 )
 from torchdpcate.composition.settings import linear_scores
@@ -75,10 +75,9 @@ STATISTICS = {
     **{f"curvatures of {name}": Curvatures(fits, 5) for name, fits in FITS.items()},
 }
 SCORES = partial(linear_scores, THETA)
+MEANS, PROPENSITIES = partial(outcome_means, FITS["outcome"], SCORES, (0.0, 1.0)), partial(arm_propensities, BASIS)
 CHANGES = {
-    "residuals": Residuals(
-        OutcomeMeans(FITS["outcome"], SCORES, (0.0, 1.0)), ArmPropensities(BASIS, (SCORES,), 0.1), 2
-    ),
+    "residuals": partial(residuals, MEANS, partial(PROPENSITIES, (SCORES,), 0.1), 2),
     "pulls": partial(with_pulls, 1.0, False),
 }
 

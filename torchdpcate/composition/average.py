@@ -15,10 +15,11 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import private_start, score_clip, standardised, weighed, worked_out
 from torchdpcate.composition.regressions import (
     Fitted,
+    Means,
     OutcomeFits,
-    OutcomeMeans,
     RecordScores,
     Regressions,
+    outcome_means,
 )
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.score_errors import FittedNuisance, ScoreErrors
@@ -110,7 +111,7 @@ def average_nuisances(
             regressions = Regressions(plan, steps, start.retained.levels, solver or NoisyNewton())
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             both = regressions.outcome(z, fits)
-            mean = OutcomeMeans(fits, both.scores, y_range)
+            mean = partial(outcome_means, fits, both.scores, y_range)
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
         covariates = Covariates(start.retained.standardisation, start.retained.levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
@@ -128,7 +129,7 @@ def average_nuisances(
 
 
 def _at_points(
-    regressions: Regressions, mean: OutcomeMeans, both: Fitted, covariates: Covariates
+    regressions: Regressions, mean: Means, both: Fitted, covariates: Covariates
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return public points [N, k] that stand for the records, and the outcome's means in both arms there."""
     shared = regressions.plan.both_arms(regressions.two_levels).basis.shared

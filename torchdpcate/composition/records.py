@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.censoring import private_follow_up
+from torchdpcate.composition.censoring import given_follow_up, private_follow_up
 from torchdpcate.composition.covariates import (
     RetainedCovariates,
     WavesAbout,
@@ -24,11 +24,12 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
     FittedEffect,
-    OutcomeMeans,
+    Means,
     RecordScores,
     Regressions,
-    Residuals,
     WorkedOut,
+    outcome_means,
+    residuals,
 )
 from torchdpcate.composition.rows import Change, InMemory, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
@@ -203,17 +204,6 @@ def within_bounds(domain: Domain, arms: int, batch: CausalData) -> CausalData:
     return CausalData(x, a, y, pi, weight=weight_within(batch, domain), follow_up=follow_up)
 
 
-def given_follow_up(batch: CausalData) -> Tensor:
-    """Return time and event of a batch, [n, 2].
-
-    Raises:
-        InputError: There are none.
-    """
-    if batch.follow_up is None:
-        raise InputError("records have no time and event, and the domain has an outcome by a horizon; give them")
-    return batch.follow_up
-
-
 def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
     """Return the weights of a batch within [0, 1], [n]; None where all records count alike.
 
@@ -262,7 +252,7 @@ def with_pulls(scale: float, scores: bool, batch: CausalData) -> CausalData:
     Args:
         scale: S, released.
         scores: Whether it is the clipped score.
-        batch: Of ``Residuals``, or of ``RecordScores``.
+        batch: Of ``residuals``, or of ``RecordScores``.
     """
     pulls = (batch.y / scale).clamp(-1, 1)
     if not scores:
@@ -398,15 +388,15 @@ class _Fit:
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Residuals | RecordScores, NuisanceNumbers | None]:
+    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None]:
         """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted."""
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
-        mean: OutcomeMeans | float = start.centre
+        mean: Means | float = start.centre
         outcome, propensity, pi = None, None, None
         if "outcome" in plan.shares.shares:
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             outcome = regressions.outcome(z, fits)
-            mean = OutcomeMeans(fits, outcome.scores, bounds)
+            mean = partial(outcome_means, fits, outcome.scores, bounds)
         if not plan.known_propensity and plan.propensity_steps[0] in plan.shares.shares:
             pi, propensity = regressions.propensity(z)
         at = pi if plan.known_propensity or pi is not None else 0.5
@@ -414,9 +404,9 @@ class _Fit:
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
-            assert isinstance(mean, OutcomeMeans)
+            assert not isinstance(mean, float)
             return RecordScores(mean, at, bounds if plan.binary else None), before
-        return Residuals(mean, at, plan.arms), before
+        return partial(residuals, mean, at, plan.arms), before
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
         """Return the clip S of residuals, or of doubly robust scores."""
