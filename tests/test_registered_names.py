@@ -10,10 +10,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.plan import MATCHINGS
-from torchdpcate.estimators.rules.weighted_erm import LOSSES
+from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.base import GUARANTEES
 from torchdpcate.fit.linear_fits import LINEAR_FITS

@@ -27,7 +27,7 @@ from torchdpcate._files import write_text
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.networks import Nuisances

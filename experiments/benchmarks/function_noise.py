@@ -23,7 +23,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService

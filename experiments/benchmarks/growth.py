@@ -27,7 +27,7 @@ from experiments.benchmarks.average_effects import most_memory
 from experiments.rows import read_lines, read_rows, resume
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
 from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.evaluation.figures import new_grid
 from torchdpcate.privacy.noise import NoiseSource

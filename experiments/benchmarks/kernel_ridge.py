@@ -25,8 +25,7 @@ import torch
 from torchdpcate import Domain
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.heads.kernel import KernelStage
-from torchdpcate.heads.kernel_influence import KernelInfluenceFunction
+from torchdpcate.heads.kernel import KernelInfluenceFunction, KernelStage
 from torchdpcate.heads.kernel_system import SQUARED, ResidualLoss
 from torchdpcate.heads.stage import SecondStageBlock
 

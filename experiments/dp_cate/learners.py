@@ -15,9 +15,8 @@ from torchdpcate.data.study import Study
 from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, QueryMechanism
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer

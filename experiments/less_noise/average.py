@@ -21,9 +21,9 @@ from torch import Tensor
 from experiments.rows import Lines, read_lines, resume
 from experiments.words import table
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.weighted import BalancedDifference
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession

@@ -30,7 +30,7 @@ from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
-from torchdpcate.composition.records import Positions
+from torchdpcate.composition.records import with_positions
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
@@ -166,7 +166,7 @@ def _nuisances(config: DictConfig) -> ScoreNuisances:
 def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:
     """Return the public facts, the training and the scoring block, split as ``PolicySelector`` splits them."""
     records, domain, actions = study.records, study.domain, study.schema.actions
-    positions = Positions(actions)(records)
+    positions = with_positions(actions, records)
     first, second = training_and_scoring(records.n, config.selection.split, config.seed)
     floor = domain.overlap if config.selection.overlap is None else float(config.selection.overlap)
     facts = SelectionFacts(domain, actions, floor, len(first), len(second))

@@ -9,9 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, LinearPolicies
-from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 

@@ -18,7 +18,7 @@ from scipy.stats import norm
 from tests.privacy.scaled_gaussians import exact_delta
 from torchdpcate.audit.report import registry
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage, queries
 from torchdpcate.heads.linear import sensitivity, solve_perturbed

@@ -11,7 +11,7 @@ from torchdpcate.estimators.average.weighted import EffectEstimator
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
+from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.linear_fits import PrivateLinearFit

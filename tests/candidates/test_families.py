@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
 from torchdpcate.candidates.family import PolicyFamily, check_actions
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
-from torchdpcate.candidates.library import policy_family
+from torchdpcate.candidates.library import FunctionPolicies, policy_family
 from torchdpcate.errors import InputError
 
 NUMBER = st.floats(-100, 100, allow_nan=False)

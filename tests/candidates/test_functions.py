@@ -6,8 +6,7 @@ import torch
 
 from tests.candidates import cases
 from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
-from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.errors import InputError
 
 PATH = "tests.candidates.cases:older"

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests.candidates.cases import BINARY, DOMAIN, older, points
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
-from torchdpcate.candidates.library import POLICY_FAMILIES, PolicyLibrary
+from torchdpcate.candidates.library import POLICY_FAMILIES, FunctionPolicies, PolicyLibrary
 from torchdpcate.errors import InputError
 
 YAML = """

@@ -13,7 +13,7 @@ from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.fit_plans import count_level
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
-from torchdpcate.composition.regressions import OutcomeMeans, Regressions
+from torchdpcate.composition.regressions import Regressions, outcome_means
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
@@ -131,7 +131,7 @@ def test_means_without_privacy_are_those_of_the_law():
     z = x / x.std(0)
     regressions = Regressions(plan, steps, (False, False))
     fits = regressions.outcome_fits(1e3, 5.0)
-    mean = OutcomeMeans(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9))(batch(z))
+    mean = outcome_means(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9), batch(z))
     by_bin = [(float(mean[rows].mean()), float(y[rows].mean())) for rows in (x[:, 0] < -0.5, x[:, 0] > 0.5)]
     for found, truth in by_bin:
         assert found == pytest.approx(truth, rel=0.05)

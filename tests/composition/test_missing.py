@@ -17,7 +17,7 @@ from torchdpcate.composition.covariates import (
     private_moments,
     private_windows,
 )
-from torchdpcate.composition.records import Standardised
+from torchdpcate.composition.records import standardised
 from torchdpcate.composition.summaries import Moments, private_standardisation
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.weighted_basis import Standardisation, absent, among
@@ -148,4 +148,4 @@ def test_records_are_standardised_by_the_domain_that_knows_the_indicator() -> No
     scales = Standardisation(torch.tensor([0.5, 0.0]).double(), torch.ones(2).double())
     retained = RetainedCovariates(None, scales, (False, True), domain.indicators)
     x = torch.tensor(list(itertools.product([5.0, 10.0], [0.0, 1.0]))).double()
-    assert Standardised(domain, retained)(batch(x)).x[:, 0].tolist() == [-0.5, 0, 0.5, 0]
+    assert standardised(domain, retained, batch(x)).x[:, 0].tolist() == [-0.5, 0, 0.5, 0]

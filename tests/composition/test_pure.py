@@ -25,7 +25,7 @@ from torchdpcate.composition.pure_fits import (
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
-from torchdpcate.composition.summaries import Sizes, quantile_of
+from torchdpcate.composition.summaries import quantile_of, sizes
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -92,7 +92,7 @@ def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
     steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(1e3, {"centre": 1.0}))
     values = torch.linspace(0, 1, 2001, dtype=torch.float64)
     rows = InMemory(CausalData(values[:, None], values, values))
-    found = quantile_of(rows, Sizes(), 0.3, -1.0, 3.0, 10, "centre", steps)
+    found = quantile_of(rows, sizes, 0.3, -1.0, 3.0, 10, "centre", steps)
     place = (found + 1) / 4 * 2**11
     assert place == round(place)
     assert round(place) % 2 == 1

@@ -1,6 +1,7 @@
 """The choice of covariates: what it is charged, what one record moves, and what it finds."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tests.sessions import noted
 from torchdpcate.composition import records
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.covariates import PairsAbout, Waves, WavesAbout, chosen_about, chosen_by, chosen_pairs
-from torchdpcate.composition.records import Pulls
+from torchdpcate.composition.records import with_pulls
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.weighted_basis import Feature, all_features
@@ -121,7 +122,7 @@ def test_modifiers_are_chosen_by_numbers_within_one():
     random = torch.Generator().manual_seed(3)
     pi = 0.01 + 0.98 * torch.rand(999, generator=random, dtype=torch.float64)
     a = (torch.rand(999, generator=random) < 0.5).double()
-    pulls, none = Pulls(2.0, scores=False), torch.zeros(999, 1)
+    pulls, none = partial(with_pulls, 2.0, False), torch.zeros(999, 1)
     assert pulls(batch(none, torch.full((999,), 7.0).double(), a - pi, pi)).y.abs().max() <= 1 + 1e-12
     one = batch(none[:1], torch.tensor([7.0]), torch.tensor([0.9]), torch.tensor([0.1]))
     assert pulls(one).y == pytest.approx(1.0)

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,23 +13,23 @@ from torchdpcate.composition.covariates import MomentsWithin, PairsAbout, Total,
 from torchdpcate.composition.interval_events import Average, Correction, Counts, EffectStatistic, Matrix
 from torchdpcate.composition.linear_fit import Gradient
 from torchdpcate.composition.pure_fits import EffectSums
-from torchdpcate.composition.records import Pulls
+from torchdpcate.composition.records import with_pulls
 from torchdpcate.composition.regressions import (
     HUBER,
     TWO_VALUES,
-    ArmPropensities,
     ArmsFits,
     EffectFits,
     OutcomeFits,
-    OutcomeMeans,
     PropensityFits,
-    Residuals,
     ScoreFits,
+    arm_propensities,
+    outcome_means,
+    residuals,
     simplex,
 )
-from torchdpcate.composition.settings import Linear
+from torchdpcate.composition.settings import linear_scores
 from torchdpcate.composition.steps import NoisySteps, Statistic
-from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes, Weights
+from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Weights, sizes
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.privacy.session import FitSession
@@ -56,7 +57,7 @@ STATISTICS = {
     "weights": Weights(),
     "follow-up": FollowUpCells(HORIZON),
     "follow-up by arm": FollowUpCells(replace(HORIZON, by_arm=True)),
-    "cells": Cells(Sizes(0.5), torch.tensor([0.5, 1.0]).double()),
+    "cells": Cells(partial(sizes, centre=0.5), torch.tensor([0.5, 1.0]).double()),
     "moments": Moments(),
     "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
     "windows": WindowCells(torch.tensor([True, False]), torch.tensor([True])),
@@ -73,11 +74,11 @@ STATISTICS = {
     **{f"gradient of {name}": Gradient(fits, THETA) for name, fits in FITS.items()},
     **{f"curvatures of {name}": Curvatures(fits, 5) for name, fits in FITS.items()},
 }
+SCORES = partial(linear_scores, THETA)
+MEANS, PROPENSITIES = partial(outcome_means, FITS["outcome"], SCORES, (0.0, 1.0)), partial(arm_propensities, BASIS)
 CHANGES = {
-    "residuals": Residuals(
-        OutcomeMeans(FITS["outcome"], Linear(THETA), (0.0, 1.0)), ArmPropensities(BASIS, (Linear(THETA),), 0.1), 2
-    ),
-    "pulls": Pulls(1.0, scores=False),
+    "residuals": partial(residuals, MEANS, partial(PROPENSITIES, (SCORES,), 0.1), 2),
+    "pulls": partial(with_pulls, 1.0, False),
 }
 
 

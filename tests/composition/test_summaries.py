@@ -10,10 +10,10 @@ from torchdpcate import PrivacyBudget
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import (
     Moments,
-    Sizes,
     private_curvatures,
     private_standardisation,
     quantile_of,
+    sizes,
 )
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -44,7 +44,7 @@ def test_standardisation_is_that_of_the_records_without_noise():
 def test_a_quantile_is_within_its_rank_error():
     values = torch.linspace(0, 1, 10_001, dtype=torch.float64)
     counted = rows(values[:, None]).then(lambda batch: replace(batch, y=values))
-    found = quantile_of(counted, Sizes(), 0.3, 0.0, 1.0, 10, "centre", noisy_steps(1.0, 10_001, "centre"))
+    found = quantile_of(counted, sizes, 0.3, 0.0, 1.0, 10, "centre", noisy_steps(1.0, 10_001, "centre"))
     # ten counts with noise sqrt(10) each: six standard deviations of a rank, and the last half-interval
     assert abs(found - 0.3) < 6 * math.sqrt(10) / 10_001 + 2**-10
 

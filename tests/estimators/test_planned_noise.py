@@ -19,9 +19,8 @@ from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, Subsampl
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead, averaged_noise
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.evaluation.metrics import PEHE, IntervalCoverage, MeanEffectBias
+from torchdpcate.evaluation.metrics import PEHE
 
 
 @pytest.fixture
@@ -25,16 +25,3 @@ def test_pehe_is_the_root_mean_squared_error(effects):
     expected = np.sqrt(np.mean((estimate - truth).numpy() ** 2))
     assert updated(PEHE(), estimate, truth) == pytest.approx(expected, rel=1e-12)
     assert pehe(estimate.numpy(), truth) == pytest.approx(expected, rel=1e-12)
-
-
-def test_bias_keeps_its_sign(effects):
-    estimate, truth = effects
-    expected = (estimate - truth).mean().item()
-    assert updated(MeanEffectBias(), estimate, truth) == pytest.approx(expected, rel=1e-12)
-
-
-def test_coverage_counts_closed_intervals(effects):
-    _, truth = effects
-    interval = torch.stack([truth - 1, truth], 1)
-    interval[:6] += 5
-    assert updated(IntervalCoverage(), interval, truth) == pytest.approx(24 / 30)

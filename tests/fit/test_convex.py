@@ -13,13 +13,13 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.fit import convex
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_corners, joint_objective
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.feature_maps import additive_legendre
-from torchdpcate.fit.gaussian_scale import gaussian_curve
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.gaussian_dp import gaussian_curve
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -10,12 +10,12 @@ from torchdpcate.fit.gaussian_scale import (
     PARALLELOGRAM,
     TRIANGLE,
     Corners,
-    gaussian_curve,
     gaussian_scale,
     objective_delta,
     objective_sigma,
 )
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 # policy_learning, section 8: epsilon, delta, xi, J, k, sigma
 SIGMAS = [

@@ -8,10 +8,9 @@ from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_objective
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.networks import Nuisances
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisance_range, nuisances_from_config
-from torchdpcate.fit.nuisances import NuisanceValues, propensity_at, propensity_column
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, nuisance_range, nuisances_from_config
+from torchdpcate.fit.nuisances import CovariatePropensity, NuisanceValues, covariate_propensity, propensity_at
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -116,4 +115,5 @@ def test_scores_are_bounded_by_it(given, least) -> None:
 
 
 def test_a_covariate_may_hold_it_too() -> None:
-    assert propensity_column("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2) == (0, (0.2, 0.8))
+    held = covariate_propensity("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
+    assert held == CovariatePropensity(0, (0.2, 0.8))

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.networks import Nuisances
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisance_range
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, nuisance_range
 
 DOMAIN = Domain([0.0, -2.0], [1.0, 3.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
 

@@ -11,8 +11,7 @@ from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.heads.influence import InfluenceFunction
-from torchdpcate.heads.kernel import KernelStage
-from torchdpcate.heads.kernel_influence import KernelInfluenceFunction
+from torchdpcate.heads.kernel import KernelInfluenceFunction, KernelStage
 from torchdpcate.heads.kernel_system import SQUARED, ResidualLoss
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.heads.supremum import gross_error_sensitivity
@@ -177,7 +176,7 @@ def test_norms_of_several_records_at_one_place(monkeypatch):
     s, w = torch.linspace(-1, 1, 12, dtype=torch.float64).view(2, 6), torch.full((2, 6), 0.7, dtype=torch.float64)
     expected = torch.stack([F.at(x, s[k], w[k]).norm(dim=1) for k in range(2)])
     torch.testing.assert_close(F.norm(x, s, w), expected)
-    monkeypatch.setattr("torchdpcate.heads.kernel_influence._BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr("torchdpcate.heads.kernel._BLOCK_ELEMENTS", 100)
     torch.testing.assert_close(F.norm(x, s, w), expected)
     assert torch.autograd.gradcheck(lambda x: F.norm(x, s, w), x.requires_grad_())
 

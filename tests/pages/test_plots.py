@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from tests.pages.releases import composed
 from tests.release.test_reader import DRAWN, RELEASES
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.errors import InputError
 from torchdpcate.release import average_effect, release, rule
 from torchdpcate.release import post_processing as views

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from torchdpcate.estimators.rules.mechanisms import RuleMechanism
+from torchdpcate.estimators.rules.weighted_erm import RuleMechanism
 from torchdpcate.fit.losses import HuberHinge, LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.laws import AddedNoise

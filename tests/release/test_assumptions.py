@@ -3,7 +3,7 @@
 import torch
 
 from torchdpcate import CovariateBalancingEffect, Domain
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.weighted import BalancedDifference
 
 
 def test_one_arm_whose_mean_is_linear_is_not_enough():

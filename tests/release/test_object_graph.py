@@ -43,10 +43,10 @@ from torchdpcate import (
     Tuning,
     TwoStageRule,
 )
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.private import PrivateNuisances
 from torchdpcate.fit.feature_maps import Fourier, Legendre, Representation

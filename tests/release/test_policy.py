@@ -15,8 +15,8 @@ from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.privacy.guarantee import Level

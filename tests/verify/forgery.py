@@ -13,7 +13,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.fit.feature_maps import Legendre

@@ -12,7 +12,7 @@ from torchdpcate.audit.report import registry, shipped_results
 from torchdpcate.composition.steps import CHOICES
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
 from torchdpcate.fit.linear_fits import LINEAR_FITS
 from torchdpcate.plan import PLANS
 from torchdpcate.privacy import charge as charges

@@ -37,7 +37,7 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom

@@ -10,8 +10,8 @@ import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.forgeries import refusal, with_public
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector

@@ -6,8 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "family": ("PolicyFamily", "check_actions"),
-        "functions": ("FunctionPolicies",),
         "kinds": ("Constants", "LinearPolicies", "Thresholds", "TreePolicies"),
-        "library": ("POLICY_FAMILIES", "PolicyLibrary", "policy_family"),
+        "library": ("FunctionPolicies", "POLICY_FAMILIES", "PolicyLibrary", "policy_family"),
     },
 )

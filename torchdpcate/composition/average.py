@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,13 +12,14 @@ from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip, weighed
+from torchdpcate.composition.records import private_start, score_clip, standardised, weighed, worked_out
 from torchdpcate.composition.regressions import (
     Fitted,
+    Means,
     OutcomeFits,
-    OutcomeMeans,
     RecordScores,
     Regressions,
+    outcome_means,
 )
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.score_errors import FittedNuisance, ScoreErrors
@@ -104,23 +106,20 @@ def average_nuisances(
     with rows.threads():
         rows, plan, steps = weighed(rows, domain, plan, steps)
         start = private_start(rows, domain, plan, steps, two_levels)
-        first = Standardised(domain, start.retained)
+        first = partial(standardised, domain, start.retained)
         with rows.then(first).stored("z") as z:
             regressions = Regressions(plan, steps, start.retained.levels, solver or NoisyNewton())
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             both = regressions.outcome(z, fits)
-            mean = OutcomeMeans(fits, both.scores, y_range)
+            mean = partial(outcome_means, fits, both.scores, y_range)
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
         covariates = Covariates(start.retained.standardisation, start.retained.levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
-        centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
+        centre = float((p1 - p0).mean())
         binary = y_range if plan.binary else None
-        scored = rows.then(WorkedNuisances(first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
-        if start.outcome.few:
-            clip = scales.nearest(start.outcome.clip * plan.score_scale, plan.constants.quantile_levels)
-        else:
-            clip = score_clip(scored, scales, plan, steps)
-        clip = min(plan.clip_factor * clip, scales.high)
+        scored = rows.then(partial(worked_out, first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
+        clip = score_clip(scored, domain, plan, start.outcome, steps)
+        clip = min(plan.clip_factor * clip, ScoreScales.of(domain).high)
     errors = None
     if logit is not None and steps.private:
         levels_of, unit = start.retained.levels, session.unit.records
@@ -130,7 +129,7 @@ def average_nuisances(
 
 
 def _at_points(
-    regressions: Regressions, mean: OutcomeMeans, both: Fitted, covariates: Covariates
+    regressions: Regressions, mean: Means, both: Fitted, covariates: Covariates
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return public points [N, k] that stand for the records, and the outcome's means in both arms there."""
     shared = regressions.plan.both_arms(regressions.two_levels).basis.shared

@@ -10,13 +10,19 @@ from torchdpcate.composition.steps import CENSORING, NoisySteps, Statistic, Summ
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
+from torchdpcate.errors import InputError
 
 _MOST_HAZARD = 0.9  # of one part of the horizon: what noise says of few records
 
 
-def follow_up_of(batch: CausalData) -> Tensor:
-    """Return time and event of a batch up to the horizon, [n, 2]."""
-    assert batch.follow_up is not None
+def given_follow_up(batch: CausalData) -> Tensor:
+    """Return time and event of a batch, [n, 2].
+
+    Raises:
+        InputError: There are none.
+    """
+    if batch.follow_up is None:
+        raise InputError("records have no time and event, and the domain has an outcome by a horizon; give them")
     return batch.follow_up
 
 
@@ -51,7 +57,7 @@ class FollowUpCells(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        time, event = follow_up_of(batch).double().cpu().unbind(1)
+        time, event = given_follow_up(batch).double().cpu().unbind(1)
         bins, horizon = self.outcome.bins, self.outcome.horizon
         part = (time / horizon * bins).long().clamp(0, bins - 1)
         cell = torch.where(event > 0.5, part, bins + part)
@@ -99,7 +105,7 @@ class CountedByFollowUp:
 
     def __call__(self, batch: CausalData) -> CausalData:
         """Return a batch so, with weights in [0, 1]."""
-        follow_up = follow_up_of(batch)
+        follow_up = given_follow_up(batch)
         known = self.outcome.observed(follow_up).to(follow_up)
         weight = known * self.outcome.floor / self.at(follow_up[:, 0], batch.a).clamp_min(self.outcome.floor)
         return replace(batch, weight=times_weight(weight, batch), follow_up=None)

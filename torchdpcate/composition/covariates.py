@@ -64,26 +64,18 @@ LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
 # -- choices by what covariates have to do with a number of each record
 
 
-@dataclass(frozen=True, eq=False)
-class Screened:
-    """What covariates are screened by: these scaled to [-1, 1], and outcomes over their clip.
+def to_be_screened(domain: Domain, centre: float, clip: float, binary: bool, batch: CausalData) -> CausalData:
+    """Return what covariates are screened by: these scaled to [-1, 1], and outcomes over their clip, in [-1, 1].
 
-    Attributes:
+    Args:
         domain: Public bounds.
         centre: Of the outcomes, released.
         clip: Released; of a binary outcome its range, of which either value is one half away from the middle.
         binary: Whether it has two values.
+        batch: Records within the domain.
     """
-
-    domain: Domain
-    centre: float
-    clip: float
-    binary: bool
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return covariates u, and r within [-1, 1], of a batch."""
-        r = screening_residual(batch.y - self.centre, self.clip, self.binary)
-        return CausalData(self.domain.scale(batch.x), batch.a, r, weight=batch.weight)
+    r = screening_residual(batch.y - centre, clip, binary)
+    return CausalData(domain.scale(batch.x), batch.a, r, weight=batch.weight)
 
 
 def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
@@ -91,8 +83,8 @@ def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
 
     Args:
         y: Outcomes about their centre, [n].
-        clip: As of ``Screened``.
-        binary: As of ``Screened``.
+        clip: See ``to_be_screened``.
+        binary: See ``to_be_screened``.
 
     Example:
         >>> screening_residual(torch.tensor([-0.5, 0.5]), 1.0, binary=True).tolist()
@@ -425,7 +417,7 @@ def retained_covariates(
     A wide plan keeps all, the ones that it chooses for the outcome first.
 
     Args:
-        rows: The records as ``Screened``.
+        rows: Records of ``to_be_screened``.
         domain: Public bounds.
         plan: The public plan.
         steps: Pays, and draws noise.

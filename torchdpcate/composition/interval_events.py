@@ -79,7 +79,7 @@ class EffectRecords:
 
 @dataclass(frozen=True, eq=False)
 class EffectStatistic(Statistic):
-    """A sum over the effect's regression, of batches of ``Residuals``.
+    """A sum over the effect's regression, of batches of ``residuals``.
 
     Attributes:
         basis: Features of standardised covariates.
@@ -317,7 +317,7 @@ def private_effect_law(
     There is no law where the noise of an estimated propensity, by what was released of it, is beyond the limit.
 
     Args:
-        rows: ``Residuals`` of the records.
+        rows: ``residuals`` of the records.
         basis: Features of the effect.
         solution: Released coefficients, late iterates and their gradients.
         scale: S.

@@ -210,7 +210,7 @@ def sums_regression(two_levels: Sequence[bool], unit: float, variance: float) ->
 
 @dataclass(frozen=True, eq=False)
 class EffectSums(Statistic):
-    """Sums of pull times clipped covariates, [1 + k], of batches of ``Residuals``: all of them lie within [-1, 1].
+    """Sums of pull times clipped covariates, [1 + k], of batches of ``residuals``: all of them lie within [-1, 1].
 
     Attributes:
         scale: At which residuals are clipped, released or public.

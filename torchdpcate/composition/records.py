@@ -1,20 +1,21 @@
 """One composition on records, in memory or read batch by batch: the order of its steps, and what it releases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.censoring import private_follow_up
+from torchdpcate.composition.censoring import given_follow_up, private_follow_up
 from torchdpcate.composition.covariates import (
     RetainedCovariates,
-    Screened,
     WavesAbout,
     chosen_about,
     chosen_pairs,
     retained_covariates,
+    to_be_screened,
 )
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import private_effect_law
@@ -23,24 +24,25 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
     FittedEffect,
-    OutcomeMeans,
+    Means,
     RecordScores,
     Regressions,
-    Residuals,
     WorkedOut,
+    outcome_means,
+    residuals,
 )
-from torchdpcate.composition.rows import InMemory, Rows, StreamedRows
+from torchdpcate.composition.rows import Change, InMemory, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
     Quantile,
     ScoreScales,
-    Sizes,
     outcome_scale,
     private_weight,
     quantile_of,
     residual_scale,
+    sizes,
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
@@ -73,7 +75,7 @@ class ComposedFit:
     effect: FittedEffect
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
-    nuisances: "WorkedNuisances" = field(kw_only=True)
+    nuisances: Callable[[CausalData], WorkedOut] = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
 
@@ -103,9 +105,9 @@ def rows_of(records: CausalData | RecordStream, domain: Domain, actions: Sequenc
         domain: Public bounds.
         actions: Labels of the arms, ascending, whose positions among them take their places.
     """
-    positions = Positions(tuple(actions))
+    positions = partial(with_positions, tuple(actions))
     if isinstance(records, RecordStream):
-        return StreamedRows(records, records.n, (positions, Within(domain, len(actions))))
+        return StreamedRows(records, records.n, (positions, partial(within_bounds, domain, len(actions))))
     return InMemory(replace(positions(records), propensity=known_propensities(records, domain, len(actions))))
 
 
@@ -163,65 +165,43 @@ def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -
     return rows, plan.at_weight(weight), replace(steps, weight=weight)
 
 
-@dataclass(frozen=True, eq=False)
-class Positions:
-    """Records whose arms are positions among their labels, 0 to K - 1.
+def with_positions(labels: tuple[int, ...], batch: CausalData) -> CausalData:
+    """Return records whose arms are positions among their labels, 0 to K - 1.
 
-    Attributes:
+    Args:
         labels: Of the arms, ascending.
+        batch: Records with these labels.
 
     Example:
         >>> x = torch.zeros(2, 1, dtype=torch.float64)
-        >>> Positions((1, 3))(CausalData(x, torch.tensor([3.0, 1.0]), x[:, 0])).a.tolist()
+        >>> with_positions((1, 3), CausalData(x, torch.tensor([3.0, 1.0]), x[:, 0])).a.tolist()
         [1.0, 0.0]
     """
-
-    labels: tuple[int, ...]
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return a batch so."""
-        if self.labels == tuple(range(len(self.labels))):
-            return batch
-        labels = torch.tensor(self.labels, dtype=torch.float64)
-        return replace(batch, a=torch.searchsorted(labels, batch.a.double().contiguous()).double())
+    if labels == tuple(range(len(labels))):
+        return batch
+    ascending = torch.tensor(labels, dtype=torch.float64)
+    return replace(batch, a=torch.searchsorted(ascending, batch.a.double().contiguous()).double())
 
 
-@dataclass(frozen=True, eq=False)
-class Within:
-    """Records within their bounds: what was checked once may be read otherwise later.
+def within_bounds(domain: Domain, arms: int, batch: CausalData) -> CausalData:
+    """Return records within their bounds: what was checked once may be read otherwise later.
 
-    Attributes:
+    Args:
         domain: Public bounds.
         arms: Number of arms.
+        batch: Records whose arms are positions.
     """
-
-    domain: Domain
-    arms: int = 2
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return a batch so."""
-        domain, known, last = self.domain, self.domain.known_propensity, self.arms - 1
-        x, y = domain.clip_covariates(batch.x.nan_to_num()), domain.clip_outcome(batch.y.nan_to_num())
-        a = (batch.a > 0.5).double() if last == 1 else batch.a.nan_to_num().round().clamp(0, last)
-        pi = known_propensities(batch, domain, self.arms)
-        if known is not None and pi is not None and last == 1:
-            pi = pi.nan_to_num(0.5).clamp(*known.bounds)
-        follow_up = None
-        if domain.censoring is not None:
-            follow_up = domain.censoring.within(given_follow_up(batch).nan_to_num())
-            y = domain.censoring.outcome(follow_up)
-        return CausalData(x, a, y, pi, weight=weight_within(batch, domain), follow_up=follow_up)
-
-
-def given_follow_up(batch: CausalData) -> Tensor:
-    """Return time and event of a batch, [n, 2].
-
-    Raises:
-        InputError: There are none.
-    """
-    if batch.follow_up is None:
-        raise InputError("records have no time and event, and the domain has an outcome by a horizon; give them")
-    return batch.follow_up
+    known, last = domain.known_propensity, arms - 1
+    x, y = domain.clip_covariates(batch.x.nan_to_num()), domain.clip_outcome(batch.y.nan_to_num())
+    a = (batch.a > 0.5).double() if last == 1 else batch.a.nan_to_num().round().clamp(0, last)
+    pi = known_propensities(batch, domain, arms)
+    if known is not None and pi is not None and last == 1:
+        pi = pi.nan_to_num(0.5).clamp(*known.bounds)
+    follow_up = None
+    if domain.censoring is not None:
+        follow_up = domain.censoring.within(given_follow_up(batch).nan_to_num())
+        y = domain.censoring.outcome(follow_up)
+    return CausalData(x, a, y, pi, weight=weight_within(batch, domain), follow_up=follow_up)
 
 
 def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
@@ -237,99 +217,77 @@ def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
     return batch.weight.nan_to_num().clamp(0, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Standardised:
-    """Records with the covariates that regressions have, standardised.
+def standardised(domain: Domain, retained: RetainedCovariates, batch: CausalData) -> CausalData:
+    """Return records with the covariates that regressions have, standardised.
 
-    Attributes:
+    Args:
         domain: Public bounds.
         retained: Those covariates.
+        batch: Records within the domain.
     """
-
-    domain: Domain
-    retained: RetainedCovariates
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return a batch so."""
-        return replace(batch, x=self.retained.of(self.domain.scale(batch.x)))
+    return replace(batch, x=retained.of(domain.scale(batch.x)))
 
 
-@dataclass(frozen=True, eq=False)
-class WorkedNuisances:
-    """What the nuisances make of records within the domain.
+def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: CausalData) -> WorkedOut:
+    """Return what the nuisances make of records within the domain, with their covariates as they are.
 
-    Attributes:
+    Args:
         first: Standardises their covariates.
         then: Nuisances of those.
+        batch: The records.
     """
-
-    first: Standardised
-    then: Residuals | RecordScores
-
-    def __call__(self, batch: CausalData) -> WorkedOut:
-        """Return it of a batch, with its covariates as they are."""
-        return replace(self.then(self.first(batch)), x=batch.x)
+    return replace(then(first(batch)), x=batch.x)
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Records with some of their covariates.
-
-    Attributes:
-        places: Which.
-    """
-
-    places: Sequence[int] | slice
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return a batch so."""
-        return replace(batch, x=batch.x[:, self.places])
+def with_columns(places: Sequence[int] | slice, batch: CausalData) -> CausalData:
+    """Return records with some of their covariates."""
+    return replace(batch, x=batch.x[:, places])
 
 
-@dataclass(frozen=True, eq=False)
-class Pulls:
-    r"""What effect modifiers are chosen by, within [-1, 1], in the place of the outcome: of ``Residuals``, or scores.
+def with_pulls(scale: float, scores: bool, batch: CausalData) -> CausalData:
+    r"""Return what effect modifiers are chosen by, within [-1, 1], in the place of the outcome.
 
     .. math:: \frac{a - \pi}{\max(\pi, 1 - \pi)}\, \mathrm{clip}\Big(\frac{y - m}{S}\Big)
 
-    Attributes:
+    Args:
         scale: S, released.
         scores: Whether it is the clipped score.
+        batch: Of ``residuals``, or of ``RecordScores``.
     """
-
-    scale: float
-    scores: bool
-
-    def __call__(self, batch: CausalData) -> CausalData:
-        """Return a batch so."""
-        pulls = (batch.y / self.scale).clamp(-1, 1)
-        if not self.scores:
-            pi = propensity_of(batch)
-            pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
-        return CausalData(batch.x, batch.a, pulls, weight=batch.weight)
+    pulls = (batch.y / scale).clamp(-1, 1)
+    if not scores:
+        pi = propensity_of(batch)
+        pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
+    return CausalData(batch.x, batch.a, pulls, weight=batch.weight)
 
 
-@dataclass(frozen=True, eq=False)
-class ScorePlaces:
-    """Where the sizes that ``RecordScores`` gives lie on public scales, in [0, 1].
+def score_places(scales: ScoreScales, batch: CausalData) -> Tensor:
+    """Return where the sizes that ``RecordScores`` gives lie on public scales, in [0, 1], [n].
 
-    Attributes:
+    Args:
         scales: Public interval of the clip.
+        batch: Of ``RecordScores``.
     """
-
-    scales: ScoreScales
-
-    def __call__(self, batch: CausalData) -> Tensor:
-        """Return them at a batch, [n]."""
-        assert isinstance(batch, WorkedOut)
-        assert batch.sizes is not None
-        return self.scales.place(batch.sizes)
+    assert isinstance(batch, WorkedOut)
+    assert batch.sizes is not None
+    return scales.place(batch.sizes)
 
 
-def score_clip(rows: Rows, scales: ScoreScales, plan: ComposedPlan, steps: NoisySteps) -> float:
-    """Return the clip of scores: a private quantile of their sizes, of ``RecordScores``."""
-    requested = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
-    return scales.at(quantile_of(rows, ScorePlaces(scales), *requested))
+def score_clip(rows: Rows, domain: Domain, plan: ComposedPlan, about: OutcomeScale, steps: NoisySteps) -> float:
+    """Return the clip of scores: a private quantile of their sizes, or by the outcome's scale where records are few.
+
+    Args:
+        rows: Of ``RecordScores``.
+        domain: Public bounds.
+        plan: The public plan.
+        about: Scale of the outcome about its centre, released.
+        steps: Pays, and draws noise.
+    """
+    scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
+    if about.few:
+        return scales.nearest(about.clip * plan.score_scale, levels)
+    requested = plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps
+    return scales.at(quantile_of(rows, partial(score_places, scales), *requested))
 
 
 class Start(NamedTuple):
@@ -368,9 +326,9 @@ def private_start(
         centre, outcome = (low + high) / 2, OutcomeScale(y_range * plan.residual_scale)
     else:
         levels, places = plan.constants.quantile_levels, plan.places("centre")
-        centre = quantile_of(rows, Sizes(), 0.5, low, high, levels, "centre", steps, places)
+        centre = quantile_of(rows, sizes, 0.5, low, high, levels, "centre", steps, places)
         outcome = outcome_scale(sizes_of(rows, centre, plan, y_range, steps), plan, y_range)
-    screened = rows.then(Screened(domain, centre, outcome.clip, plan.binary))
+    screened = rows.then(partial(to_be_screened, domain, centre, outcome.clip, plan.binary))
     return Start(centre, outcome, retained_covariates(screened, domain, plan, steps, two_levels))
 
 
@@ -379,7 +337,7 @@ def sizes_of(rows: Rows, centre: float, plan: ComposedPlan, y_range: float, step
 
     def quantile(q: float, step: str) -> float:
         levels, places = plan.constants.quantile_levels, plan.places(step)
-        return quantile_of(rows, Sizes(centre), q, 0.0, y_range / 2, levels, step, steps, places)
+        return quantile_of(rows, partial(sizes, centre=centre), q, 0.0, y_range / 2, levels, step, steps, places)
 
     return quantile
 
@@ -402,11 +360,11 @@ class _Fit:
         start = private_start(self.rows, domain, plan, steps, self.two_levels)
         about, retained = start.outcome, start.retained
         regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
-        first = Standardised(domain, retained)
+        first = partial(standardised, domain, retained)
         with self.rows.then(first).stored("z") as z:
             change, before = self._nuisances(z, regressions, start)
             worked = z.then(change)
-            nuisances = WorkedNuisances(first, change)
+            nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
                 # a copy has no corrections, which the clip of scores is made of
                 scale = self._clip(worked if plan.scores else rest, about)
@@ -430,15 +388,15 @@ class _Fit:
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Residuals | RecordScores, NuisanceNumbers | None]:
+    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None]:
         """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted."""
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
-        mean: OutcomeMeans | float = start.centre
+        mean: Means | float = start.centre
         outcome, propensity, pi = None, None, None
         if "outcome" in plan.shares.shares:
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             outcome = regressions.outcome(z, fits)
-            mean = OutcomeMeans(fits, outcome.scores, bounds)
+            mean = partial(outcome_means, fits, outcome.scores, bounds)
         if not plan.known_propensity and plan.propensity_steps[0] in plan.shares.shares:
             pi, propensity = regressions.propensity(z)
         at = pi if plan.known_propensity or pi is not None else 0.5
@@ -446,19 +404,16 @@ class _Fit:
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
-            assert isinstance(mean, OutcomeMeans)
+            assert not isinstance(mean, float)
             return RecordScores(mean, at, bounds if plan.binary else None), before
-        return Residuals(mean, at, plan.arms), before
+        return partial(residuals, mean, at, plan.arms), before
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
         """Return the clip S of residuals, or of doubly robust scores."""
-        plan, domain, y_range = self.plan, self.domain, self.domain.outcome_range
-        if not plan.scores:
-            return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
-        scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
-        if about.few:
-            return scales.nearest(about.clip * plan.score_scale, levels)
-        return score_clip(rest, scales, plan, self.steps)
+        plan, y_range = self.plan, self.domain.outcome_range
+        if plan.scores:
+            return score_clip(rest, self.domain, plan, about, self.steps)
+        return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
 
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float
@@ -467,15 +422,16 @@ class _Fit:
 
         Those of a wide plan are the ones that were chosen for the outcome, and others that are chosen for the effect.
         """
-        plan, steps, pulls = self.plan, self.steps, Pulls(scale, self.plan.scores)
+        plan, steps, pulls = self.plan, self.steps, partial(with_pulls, scale, self.plan.scores)
         if plan.wide:
             first = plan.choices[PROGNOSTIC]
             chosen: tuple[int, ...] = ()
             if MODIFIERS in plan.choices:
-                others = rest.then(pulls).then(Columns(slice(first, None)))
+                others = rest.then(pulls).then(partial(with_columns, slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
             places, retained = retained.modifiers([*range(first), *(place + first for place in chosen)])
-            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.levels)
+            rest = rest.then(partial(with_columns, places))
+            regressions = replace(regressions, two_levels=retained.levels)
         if plan.pairs:
             pairs = chosen_pairs(rest.then(pulls), retained.levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)

@@ -1,8 +1,9 @@
 """The regressions of a composition: outcome, propensity and effect, of two arms or more and of doubly robust scores."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -43,6 +44,10 @@ from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, len
 
 Scores = Callable[[Tensor], Tensor]
 """From features [n, 1 + p] of records to scores, [n]."""
+Means = Callable[..., Tensor]
+"""From a batch to its outcome's means, [n]; of one arm for all records, where it is given too."""
+Propensity = Callable[[CausalData], Tensor] | float | None
+"""From a batch to its propensities, or that of all records; None takes the records' own."""
 HUBER, COUNTS, TWO_VALUES = "huber", "counts", "two values"
 """How an outcome is regressed."""
 
@@ -123,7 +128,7 @@ class PropensityFits(Fits):
 
 @dataclass(frozen=True, eq=False)
 class EffectFits(Fits):
-    """The effect's regression, of batches of ``Residuals``.
+    """The effect's regression, of batches of ``residuals``.
 
     Attributes:
         basis: Features.
@@ -172,7 +177,7 @@ class ArmsFits(Fits):
         |e_a - \pi|^2 = (1 - \pi_a)^2 + \sum_{b \ne a} \pi_b^2 \le 2 (1 - \pi_a)^2 \le 2,
 
     where :math:`V V^\top = (I - 1 1^\top / K) / 2`, since the points lie at distance one. Of batches of
-    ``Residuals``. Coefficients are those of the K - 1 functions, one after the other.
+    ``residuals``. Coefficients are those of the K - 1 functions, one after the other.
 
     Attributes:
         basis: Features.
@@ -241,51 +246,40 @@ def arm_means(outcome: Tensor, functions: Tensor, centred: Tensor) -> Tensor:
 # -- what nuisances make of a batch
 
 
-@dataclass(frozen=True, eq=False)
-class OutcomeMeans:
-    """Means of the outcome, within its bounds.
+def outcome_means(
+    fits: OutcomeFits, scores: Scores, bounds: tuple[float, float], batch: CausalData, arm: int | None = None
+) -> Tensor:
+    """Return means of the outcome at a batch, within its bounds, [n].
 
-    Attributes:
+    Args:
         fits: The regression.
         scores: That it learnt.
         bounds: Of the outcome.
+        batch: The records.
+        arm: Of one arm for all records, where the regression has both.
     """
-
-    fits: OutcomeFits
-    scores: Scores
-    bounds: tuple[float, float]
-
-    def __call__(self, batch: CausalData, arm: int | None = None) -> Tensor:
-        """Return the means at a batch, [n]; arm: of one arm for all records, where the regression has both."""
-        means = self.fits.means(self.scores(self.fits.features(batch, arm)))
-        return (self.fits.centre + means).clamp(*self.bounds)
+    means = fits.means(scores(fits.features(batch, arm)))
+    return (fits.centre + means).clamp(*bounds)
 
 
-@dataclass(frozen=True, eq=False)
-class ArmPropensities:
-    """Propensities within the overlap; of more than two arms probabilities that add up to one.
+def arm_propensities(basis: WeightedBasis, scores: Sequence[Scores], overlap: float, batch: CausalData) -> Tensor:
+    """Return propensities at a batch within the overlap, [n]; of more than two arms probabilities, [n, K].
 
     Each of several arms is fitted against all others; the fits are divided by their sum and moved to the nearest
     probabilities that keep the overlap.
 
-    Attributes:
+    Args:
         basis: Features.
         scores: That were learnt, of each arm where there are more than two.
         overlap: Public bound.
+        batch: The records.
     """
-
-    basis: WeightedBasis
-    scores: tuple[Scores, ...]
-    overlap: float
-
-    def __call__(self, batch: CausalData) -> Tensor:
-        """Return them at a batch, [n], or [n, K]."""
-        psi = self.basis(batch.x)
-        each = [torch.sigmoid(scores(psi)) for scores in self.scores]
-        if len(each) == 1:
-            return each[0].clamp(self.overlap, 1 - self.overlap)
-        found = torch.stack(each, 1)
-        return project_to_floor(found / found.sum(1, keepdim=True).clamp_min(1e-12), self.overlap)
+    psi = basis(batch.x)
+    each = [torch.sigmoid(own(psi)) for own in scores]
+    if len(each) == 1:
+        return each[0].clamp(overlap, 1 - overlap)
+    found = torch.stack(each, 1)
+    return project_to_floor(found / found.sum(1, keepdim=True).clamp_min(1e-12), overlap)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -301,26 +295,19 @@ class WorkedOut(CausalData):
     sizes: Tensor | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
-    """Inputs of the effect's regression: a - pi (of more than two arms their positions), y - m, and pi.
+def residuals(outcome: Means | float, propensity: Propensity, arms: int, batch: CausalData) -> WorkedOut:
+    """Return inputs of the effect's regression: a - pi (of more than two arms their positions), y - m, and pi.
 
-    Attributes:
+    Args:
         outcome: m; a number is the released centre.
         propensity: pi, estimated; a number is that of all records; None takes the records' own.
         arms: Number of arms.
+        batch: The records.
     """
-
-    outcome: OutcomeMeans | float
-    propensity: ArmPropensities | float | None
-    arms: int
-
-    def __call__(self, batch: CausalData) -> WorkedOut:
-        """Return them at a batch."""
-        m = torch.full_like(batch.y, self.outcome) if isinstance(self.outcome, float) else self.outcome(batch)
-        pi = propensity_at(batch, self.propensity)
-        treatment = batch.a - pi if self.arms == 2 else batch.a
-        return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m)
+    m = torch.full_like(batch.y, outcome) if isinstance(outcome, float) else outcome(batch)
+    pi = propensity_at(batch, propensity)
+    treatment = batch.a - pi if arms == 2 else batch.a
+    return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,12 +320,12 @@ class RecordScores:
 
     Attributes:
         outcome: Of both arms.
-        propensity: As of ``Residuals``.
+        propensity: As of ``residuals``.
         binary: Bounds of a binary outcome; None of others.
     """
 
-    outcome: OutcomeMeans
-    propensity: ArmPropensities | float | None
+    outcome: Means
+    propensity: Propensity
     binary: tuple[float, float] | None
 
     def __call__(self, batch: CausalData) -> WorkedOut:
@@ -365,8 +352,8 @@ class RecordScores:
         return high - low
 
 
-def propensity_at(batch: CausalData, propensity: ArmPropensities | float | None) -> Tensor:
-    """Return propensities at a batch; see ``Residuals``."""
+def propensity_at(batch: CausalData, propensity: Propensity) -> Tensor:
+    """Return propensities at a batch; see ``residuals``."""
     if isinstance(propensity, float):
         return torch.full_like(batch.a, propensity)
     return propensity_of(batch) if propensity is None else propensity(batch)
@@ -458,7 +445,7 @@ class Regressions:
         learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), requested, rows.x, self.steps)
         return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution)
 
-    def propensity(self, rows: Rows) -> tuple[ArmPropensities, Fitted]:
+    def propensity(self, rows: Rows) -> tuple[Callable[[CausalData], Tensor], Fitted]:
         """Return pi(x), and what its regression released: that of the first arm where there are more than two."""
         plan, regression = self.plan, self.plan.propensity(self.two_levels)
         arms = [None] if plan.arms == 2 else list(range(plan.arms))
@@ -468,13 +455,14 @@ class Regressions:
             self._learn("propensity", step, rows, regression, fits, d)
             for step, fits in zip(plan.propensity_steps, each, strict=True)
         ]
-        return ArmPropensities(regression.basis, tuple(one.scores for one in found), plan.overlap), found[0]
+        scores = tuple(one.scores for one in found)
+        return partial(arm_propensities, regression.basis, scores, plan.overlap), found[0]
 
     def effect(self, rows: Rows, scale: float) -> FittedEffect:
         """Return the effect's regression.
 
         Args:
-            rows: ``Residuals`` or ``RecordScores``.
+            rows: ``residuals`` or ``RecordScores``.
             scale: S, released, at which residuals, or scores, are clipped.
         """
         plan = self.plan

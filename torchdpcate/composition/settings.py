@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
@@ -54,19 +55,9 @@ class Learnt:
     solution: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """Scores of features by their coefficients.
-
-    Attributes:
-        theta: Coefficients, [1 + p].
-    """
-
-    theta: Tensor
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Return the scores, [n], of features [n, 1 + p]."""
-        return features @ self.theta.to(features.device)
+def linear_scores(theta: Tensor, features: Tensor) -> Tensor:
+    """Return scores, [n], of features [n, 1 + p] by their coefficients [1 + p]."""
+    return features @ theta.to(features.device)
 
 
 class ComposedNuisance(ABC):
@@ -140,7 +131,7 @@ class Additive(ComposedNuisance):
         """See ``ComposedNuisance``."""
         found = self.solver.solve(fit, plan, steps)
         theta = shrink(found)
-        return Learnt(Linear(theta), theta, found)
+        return Learnt(partial(linear_scores, theta), theta, found)
 
     @property
     def by_features(self) -> "Additive | None":

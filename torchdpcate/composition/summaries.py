@@ -47,19 +47,14 @@ class ExpectedMoments(NamedTuple):
 _EXPECTED = ExpectedMoments(0.3, 0.15, 0.1)
 
 
-@dataclass(frozen=True, eq=False)
-class Sizes:
-    """One number of each record, of which a quantile is requested: its outcome, or how far it lies from a centre.
+def sizes(batch: CausalData, centre: float | None = None) -> Tensor:
+    """Return what a quantile is requested of: outcomes, or how far they lie from a centre, [n].
 
-    Attributes:
-        centre: Released; None for the outcome itself.
+    Args:
+        batch: The records.
+        centre: Released; None for the outcomes themselves.
     """
-
-    centre: float | None = None
-
-    def __call__(self, batch: CausalData) -> Tensor:
-        """Return the numbers of a batch, [n]."""
-        return batch.y if self.centre is None else (batch.y - self.centre).abs()
+    return batch.y if centre is None else (batch.y - centre).abs()
 
 
 @dataclass(frozen=True, eq=False)

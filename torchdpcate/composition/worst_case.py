@@ -1,6 +1,7 @@
 """Worst neighbours of a composition's regressions and choices, for audits."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -40,9 +41,7 @@ _CANDIDATES = 12
     pair="one record whose residual is far above its prediction, or far below it, all others being in balance",
 )
 def _residual_game(budget: PrivacyBudget) -> Game:
-    return _huber_game(
-        budget, _FAR * torch.tensor([1.0, -1.0, 1.0]).double(), _FAR * torch.tensor([1.0, -1.0, -1.0]).double()
-    )
+    return huber_game(budget, [_of_residuals(_FAR * torch.tensor([1.0, -1.0, y]).double()) for y in (1.0, -1.0)])
 
 
 @worst_case(
@@ -56,13 +55,24 @@ def _score_game(budget: PrivacyBudget) -> Game:
     odds = 1 / _FAR
     datasets = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
     scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, datasets, strict=True)]
-    return _huber_game(budget, scores[0], scores[1])
+    return huber_game(budget, [_of_residuals(score) for score in scores])
 
 
-def _huber_game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
-    one, shares = torch.ones(3, dtype=torch.float64), Shares(total_mu(budget), {_STEP: 1.0})
-    fits = [HuberFit(one[:, None], one, t, 1.0) for t in (targets, others)]
-    plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
+def _of_residuals(residuals: Tensor) -> HuberFit:
+    """Return a regression on the constant of three records with these residuals, [3]."""
+    one = torch.ones(3, dtype=torch.float64)
+    return HuberFit(one[:, None], one, residuals, 1.0)
+
+
+def huber_game(budget: PrivacyBudget, fits: Sequence[HuberFit]) -> Game:
+    """Return the game of noisy Newton steps on one coefficient, by all of a budget.
+
+    Args:
+        budget: (epsilon, delta) with delta > 0.
+        fits: Regressions of two neighbouring data sets of three records, with slope 1.
+    """
+    one, shares = torch.ones(1, dtype=torch.float64), Shares(total_mu(budget), {_STEP: 1.0})
+    plan = FitPlan(_STEP, 3 * one, 0 * one, _STEPS, _WARM, _WARM / _STEPS, 0.25)
 
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         return drawn(fits[dataset], plan, NoisySteps(FitSession(noise), shares), runs)

@@ -11,8 +11,6 @@ __getattr__, __dir__, __all__ = exports(
         "figures": ("effect_figure", "effect_panels", "rule_figure", "save_figure"),
         "metrics": (
             "DecisionAccuracy",
-            "IntervalCoverage",
-            "MeanEffectBias",
             "PEHE",
             "PolicyValue",
             "decision_accuracy",

@@ -1,12 +1,8 @@
-"""How good effects, intervals and rules are, as torchmetrics."""
+"""How good effects and rules are, as torchmetrics."""
 
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, MeanSquaredError, Metric
-
-from torchdpcate.evaluation.comparison import pehe
-
-__all__ = ["PEHE", "IntervalCoverage", "MeanEffectBias", "pehe"]
 
 
 class PEHE(MeanSquaredError):
@@ -24,45 +20,6 @@ class PEHE(MeanSquaredError):
     def __init__(self) -> None:
         super().__init__(squared=False)
         self.set_dtype(torch.float64)
-
-
-class MeanEffectBias(MeanMetric):
-    """Bias of the mean effect, mean (tau_hat - tau), in outcome units.
-
-    Example:
-        >>> bias = MeanEffectBias()
-        >>> bias.update(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
-        >>> bias.compute().item()
-        -1.0
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_dtype(torch.float64)
-
-    def update(self, effect: Tensor, truth: Tensor) -> None:  # type: ignore[override]
-        """Add effects [m] and true effects [m]."""
-        super().update(effect - truth)
-
-
-class IntervalCoverage(MeanMetric):
-    """Share of true values inside their intervals.
-
-    Example:
-        >>> coverage = IntervalCoverage()
-        >>> coverage.update(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.5, 2.0]))
-        >>> coverage.compute().item()
-        0.5
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_dtype(torch.float64)
-
-    def update(self, interval: Tensor, truth: Tensor) -> None:  # type: ignore[override]
-        """Add intervals [m, 2] and true values [m]."""
-        inside = (interval[:, 0] <= truth) & (truth <= interval[:, 1])
-        super().update(inside.to(torch.float64))
 
 
 class DecisionAccuracy(MeanMetric):

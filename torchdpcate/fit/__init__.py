@@ -6,19 +6,9 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "convex": ("ConvexNuisanceConfig",),
-        "convex_model": ("ConvexNuisances",),
-        "descent": (
-            "Ball",
-            "ConvexDomain",
-            "L1Ball",
-            "newton",
-        ),
+        "descent": ("Ball", "ConvexDomain", "L1Ball", "newton"),
         "dp_sgd": ("DPSGD",),
-        "dp_sgd_plan": (
-            "DPSGDPlan",
-            "PoissonSampler",
-            "poisson_loader",
-        ),
+        "dp_sgd_plan": ("DPSGDPlan", "PoissonSampler", "poisson_loader"),
         "feature_maps": (
             "FEATURE_MAPS",
             "FeatureMap",
@@ -29,11 +19,7 @@ __getattr__, __dir__, __all__ = exports(
             "Representation",
             "conditions_of",
         ),
-        "gaussian_scale": (
-            "gaussian_scale",
-            "objective_delta",
-            "objective_sigma",
-        ),
+        "gaussian_scale": ("gaussian_scale", "objective_delta", "objective_sigma"),
         "kernels": ("Nystrom",),
         "losses": (
             "CrossEntropy",
@@ -55,22 +41,10 @@ __getattr__, __dir__, __all__ = exports(
             "summed",
             "summed_gradient",
         ),
-        "networks": (
-            "Nuisances",
-            "OutcomeNetwork",
-            "PropensityNetwork",
-        ),
+        "networks": ("Nuisances", "OutcomeNetwork", "PropensityNetwork"),
         "nuisance_config": ("NuisanceConfig",),
-        "nuisance_kinds": (
-            "AveragedNuisances",
-            "nuisance_range",
-            "nuisances_from_config",
-        ),
-        "nuisances": (
-            "NuisanceModel",
-            "NuisanceRecipe",
-            "NuisanceValues",
-        ),
+        "nuisance_kinds": ("AveragedNuisances", "ConvexNuisances", "nuisance_range", "nuisances_from_config"),
+        "nuisances": ("NuisanceModel", "NuisanceRecipe", "NuisanceValues"),
         "private_fit": (
             "ObjectiveNoise",
             "PERTURBATIONS",
@@ -83,17 +57,9 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "screening": ("Screening",),
         "tangent_features": ("Tangent",),
-        "trainable": (
-            "RecordLossModule",
-            "TrainableNuisances",
-        ),
+        "trainable": ("RecordLossModule", "TrainableNuisances"),
         "trainer": ("default_trainer",),
         "training": ("train",),
-        "user_maps": (
-            "UserFeatures",
-            "from_config",
-            "on_domain",
-            "to_config",
-        ),
+        "user_maps": ("UserFeatures", "from_config", "on_domain", "to_config"),
     },
 )

@@ -13,10 +13,10 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.gaussian_scale import PARALLELOGRAM, Corners
 from torchdpcate.fit.losses import Huber, Logistic, Loss
 from torchdpcate.fit.minimise import minimise
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.private_fit import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
 from torchdpcate.fit.screening import outcome_median

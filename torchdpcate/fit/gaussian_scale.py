@@ -1,7 +1,7 @@
 """How wide Gaussian objective noise must be: the chi profile of objective perturbation."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +11,7 @@ import scipy
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_log_delta
+from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 
@@ -155,24 +156,7 @@ def _corners_sigma(points: tuple[tuple[float, float], ...], left: float, delta: 
     least, most = (math.log(analytic_gaussian_sigma(left, delta / count)) for count in (1.0, total))
     if excess(least) <= 0:  # the other points do not count
         return math.exp(least)
-    root = math.exp(float(scipy.optimize.brentq(excess, least, most, xtol=1e-14, rtol=1e-14)))
-    for margin in (1e-11, 1e-10, 1e-9):
-        if excess(math.log(root * (1 + margin))) <= -1e-12:
-            return root * (1 + margin)
-    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, corners {points}")
-
-
-def gaussian_curve(ratio: float, epsilons: np.ndarray) -> np.ndarray:
-    r"""Delta of a Gaussian mechanism whose sensitivity is ``ratio`` deviations, at epsilons of either sign, 0 included.
-
-    .. math:: \Phi(r/2 - \varepsilon/r) - e^{\varepsilon}\,\Phi(-r/2 - \varepsilon/r)
-
-    Example:
-        >>> gaussian_curve(1.0, np.array([0.0, 1.0])).round(6).tolist()
-        [0.382925, 0.126937]
-    """
-    log_cdf = scipy.special.log_ndtr
-    return np.exp(log_cdf(ratio / 2 - epsilons / ratio)) - np.exp(epsilons + log_cdf(-ratio / 2 - epsilons / ratio))
+    return _safe_root(excess, least, most, f"epsilon - J = {left:g}, delta = {delta:g}, corners {points}")
 
 
 def _log_delta(ratio: float, left: float, k: int) -> float:
@@ -210,8 +194,23 @@ def _unit_sigma(left: float, delta: float, k: int) -> float:
         upper += 1.0
     while excess(lower) <= 0:
         lower -= 1.0
-    root = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)))
+    return _safe_root(excess, lower, upper, f"epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
+
+
+def _safe_root(excess: Callable[[float], float], low: float, high: float, of: str) -> float:
+    """Return exp of the root of a decreasing function, and a little more, so that it is surely not positive there.
+
+    Args:
+        excess: The function.
+        low: Where it is positive.
+        high: Where it is not.
+        of: What it is of, for the error.
+
+    Raises:
+        NumericalError: 1e-9 more does not do.
+    """
+    root = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
     for margin in (1e-11, 1e-10, 1e-9):
         if excess(math.log(root * (1 + margin))) <= -1e-12:
             return root * (1 + margin)
-    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
+    raise NumericalError(f"no safe scale found for {of}")

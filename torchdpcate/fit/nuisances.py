@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Condition, user_code
 
@@ -164,10 +166,35 @@ def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
     return known.at(x) if known.column is None else x.new_full((len(x),), known.middle, dtype=torch.float64)
 
 
-def propensity_column(
+@dataclass(frozen=True)
+class CovariatePropensity(KnownPropensity):
+    """One that a covariate holds.
+
+    Attributes:
+        position: Of the covariate.
+        bounds: Least and largest propensity, public.
+    """
+
+    position: int
+    bounds: tuple[float, float]
+
+    def at(self, x: Tensor) -> Tensor:
+        """Return the covariate, clipped to the bounds, [B]."""
+        return x[:, self.position].double().clamp(*self.bounds)
+
+    def select(self, columns: Sequence[int]) -> CovariatePropensity:
+        """See ``KnownPropensity.select``."""
+        return CovariatePropensity(list(columns).index(self.position), self.bounds)
+
+    def entry(self) -> int:
+        """Return the position."""
+        return self.position
+
+
+def covariate_propensity(
     name: str, domain: Domain, overlap: float, *, strict: bool = False, what: str = "propensity"
-) -> tuple[int, tuple[float, float]]:
-    """Return the position of the column, and the range of its values clipped to the overlap.
+) -> CovariatePropensity:
+    """Return the propensity that a covariate holds, its values clipped to the overlap.
 
     Args:
         name: Of the covariate that holds P(A = 1 | x).
@@ -181,8 +208,8 @@ def propensity_column(
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> propensity_column("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
-        (0, (0.2, 0.8))
+        >>> covariate_propensity("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
+        CovariatePropensity(position=0, bounds=(0.2, 0.8))
     """
     if name not in domain.names:
         raise InputError(f"{what} = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
@@ -193,4 +220,4 @@ def propensity_column(
             f"{what} = {name!r}: its public bounds [{low:g}, {high:g}] must lie {'strictly ' if strict else ''}between "
             "0 and 1; narrow them in the domain"
         )
-    return column, (min(max(low, overlap), 1 - overlap), min(max(high, overlap), 1 - overlap))
+    return CovariatePropensity(column, (min(max(low, overlap), 1 - overlap), min(max(high, overlap), 1 - overlap)))

@@ -19,10 +19,10 @@ __getattr__, __dir__, __all__ = exports(
             "InfluenceFunction",
         ),
         "kernel": (
+            "KernelInfluenceFunction",
             "KernelSecondStage",
             "KernelStage",
         ),
-        "kernel_influence": ("KernelInfluenceFunction",),
         "linear": (
             "LinearProblem",
             "Minimiser",

@@ -1,23 +1,22 @@
 """Exact draws of the K-norm gradient law, on sets of coefficients where no propensity is clipped."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import L1Ball
+from torchdpcate.fit.descent import ConvexDomain, L1Ball
 from torchdpcate.fit.losses import BalancingLoss, Slopes
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, Target
-from torchdpcate.privacy.budget import positive
 from torchdpcate.privacy.noise import NoiseSource
 
 
 @dataclass(frozen=True)
-class CoefficientSet(ABC):
+class CoefficientSet(ConvexDomain):
     r"""The ball of a norm N around zero, public.
 
     .. math:: \{\theta : N(\theta) \le R\}, \qquad \|\theta\|_2 \le N(\theta) \le \sqrt p\, \|\theta\|_2
@@ -32,12 +31,6 @@ class CoefficientSet(ABC):
         InputError: If ``radius`` is not positive.
     """
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        """Refuse a radius that is not positive."""
-        positive("radius", self.radius)
-
     @abstractmethod
     def norm(self, theta: Tensor) -> Tensor:
         """Return N of each row of theta [runs, p], [runs]."""
@@ -46,16 +39,12 @@ class CoefficientSet(ABC):
     def dual(self, slope: Tensor) -> Tensor:
         """Return the largest slope'theta over N(theta) <= 1 for each row of ``slope`` [runs, p], [runs]."""
 
-    @abstractmethod
-    def project(self, theta: Tensor) -> Tensor:
-        """Return the nearest point of the set to each row of theta [runs, p]."""
-
     def holds(self, theta: Tensor) -> Tensor:
         """Return whether each row of theta [runs, p] lies in the set, [runs]."""
         return self.norm(theta) <= self.radius
 
 
-class L1Set(CoefficientSet):
+class L1Set(CoefficientSet, L1Ball):
     r"""Coefficients with ||theta||_1 <= R: with entries of psi up to m, \|psi'theta\| is at most m R.
 
     Where psi is an intercept and covariates that fill a cube, all of size m, it holds all coefficients of which that
@@ -75,10 +64,6 @@ class L1Set(CoefficientSet):
     def dual(self, slope: Tensor) -> Tensor:
         """See ``CoefficientSet``."""
         return slope.abs().amax(1)
-
-    def project(self, theta: Tensor) -> Tensor:
-        """See ``CoefficientSet``."""
-        return L1Ball(self.radius).project(theta)
 
 
 _GAP = 0.01  # below the least log determinant that the bound may be: a proposal is kept 1 % less often

@@ -84,7 +84,14 @@ def gaussian_dp(charges: Sequence[EventCount], delta: float) -> GaussianDP:
 
 
 def gaussian_curve(mu: float, epsilons: np.ndarray) -> np.ndarray:
-    """delta_mu(epsilon) of a mu > 0 at epsilons [k] >= 0."""
+    r"""Return delta of a Gaussian mechanism whose sensitivity is mu > 0 deviations, at epsilons [k] of either sign.
+
+    .. math:: \Phi(\mu/2 - \varepsilon/\mu) - e^{\varepsilon}\,\Phi(-\mu/2 - \varepsilon/\mu)
+
+    Example:
+        >>> gaussian_curve(1.0, np.array([0.0, 1.0])).round(6).tolist()
+        [0.382925, 0.126937]
+    """
     high = scipy.special.log_ndtr(mu / 2 - epsilons / mu)
     low = epsilons + scipy.special.log_ndtr(-mu / 2 - epsilons / mu)
     return -np.exp(high) * np.expm1(np.minimum(low - high, 0.0))

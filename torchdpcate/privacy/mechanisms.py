@@ -348,7 +348,7 @@ def _cube(budget: PrivacyBudget) -> Game:
 _ONE = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
 
-class RootPolytopeMechanism(AdditiveMechanism):
+class RootPolytopeMechanism(_PureMechanism):
     r"""K-norm noise of the root polytope on sums of four cells, to which a record adds no negative number.
 
     .. math:: p(z) \propto e^{-\|z\|_K / s}, \quad \|z\|_K = \max\Big\{\sum_j z_j^+, \sum_j z_j^-\Big\},
@@ -378,14 +378,7 @@ class RootPolytopeMechanism(AdditiveMechanism):
     norm = 1  # rounding moves the table by at most half a step a cell, and |z|_K is at most the l1 norm
 
     def __init__(self, epsilon: float, bound: float) -> None:
-        self.epsilon = positive("epsilon", epsilon)
-        self.sensitivity = positive("bound", bound)
-        self.scale = laplace_scale(self.epsilon, self.sensitivity)
-
-    @property
-    def event(self) -> PureEvent:
-        """``PureEvent`` of this epsilon."""
-        return PureEvent(self.epsilon)
+        super().__init__(epsilon, positive("bound", bound))
 
     def size(self, moved: Tensor) -> Tensor:
         """See ``AdditiveMechanism``: the norm of the root polytope."""

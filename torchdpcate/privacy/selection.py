@@ -1,6 +1,7 @@
 """Private selection among public candidates: the best few, a quantile, the best of scores moved unequally."""
 
 import math
+from collections.abc import Callable
 
 import scipy
 import torch
@@ -9,10 +10,9 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, positive, probability
 from torchdpcate.privacy.charge import MEDIAN, OUTCOME, THRESHOLD, TUNING
-from torchdpcate.privacy.events import GaussianEvent, PureEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, choice_game, worst_case
 
 _EXACT = 2.0**-20  # grid of normalised scores, so that rounding cannot stretch their sensitivity
 _FAILURE = 0.05  # probability with which a choice may be worse than promised
@@ -41,13 +41,28 @@ def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensit
         >>> top_k(torch.tensor([0.0, 900.0, 0.0, 2000.0]), 2, 1.0, NoiseSource.system())
         [3, 1]
     """
+
+    def best(left: Tensor) -> int:
+        return noise.select(left, positive("epsilon", epsilon) / count, sensitivity)
+
+    return noise.released(_one_by_one(scores, count, best))
+
+
+def _one_by_one(scores: Tensor, count: int, best: Callable[[Tensor], int]) -> list[int]:
+    """Return positions that are chosen one after the other among those that are left.
+
+    Args:
+        scores: Of all candidates, [k].
+        count: How many to choose.
+        best: From the scores that are left to a position among them.
+
+    Raises:
+        InputError: There are fewer.
+    """
     left = list(range(scores.numel()))
     if integer("count", count, least=1) > len(left):
         raise InputError(f"count = {count}: there are {len(left)} candidates; request no more than that")
-    chosen: list[int] = []
-    for _ in range(count):
-        chosen.append(left.pop(noise.select(scores[left], positive("epsilon", epsilon) / count, sensitivity)))
-    return noise.released(chosen)
+    return [left.pop(best(scores[left])) for _ in range(count)]
 
 
 def normalised_scores(scores: Tensor, sensitivities: Tensor, shift: float) -> Tensor:
@@ -130,13 +145,9 @@ def _generalised(budget: PrivacyBudget) -> Game:
     behind[:2], moves[0] = 0.0, -1.0
     level = 2 * math.log(_CANDIDATES / _FAILURE) / budget.epsilon * sensitivities
     datasets = (level + behind, level + behind + moves)
-
-    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [generalised_select(datasets[dataset], sensitivities, budget.epsilon, noise) for _ in range(runs)]
-        return torch.tensor(chosen, dtype=torch.float64)
-
-    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
+    return choice_game(
+        lambda dataset, noise: generalised_select(datasets[dataset], sensitivities, budget.epsilon, noise), budget
+    )
 
 
 _INWARDS = 1e-12  # relative: the rounding of logarithms of the normal law
@@ -185,13 +196,12 @@ def gumbel_top_k(
         >>> gumbel_top_k(torch.tensor([0.0, 900.0, 0.0, 2000.0]), 2, GaussianEvent(2.0), NoiseSource.system())
         [3, 1]
     """
-    left = list(range(scores.numel()))
-    if integer("count", count, least=1) > len(left):
-        raise InputError(f"count = {count}: there are {len(left)} candidates; request no more than that")
-    eta, chosen = bounded_range(event), []
-    for _ in range(count):
-        chosen.append(left.pop(noise.select(scores[left], eta, positive("sensitivity", sensitivity), law="gumbel")))
-    return noise.released(chosen)
+    eta = bounded_range(event)
+
+    def best(left: Tensor) -> int:
+        return noise.select(left, eta, positive("sensitivity", sensitivity), law="gumbel")
+
+    return noise.released(_one_by_one(scores, count, best))
 
 
 def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
@@ -273,10 +283,6 @@ def _quantile(budget: PrivacyBudget) -> Game:
     # counts (1, 3) become (0, 2), where 2 is wanted: one score falls by its sensitivity, the other rises by it
     grid = torch.tensor([0.0, 1.0], dtype=torch.float64)
     datasets = torch.tensor([[-1.0, 0.5, 0.5, 2.0], [3.0, 0.5, 0.5, 2.0]], dtype=torch.float64)
-
-    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [private_quantile(datasets[dataset], grid, 0.5, budget.epsilon, noise) for _ in range(runs)]
-        return torch.tensor(chosen, dtype=torch.float64)
-
-    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
+    return choice_game(
+        lambda dataset, noise: private_quantile(datasets[dataset], grid, 0.5, budget.epsilon, noise), budget
+    )

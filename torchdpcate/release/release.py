@@ -499,8 +499,8 @@ def _scale(value: Any) -> float | None:
 
 def _example() -> FunctionRelease:
     """An effect of 2x - 1 on one covariate in [0, 1], for examples."""
-    from torchdpcate.fit.convex_model import ConvexNuisances
     from torchdpcate.fit.feature_maps import Identity
+    from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     features = Identity().setup(domain)

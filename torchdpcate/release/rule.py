@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily, check_actions
-from torchdpcate.candidates.functions import Function, FunctionPolicies
-from torchdpcate.candidates.library import policy_family
+from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap

@@ -19,8 +19,8 @@ from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, StatedPlan
 from torchdpcate.privacy.accounting import EventCount

@@ -8,9 +8,8 @@ import torch
 from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.ratio_of_sums import UPPER
-from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted
 
 ATE = make_estimand("ATE", ETA)
 EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}

@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference, Range, joint_cost, record_cost
-from torchdpcate.estimators.average.weighted import EffectFacts, ReleasedRanges, Weighted
+from torchdpcate.estimators.average.weighted import (
+    BalancedDifference,
+    EffectFacts,
+    Range,
+    ReleasedRanges,
+    Weighted,
+    joint_cost,
+    record_cost,
+)
 
 PARTS = ("difference", "size", "spread")
 EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}

@@ -8,14 +8,13 @@ from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
     share_out,
 )
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.weighted import EffectFacts
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.user_maps import on_domain

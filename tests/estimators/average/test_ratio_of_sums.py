@@ -10,13 +10,12 @@ from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.causal.score import ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.balance import BalanceStatistics
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.composed import ClippedScores
 from torchdpcate.estimators.average.doubly_robust import ScoreSums
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import GroupMean, InverseWeights
-from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource

@@ -9,10 +9,15 @@ import torch
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.balance import BalanceStatistics
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference, size_ends
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
 from torchdpcate.estimators.average.peers import InverseWeights
-from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
+from torchdpcate.estimators.average.weighted import (
+    BalancedDifference,
+    EffectFacts,
+    Weighted,
+    released_ranges,
+    size_ends,
+)
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
 from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain

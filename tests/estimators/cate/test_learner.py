@@ -19,7 +19,7 @@ from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import GPU_ROUNDING

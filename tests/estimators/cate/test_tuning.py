@@ -11,8 +11,8 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.tuning import Tuning, _excess, _public_block, least_risk
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.heads.stage import SecondStageBlock

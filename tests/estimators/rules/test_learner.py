@@ -12,11 +12,10 @@ from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.rules import mechanisms
+from torchdpcate.estimators.rules import weighted_erm
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM, default_ridge
+from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule, WeightedERM, default_ridge
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.losses import HuberHinge, Squared
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
@@ -339,7 +338,7 @@ class Outside(OutputRule):
 
 
 def test_a_new_mechanism_plans_releases_and_verifies(tmp_path, monkeypatch):
-    monkeypatch.setitem(mechanisms.RULE_MECHANISMS, Outside.way, Outside)
+    monkeypatch.setitem(weighted_erm.RULE_MECHANISMS, Outside.way, Outside)
     settings = {"propensity": 0.5, "mechanism": "outside"}
     learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), **settings)
     known = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), propensity=0.5, mechanism="output")

@@ -9,10 +9,9 @@ from tests.fit.cases import calibrate_objective, output_mechanism
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_report import NoiseReport, expected_accuracy
 from torchdpcate.estimators.rules.plan import RulePlan, share_of
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM, check_ridge
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM, check_ridge
 from torchdpcate.fit.losses import HuberHinge, LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.fit.user_maps import on_domain

@@ -12,9 +12,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
-from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import BudgetError, InputError, VerificationError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchdpcate.estimators.subgroups import worst_case
+from torchdpcate.estimators.subgroups import learner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE
 
@@ -11,8 +11,8 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 @pytest.mark.parametrize(("law", "order"), [(LAPLACE, 1), (GAUSSIAN, 2)])
 def test_the_pairs_attain_the_sensitivity(law, order):
-    plan = worst_case._planned(BUDGET if law == GAUSSIAN else PrivacyBudget(1.0, 0.0), law)
+    plan = learner._planned(BUDGET if law == GAUSSIAN else PrivacyBudget(1.0, 0.0), law)
     for same_cell in (False, True):
-        one, other = worst_case.worst_sums(plan, same_cell)
+        one, other = learner.worst_sums(plan, same_cell)
         moved = float((one - other).norm(order))
         assert moved == pytest.approx(plan.sums_law.mechanism.sensitivity, rel=1e-9)

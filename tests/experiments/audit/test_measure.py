@@ -15,7 +15,7 @@ from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.calibration import smoothness

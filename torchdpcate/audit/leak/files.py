@@ -497,13 +497,13 @@ def _raw_table(curator: Curator, data: Mapping[str, Any]) -> "pd.DataFrame | Non
     """Return the table of the data file or files as training reads it, with the columns that training leaves out."""
     import pandas as pd
 
-    from torchdpcate.data._csv import CsvForm
+    from torchdpcate.data._csv import PLAIN, CsvForm
     from torchdpcate.data._frames import read_frame
     from torchdpcate.data.columns import column_names
 
     if data.get("path") is None:
         return None
-    files, form = [data["path"]] if isinstance(data["path"], str) else list(data["path"]), CsvForm.of(data)
+    files, form = [data["path"]] if isinstance(data["path"], str) else list(data["path"]), CsvForm.of(data) or PLAIN
     names = [name for name in dict.fromkeys(column_names(files[0], form)) if name]
     try:
         return read_frame(files, names, form=form)

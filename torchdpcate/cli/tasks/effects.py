@@ -20,7 +20,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisan
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure

@@ -29,9 +29,9 @@ from torchdpcate.estimators.average.weighted import (
     EFFECT_ESTIMATORS,
     EffectEstimator,
     EffectFacts,
-    Weigh,
     left_imbalance,
     released_ranges,
+    weigh,
 )
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import LINEAR_FITS, PreparedFit
@@ -204,8 +204,8 @@ class BalancingPlan(AverageEffectPlan):
 
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
         """See ``AverageEffectPlan``: with the weights and centres that were learnt."""
-        weigh = Weigh(self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
-        return lambda exact: records.total(lambda batch: exact(weigh(batch)))
+        weighted = partial(weigh, self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
+        return lambda exact: records.total(lambda batch: exact(weighted(batch)))
 
     def sums(
         self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1

@@ -27,7 +27,6 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.ratio_of_sums import (
     SCALES,
     SUMS,
-    UPPER,
     NoisyEstimate,
     RatioOfSums,
     Sums,
@@ -35,6 +34,7 @@ from torchdpcate.estimators.average.ratio_of_sums import (
     Total,
     sum_and_squares,
     sums_law,
+    upper_bound,
 )
 from torchdpcate.estimators.average.weighted import EffectFacts
 from torchdpcate.fit.convex import ConvexNuisanceConfig
@@ -139,7 +139,7 @@ class ScoreSums(RatioOfSums):
             squares = within.most_deviations(numbers["score"], numbers["spread"], n, self.scale(SUMS))
             return NoisyEstimate.of_ratio(tau, size, squares.sqrt() / size, (scales["score"],), numbers)
         most = n * self.ranges.residual_bound(tau).square()
-        squares = (numbers["spread"] + UPPER * scales["spread"]).clamp_min(0).minimum(most)
+        squares = upper_bound(numbers["spread"], scales["spread"], most)
         noise = scales["score"], tau.abs() * scales["size"]
         dominated = size <= SCALES * scales["size"]
         return NoisyEstimate.of_ratio(tau, size, squares.sqrt() / size, noise, numbers, dominated)

@@ -21,7 +21,6 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.ratio_of_sums import (
     SCALES,
     SUMS,
-    UPPER,
     NoisyEstimate,
     RatioOfSums,
     Sums,
@@ -29,6 +28,7 @@ from torchdpcate.estimators.average.ratio_of_sums import (
     Total,
     sum_and_squares,
     sums_law,
+    upper_bound,
 )
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.stacked_records import Batch, Records, make_batch, records_of
@@ -245,7 +245,7 @@ class CentredSums(RatioOfSums):
             squares = facts.terms(centre).most_deviations(numbers["difference"], numbers["spread"], facts.n, of_places)
         else:
             most = facts.n * facts.residual_bound(centre, tau).square()
-            squares = (numbers["spread"] + UPPER * scales["spread"]).clamp_min(0).minimum(most)
+            squares = upper_bound(numbers["spread"], scales["spread"], most)
         noise_n = scales.get("size", torch.zeros_like(tau))
         noise, dominated = (scales["difference"], tau.abs() * noise_n), size <= SCALES * noise_n
         return NoisyEstimate.of_ratio(tau, size, squares.sqrt() / size, noise, numbers, dominated)

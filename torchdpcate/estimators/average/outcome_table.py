@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, UPPER, NoisyEstimate, Sums, Total
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, NoisyEstimate, Sums, Total, upper_bound
 from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_assumption
 from torchdpcate.fit.stacked_records import Batch, Records
 from torchdpcate.laws import AddedNoise
@@ -87,7 +87,7 @@ class OutcomeTable(EffectEstimator):
         """See ``RatioOfSums``."""
         facts, means, scales = self.facts, self.means(numbers), self.scales(numbers)
         most = facts.n * means.largest_term(facts.weight_bounds)
-        variance = (numbers["variance"] + UPPER * scales["variance"]).clamp_min(0).minimum(most)
+        variance = upper_bound(numbers["variance"], scales["variance"], most)
         imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
         polytope = means.pulls() * facts.weight_bounds.repeat_interleave(2, -1) * self.scale("table")
         return NoisyEstimate(

@@ -346,6 +346,21 @@ class RatioOfSums(NoisySums):
         return exact.estimate(exact.exact(total))
 
 
+def upper_bound(number: Tensor, scale: Tensor, most: Tensor) -> Tensor:
+    """Return a one-sided 90 % bound of a sum of squares by its number with Laplace noise, all [runs].
+
+    Args:
+        number: Released.
+        scale: Of its noise.
+        most: What the sum is at most.
+
+    Example:
+        >>> upper_bound(torch.tensor([1.0, -9.0]), torch.tensor([1.0]), torch.tensor([3.0])).tolist()
+        [2.609437942504883, 0.0]
+    """
+    return (number + UPPER * scale).clamp_min(0).minimum(most)
+
+
 _LEVEL, _OUTSIDE = 0.9, 0.005  # of the one-sided bound; and how often the mean lies beyond what is assumed of it
 _STEPS = 16  # of the mean's size, at which quantiles are worked out
 _NODES = 2048  # of the integral over the sum's noise; its error is below one part in so many

@@ -13,7 +13,6 @@ from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.balance import BalanceStatistics
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
@@ -29,7 +28,7 @@ from torchdpcate.estimators.average.peers import (
     group_positions,
 )
 from torchdpcate.estimators.average.ratio_of_sums import Total
-from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss

@@ -30,7 +30,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     Prepared,
     QueryMechanism,
 )
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import noise_at_queries
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import noise_at_queries
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split

@@ -17,10 +17,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
-from torchdpcate.fit.convex_model import ConvexNuisances
 from torchdpcate.fit.dp_sgd_plan import batch_problems
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.fit.kernels import SMOOTHNESS
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number

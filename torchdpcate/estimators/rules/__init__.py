@@ -11,11 +11,6 @@ __getattr__, __dir__, __all__ = exports(
             "RuleLearner",
             "TwoStageRule",
         ),
-        "mechanisms": (
-            "ObjectiveRule",
-            "OutputRule",
-            "RuleMechanism",
-        ),
         "noise_report": ("NoiseReport",),
         "outcome": (
             "OUTCOMES",
@@ -41,6 +36,9 @@ __getattr__, __dir__, __all__ = exports(
             "PrivatelyTunedRule",
         ),
         "weighted_erm": (
+            "ObjectiveRule",
+            "OutputRule",
+            "RuleMechanism",
             "WeightedERM",
             "default_ridge",
         ),

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit
+from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.pure_fits import LARGEST, EffectSums, private_sums
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
-from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
-from torchdpcate.composition.worst_case import drawn, objective_game
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps
+from torchdpcate.composition.worst_case import huber_game, objective_game
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -233,7 +233,7 @@ def _reduced(plan: ComposedPlan) -> str:
     )
 
 
-_STEP, _STEPS, _WARM = "effect", 10, 2
+_STEP = "effect"
 _RULE = {"learner": "EffectRule"}  # what statements of its releases have
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
 _COIN = 0.3  # P(A = 1): the treated arm's a - pi is the larger one, .7
@@ -262,16 +262,7 @@ def pair(dataset: int) -> HuberFit:
     pair="a treated record of a trial of few treated, its residual far above its prediction, or far below it",
 )
 def _game(budget: PrivacyBudget) -> Game:
-    shares, one = Shares(total_mu(budget), {_STEP: 1.0}), torch.ones(1, dtype=torch.float64)
-    plan = FitPlan(_STEP, 3 * one, 0 * one, _STEPS, _WARM, _WARM / _STEPS, 0.25)
-
-    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        return drawn(pair(dataset), plan, NoisySteps(FitSession(noise), shares), runs)
-
-    def evidence(theta: Tensor) -> Tensor:
-        return -theta[:, 0]
-
-    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence)
+    return huber_game(budget, (pair(0), pair(1)))
 
 
 SUMS = EffectSums(scale=1.0, covariates=1, looked_at=True)

@@ -19,13 +19,14 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, magnitudes, try_outcome
 from torchdpcate.estimators.rules.plan import RECORDS, WEIGHTS_BLOCK, RulePlan, block_sizes, share_of
 from torchdpcate.estimators.rules.weighted_erm import (
     LEAST_RIDGE,
     LOSSES,
+    RULE_MECHANISMS,
+    RuleMechanism,
     WeightedERM,
     check_ridge,
     default_ridge,

@@ -9,9 +9,9 @@ import scipy
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.outcome import Outcome, Shifted
 from torchdpcate.estimators.rules.plan import RulePlan
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
 from torchdpcate.laws import Law
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import Spread

@@ -14,10 +14,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.plan import MATCHINGS
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, WeightedERM
 from torchdpcate.fit.feature_maps import batches
 from torchdpcate.fit.losses import Squared
 from torchdpcate.fit.private_fit import WeightBounds

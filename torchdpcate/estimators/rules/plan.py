@@ -12,9 +12,8 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import BALLS, is_known, stated_loss
+from torchdpcate.estimators.rules.weighted_erm import BALLS, RuleMechanism, is_known, stated_loss, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights.scheme import WEIGHTS

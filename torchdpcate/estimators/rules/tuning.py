@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import LongTensor, Tensor
+from torch import LongTensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -30,10 +30,9 @@ from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Purpose
-from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, choice_game, worst_case
 from torchdpcate.release.rule import RuleRelease
 
 
@@ -352,10 +351,6 @@ def _rule_tuning(budget: PrivacyBudget) -> Game:
     rules = torch.full((_CANDIDATES, 1), -1.0, dtype=torch.float64)
     rules[0] = 1.0
     utilities = [agreement(problem, rules) for problem in problems]
-
-    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [choose(utilities[dataset], bounds.first / 2, budget.epsilon, noise) for _ in range(runs)]
-        return torch.tensor(chosen, dtype=torch.float64)[:, None]
-
-    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
+    return choice_game(
+        lambda dataset, noise: choose(utilities[dataset], bounds.first / 2, budget.epsilon, noise), budget
+    )

@@ -10,8 +10,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule, WeightedERM
 from torchdpcate.fit.losses import HuberHinge, Logistic
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.fit.weights.balancing import BalancingWeights

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.composition.steps import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema

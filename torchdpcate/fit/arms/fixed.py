@@ -13,8 +13,8 @@ from torchdpcate.causal.score import project_to_floor, score_spread
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.fit.nuisances import propensity_column
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts, WithKnown
+from torchdpcate.fit.nuisances import CovariatePropensity, covariate_propensity
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
@@ -64,9 +64,11 @@ class FixedNuisances(ScoreNuisances):
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
-        column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None
+        nuisances: FittedNuisances = FrozenFunctions(facts, None, None, (propensity[:, 0], outcome[:, 0]))
+        if facts.known is None and isinstance(self.propensity, str):
+            nuisances = WithKnown(nuisances, _of_covariate(self.propensity, facts))
         return GuaranteedNuisances(
-            FixedFunctions(propensity, outcome[:, 0], column),
+            nuisances,
             2 * score_spread(facts.domain, propensity, outcome),
             public={
                 "propensity": self._stated(facts, propensity),
@@ -101,35 +103,9 @@ class FixedNuisances(ScoreNuisances):
             refuse_another(self.propensity, facts)
             return facts.propensity_range(), outcome[:, None].expand(-1, 2)
         if isinstance(self.propensity, str):
-            return _column_range(self.propensity, facts), outcome[:, None].expand(-1, 2)
+            return _of_covariate(self.propensity, facts).of_arms, outcome[:, None].expand(-1, 2)
         propensity = constant_propensity(self.propensity, facts)
         return propensity[:, None].expand(-1, 2), outcome[:, None].expand(-1, 2)
-
-
-@dataclass(frozen=True, eq=False)
-class FixedFunctions(FittedNuisances):
-    """Fitted `FixedNuisances`.
-
-    Attributes:
-        span: Least and largest propensity of each arm, [K, 2].
-        means: The outcome models, [K].
-        column: Position of the covariate that holds the second arm's propensity; None for numbers.
-    """
-
-    span: Tensor
-    means: Tensor
-    column: int | None = None
-
-    def propensity(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.propensity``."""
-        if self.column is None:
-            return self.span[:, 0].expand(len(x), -1)
-        second = x[:, self.column].double().clamp(self.span[1, 0], self.span[1, 1])
-        return torch.stack([1 - second, second], 1)
-
-    def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
-        return self.means.expand(len(x), -1)
 
 
 def refuse_another(propensity: Any, facts: SelectionFacts) -> None:
@@ -189,12 +165,11 @@ def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tenso
     return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
 
 
-def _column_range(name: str, facts: SelectionFacts) -> Tensor:
-    """Return the intervals [2, 2] of two arms' propensities, of which a covariate holds the second."""
+def _of_covariate(name: str, facts: SelectionFacts) -> CovariatePropensity:
+    """Return the propensity of the second of two actions, which a covariate holds."""
     if facts.arms != 2:
         raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
-    second = torch.tensor(propensity_column(name, facts.domain, facts.overlap)[1], dtype=torch.float64)
-    return torch.stack([1 - second.flip(0), second])
+    return covariate_propensity(name, facts.domain, facts.overlap)
 
 
 _POINTS = 8  # of the domain, at which a function is tried
@@ -305,7 +280,7 @@ class FrozenNuisances(ScoreNuisances):
 
 @dataclass(frozen=True, eq=False)
 class FrozenFunctions(FittedNuisances):
-    """Functions of NumPy covariates, projected and clipped.
+    """Functions of NumPy covariates, projected and clipped, or numbers.
 
     Attributes:
         facts: Public facts.

@@ -13,7 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.fit.arms.fixed import FixedFunctions
+from torchdpcate.fit.arms.fixed import FrozenFunctions
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_kinds import nuisance_range
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
@@ -159,7 +159,7 @@ class CentredNuisances(ScoreNuisances):
             public = {"requested_epsilon": budget.epsilon}
         means = torch.full((facts.arms,), centre, dtype=torch.float64)
         return GuaranteedNuisances(
-            FixedFunctions(span, means),
+            FrozenFunctions(facts, None, None, (span[:, 0], means)),
             centred_range(clip, span.min().item()),
             public={**public, "centre": centre, "clip": clip},
             clip=clip,

@@ -6,7 +6,7 @@ public function of their own record have none.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from torchdpcate.data.propensity import ConstantPropensity, KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import conditions_of
-from torchdpcate.fit.nuisances import propensity_column
+from torchdpcate.fit.nuisances import covariate_propensity
 from torchdpcate.fit.private_fit import ObjectiveNoise, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
@@ -285,37 +285,11 @@ class KnownWeights(WeightScheme):
             return known
         if not isinstance(given, str):
             return ConstantPropensity((float(given),))  # type: ignore[arg-type]
-        column, span = propensity_column(given, domain, domain.overlap, strict=True, what="weights.propensity")
-        return CovariatePropensity(column, span)
+        return covariate_propensity(given, domain, domain.overlap, strict=True, what="weights.propensity")
 
     def _range(self, domain: Domain) -> tuple[float, float]:
         """Return the least and largest P(A = 1 | x) over the public domain."""
         return self.known(domain).bounds
-
-
-@dataclass(frozen=True)
-class CovariatePropensity(KnownPropensity):
-    """One that a covariate holds.
-
-    Attributes:
-        position: Of the covariate.
-        bounds: Least and largest propensity, public.
-    """
-
-    position: int
-    bounds: tuple[float, float]
-
-    def at(self, x: Tensor) -> Tensor:
-        """Return the covariate, clipped to the bounds, [B]."""
-        return x[:, self.position].double().clamp(*self.bounds)
-
-    def select(self, columns: Sequence[int]) -> "CovariatePropensity":
-        """See ``KnownPropensity.select``."""
-        return CovariatePropensity(list(columns).index(self.position), self.bounds)
-
-    def entry(self) -> int:
-        """Return the position."""
-        return self.position
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.audit.report import find
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess, _root
+from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, _root
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.fit.kernels import UnitKernel

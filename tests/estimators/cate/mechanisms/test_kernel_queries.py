@@ -9,8 +9,8 @@ import torch
 from tests.release.helpers import DOMAIN, QUERIES, Charges, block
 from tests.sessions import noted
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
+    InfluencePerturbation,
     SmoothSensitivity,
     kernel_local_sensitivity,
     local_sensitivity,

@@ -11,17 +11,18 @@ from tests.release.helpers import DOMAIN, QUERIES, Charges, stage
 from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation, minimum_records
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
+    InfluencePerturbation,
+    SmoothSensitivity,
+    known_smoothness,
+    local_sensitivity,
+    minimum_records,
+    smooth_bound,
+)
 from torchdpcate.estimators.cate.mechanisms.perturbation import (
     ObjectivePerturbation,
     OutputPerturbation,
     perturbed_head,
-)
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
-    SmoothSensitivity,
-    known_smoothness,
-    local_sensitivity,
-    smooth_bound,
 )
 from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
 from torchdpcate.heads.recipes import LinearSecondStage

@@ -21,9 +21,8 @@ from tests.sessions import noted
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.causal.score import DRScore
 from torchdpcate.data.split import public_split
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import NeuralSecondStage, PrivateThreshold

@@ -14,8 +14,8 @@ from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, Charges, nuisances, s
 from tests.release.test_file import STATEMENT
 from tests.sessions import noted
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.estimators.cate.mechanisms import statistics
-from torchdpcate.estimators.cate.mechanisms.statistics import SufficientStatistics, statistics_units
+from torchdpcate.estimators.cate.mechanisms import perturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import SufficientStatistics, statistics_units
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.minimise import NormalEquations
 from torchdpcate.heads.linear import LinearProblem
@@ -35,7 +35,7 @@ def whitened(problem: LinearProblem, B: float, S: float) -> torch.Tensor:
     """The exact statistics in the units in which one record should move them by at most one."""
     matrix, vector = statistics_units(B, S)
     units = (matrix, matrix / math.sqrt(2), vector)
-    blocks = statistics._blocks(statistics._equations(problem, S))
+    blocks = perturbation._blocks(perturbation._equations(problem, S))
     return torch.cat([block / unit for block, unit in zip(blocks, units, strict=True)])
 
 
@@ -76,10 +76,10 @@ def test_noise_has_the_declared_variances():
     """20,000 draws of 5 numbers: each sum of squares is chi-squared; two-sided error of all five below 1e-7."""
     fitted = stage()
     problem = dataclasses.replace(fitted.problem, psi=fitted.problem.psi[:, :2])
-    ready = SufficientStatistics().prepare(statistics.given_stage(problem), BUDGET)
+    ready = SufficientStatistics().prepare(perturbation.given_stage(problem), BUDGET)
     draws, runs = ready.draw(NoiseSource.system(), 20_000), 20_000
     assert ready.noise_scale is None
-    exact = torch.cat(statistics._blocks(statistics._equations(problem, problem.threshold)))
+    exact = torch.cat(perturbation._blocks(perturbation._equations(problem, problem.threshold)))
     sigma = analytic_gaussian_sigma(1.0, 1e-5)
     matrix, vector = (sigma * unit for unit in statistics_units(problem.weight_bound, problem.threshold))
     scales = torch.tensor([matrix, matrix, matrix / math.sqrt(2), vector, vector], dtype=torch.float64)

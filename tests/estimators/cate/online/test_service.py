@@ -20,7 +20,7 @@ from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, sta
 from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import public_step
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
 from torchdpcate.estimators.cate.online.path import JITTER, NoisyFunction

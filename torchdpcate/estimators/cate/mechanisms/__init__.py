@@ -7,10 +7,20 @@ __getattr__, __dir__, __all__ = exports(
     {
         "base": ("FunctionMechanism", "Mechanism", "QueryMechanism", "PlugIn"),
         "dp_sgd_head": ("DPSGDHead",),
-        "gaussian_process": ("GaussianProcess",),
-        "influence": ("InfluencePerturbation", "minimum_records"),
-        "perturbation": ("ObjectivePerturbation", "perturbed_head", "OutputPerturbation"),
-        "smooth_sensitivity": ("noise_at_queries", "SmoothSensitivity", "local_sensitivity", "smooth_bound"),
-        "statistics": ("SufficientStatistics",),
+        "local_sensitivity": (
+            "InfluencePerturbation",
+            "SmoothSensitivity",
+            "local_sensitivity",
+            "minimum_records",
+            "noise_at_queries",
+            "smooth_bound",
+        ),
+        "perturbation": (
+            "GaussianProcess",
+            "ObjectivePerturbation",
+            "OutputPerturbation",
+            "SufficientStatistics",
+            "perturbed_head",
+        ),
     },
 )

@@ -45,6 +45,11 @@ def linear_stage(first: tuple[float, float], n: int, ridge: float, threshold: fl
     return LinearStage(treated_block(x, y), Identity().setup(DOMAIN), ridge, threshold)
 
 
+def stages_apart(ridge: float) -> list[LinearStage]:
+    """Return the stages of 100 records, a treated one apart from all others, its outcome at either end."""
+    return [linear_stage((NEAR, y), n=100, ridge=ridge, threshold=0.01) for y in (-0.5, 0.5)]
+
+
 @dataclass(frozen=True, eq=False)
 class GivenStage(LinearStage):
     """A linear stage whose regression is given as it is, whatever records it may have come from.
@@ -74,7 +79,7 @@ def function_game(
         direction: That way, [p]; None takes that of the coefficients.
     """
     direction = (stages[1].theta - stages[0].theta).cpu() if direction is None else direction
-    return _game((prepare(stages[0]), prepare(stages[1])), lambda theta: theta @ direction, most_runs=1_000_000)
+    return prepared_game([prepare(stage) for stage in stages], lambda theta: theta @ direction)
 
 
 def query_game(
@@ -94,10 +99,13 @@ def query_game(
     noise = NoiseSource.system()
     draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(datasets, means, strict=True)]
     scales = [d.square().mean().sqrt().item() for d in draws]
-    return _game(datasets, gaussian_evidence(means, (scales[0], scales[1])), most_runs, curve)
+    return prepared_game(datasets, gaussian_evidence(means, (scales[0], scales[1])), most_runs, curve)
 
 
-def _game(datasets: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int, curve: Curve | None = None) -> Game:
+def prepared_game(
+    datasets: Sequence[Prepared], evidence: Evidence, most_runs: int = 1_000_000, curve: Curve | None = None
+) -> Game:
+    """Return the game on what a mechanism draws that is ready on D and on D'; other arguments are those of ``Game``."""
     first = datasets[0]
     assert first.event is not None
     return Game(

@@ -15,8 +15,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess
-from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
+from torchdpcate.estimators.cate.mechanisms.perturbation import AUDITED, GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import stages_apart
 from torchdpcate.estimators.cate.online.history import Counter, History
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
 from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of, with_columns
@@ -278,7 +278,7 @@ class OnlineService:
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
-        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        stages = stages_apart(ridge=0.1)
         terms, datasets = online_terms(stages[0], budget), [correction_of(stage) for stage in stages]
         law = terms.law
         assert isinstance(law, FunctionNoise)
