@@ -297,13 +297,11 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
     least, most = numbers(edges)
     wide = release.interval(reference, LEVEL)
-    alone = "" if edges[0] <= release.average_effect <= edges[1] else " The average is estimated by itself."
     apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
     return [
         *found,
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
-        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out."
-        f"{alone}",
+        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
     ]
 
 
