@@ -192,12 +192,12 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
 def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:
     """An effect shrunk may lie beyond an end: that end is moved to it, the other stays; so of files."""
     assert release.law is not None
-    little = torch.cat([torch.zeros(1).double(), 0.3 * release.estimates[1:]])
+    little = torch.cat([release.theta[:1], 0.3 * release.estimates[1:]])
     law = replace(release.law, average=float(release.law.centre @ little))  # else the level would be moved to it
     shrunken = replace(release, theta=little, law=law)
     loaded = load_release(shrunken.save(tmp_path / "shrunken.safetensors"))
     assert isinstance(loaded, ComposedRelease)
-    x = torch.tensor([[2.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 3 and -2
+    x = torch.tensor([[3.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 4 and -2
     own, effect = release.law.interval(release.features(x), 0.9).numpy(), shrunken.effect(x)
     assert effect[0] < own[0, 0]
     assert own[1, 1] < effect[1]
