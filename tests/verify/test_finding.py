@@ -107,6 +107,17 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     assert not any("speaks for" in words for words in said)
 
 
+def test_noise_of_a_fixed_seed_has_no_stated_size(constant):
+    bare = replace(constant, law=None, numbers=None, without="none was requested")
+    said = "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
+    assert noise_of(bare) is None
+    assert said in findings(bare)
+    assert said in findings(constant.rule())
+    assert said not in findings(constant)  # whose interval counts it
+    drawn = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None).release_function()
+    assert said not in findings(replace(drawn, law=None, numbers=None, without="none was requested"))
+
+
 def test_what_a_plan_calls_not_worth_asking_is_called_so_again():
     few = fitted(RLearner, PrivacyBudget(0.05, 0.0), n=150, noise=None).release_function()
     said = findings(few)
