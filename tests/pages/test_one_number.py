@@ -89,7 +89,7 @@ def test_every_function_of_a_release_says_the_same(release: ComposedRelease) -> 
     np.testing.assert_allclose(release.ate_interval(PEOPLE), (low, high), rtol=1e-12)
     shown = release.summary()
     assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
-    assert shown["form"] == "constant"
+    assert (shown["form"], shown["features"]) == ("constant", 0)
     assert shown["intervals_of"].startswith("the average effect")
     better = release.domain.direction * value > 0
     assert release.rule().constant == better

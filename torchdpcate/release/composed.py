@@ -354,7 +354,8 @@ class ComposedRelease(EffectRelease):
             >>> _example().effect.summary()
             {'form': 'linear', 'residual_scale': 1.0, 'features': 1}
         """
-        found = {"form": self.form, "residual_scale": self.scale, "features": len(self.basis.features)}
+        used = len(self.basis.features) if self.form != "constant" else 0
+        found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
