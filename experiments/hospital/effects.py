@@ -82,7 +82,7 @@ def econml(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
         learner.fit(y, a, X=x)
         yield from _errors(name, NOT_PRIVATE, torch.from_numpy(learner.effect(queries)), case)
         low, high = map(torch.from_numpy, learner.effect_interval(queries, alpha=1 - LEVEL))
-        yield Measured(name, NOT_PRIVATE, COVERAGE, _share(low, high, case))
+        yield Measured(name, NOT_PRIVATE, COVERAGE, _share(low, high, case.truth))
 
 
 def _released(name: str, learner: CATELearner, case: HospitalCase) -> Iterator[Measured]:
@@ -96,7 +96,8 @@ def _released(name: str, learner: CATELearner, case: HospitalCase) -> Iterator[M
         yield Measured(name, CERTIFIED, STATED, learner.planned_error() / realised)
     if release.law is not None:
         low, high = torch.from_numpy(release.interval(case.queries, LEVEL)).T
-        yield Measured(name, CERTIFIED, COVERAGE, _share(low, high, case))
+        truth = case.truth.mean().expand_as(case.truth) if release.form == "constant" else case.truth
+        yield Measured(name, CERTIFIED, COVERAGE, _share(low, high, truth))
 
 
 def _errors(name: str, level: str, effect: Tensor, case: HospitalCase) -> Iterator[Measured]:
@@ -105,6 +106,6 @@ def _errors(name: str, level: str, effect: Tensor, case: HospitalCase) -> Iterat
     yield Measured(name, level, BIAS, mean / case.records.y.std().item())
 
 
-def _share(low: Tensor, high: Tensor, case: HospitalCase) -> float:
-    """Return the share of the queries whose interval holds the true effect."""
-    return ((low <= case.truth) & (case.truth <= high)).double().mean().item()
+def _share(low: Tensor, high: Tensor, truth: Tensor) -> float:
+    """Return the share of the queries whose interval holds what it is about: the effect, or of one number its mean."""
+    return ((low <= truth) & (truth <= high)).double().mean().item()

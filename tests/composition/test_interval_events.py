@@ -14,6 +14,7 @@ from torchdpcate.composition.interval_events import (
     Counts,
     Matrix,
     counts_sensitivity,
+    interval_plan,
     lesser,
     matrix_sensitivity,
     overlaps,
@@ -23,13 +24,18 @@ from torchdpcate.composition.interval_events import (
     private_matrix,
 )
 from torchdpcate.composition.rows import InMemory
-from torchdpcate.composition.steps import NoisySteps, Shares
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.steps import CORRECTION, NoisySteps, Shares
+from torchdpcate.data.domain import Domain
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 BOUNDS = (0.3, 0.6)
 EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
 _MANY = 400
+NORMAL = 0.769
+"""Deviations of normal residuals at the quantile that S is planned to be, about."""
 
 
 def records(psi: Tensor, residual: Tensor, a: Tensor, pi: Tensor) -> InMemory:
@@ -139,6 +145,17 @@ def test_the_average_moves_by_two_bounds_and_no_more() -> None:
 
     found = moved(statistic)
     assert 0.95 * 2 * 1.5 * 0.25 <= found <= 2 * 1.5 * 0.25
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("binary", 1.0), ("continuous", 0.9), ("continuous", 0.05)])
+def test_residuals_spread_no_further_than_outcomes(kind: str, scale: float) -> None:
+    """4 S over the normal quantile is 5.2 times the range of a binary outcome, whose S is that range."""
+    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5, outcome_kind=kind)
+    plan = AdaptiveSecondStage().plan(2000, PrivacyBudget(1.0, 1e-5), domain)
+    facts = interval_plan(plan.effect().basis, scale, (0.5, 0.5), domain.outcome_range, plan)
+    assert facts.spread == pytest.approx(min(plan.interval_spread * scale / NORMAL, 1.0), rel=0.2)
+    assert facts.spread <= domain.outcome_range
+    assert facts.correction_noise <= facts.spread / plan.shares.of(CORRECTION) * 1.001
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table
+from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {
@@ -64,3 +64,26 @@ def test_a_table_with_a_larger_cluster_is_refused_without_its_size(tmp_path):
     ) as refused:
         Table(table(tmp_path / "t.csv", list("aaaaaaab")), facts).load()
     assert "7" not in str(refused.value).replace(str(tmp_path), "")
+
+
+def test_a_stream_counts_clusters_over_batches_and_files(tmp_path):
+    facts, first, second = FACTS | {"cluster": SCHOOLS}, tmp_path / "1.csv", tmp_path / "2.csv"
+    table(first, [*"aab", " a"])
+    stream = TableStream([table(second, ["b", "b", "", ""]), first], facts, batch_rows=2)
+    assert [batch.n for batch in stream] == [2, 2, 2, 2]
+    assert stream.n == 8
+    with pytest.raises(
+        InputError, match="column 'school' has a cluster of more than size = 4 records; give"
+    ) as refused:
+        TableStream([first, table(second, list("aabb"))], facts, batch_rows=2)
+    assert "5" not in str(refused.value).replace(str(tmp_path), "")
+    with pytest.raises(InputError, match="no school"):
+        TableStream(table(first, list("abab")), FACTS | {"cluster": SCHOOLS | {"name": "no school"}})
+
+
+def test_a_cluster_that_is_a_covariate_is_counted_too(tmp_path):
+    covariates = FACTS["covariates"] | {"school": {"categories": ["a", "b"]}}
+    facts = FACTS | {"cluster": SCHOOLS, "covariates": covariates}
+    assert TableStream(table(tmp_path / "t.csv", list("aaaabbbb")), facts).n == 8
+    with pytest.raises(InputError, match="more than size = 4"):
+        TableStream(table(tmp_path / "t.csv", list("aaaaabbb")), facts)

@@ -12,7 +12,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.pages.offline import offline_model
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
@@ -84,29 +83,18 @@ def test_a_rule_says_whom_it_gives_what(constant):
     assert rule.decide(trial(50)[0]).all()
 
 
-def test_a_constant_effect_is_its_average_everywhere(constant):
-    frame = trial(20)[0]
-    low, high = constant.average()
-    assert constant.effect(frame) == pytest.approx(constant.average_effect)
-    assert constant.interval(frame).tolist() == [[low, high]] * 20
-    assert constant.mean_interval(frame).tolist() == [[low, high]]
-    assert constant.ate(frame) == pytest.approx(constant.average_effect)
-    model = offline_model(constant)["effect"]
-    assert model["beta"][0] == pytest.approx(constant.average_effect)
-    assert model["law"]["estimates"][0] == pytest.approx(constant.average_effect)
-    assert model["law"]["variance"] == constant.law.average_variance
-    assert constant.plot("age").axes[0].lines[0].get_ydata() == pytest.approx(constant.average_effect)
-
-
-def test_the_mean_of_a_varying_effect_is_within_the_interval_of_the_average():
+def test_the_average_is_the_mean_of_a_varying_effect():
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
-    assert release.form != "constant"
+    varied = torch.cat([release.theta[:1], release.estimates[1:]])
     for off in (0.0, 0.5, -3.0):
-        law = replace(release.law, average=float(release.law.centre @ release.theta) + off)
-        moved = replace(release, law=law)
-        left = law.average - float(law.centre @ release.theta) - moved.shift
-        assert abs(left) <= 1.97 * law.average_variance**0.5
+        law = replace(release.law, average=float(release.law.centre @ varied) + off)
+        moved = replace(release, law=law, theta=varied)
+        assert moved.form != "constant"
+        mean = float(law.centre @ varied) + moved.shift
+        assert moved.average_effect == pytest.approx(mean)
+        assert abs(law.average - mean) <= 1.001 * law.average_variance**0.5
         assert abs(moved.shift) <= abs(off) + 1e-12
+        assert numbers([moved.average_effect])[0] in findings(moved)[0]
 
 
 def test_without_an_interval_the_noise_stands_beside_the_number():
@@ -118,6 +106,17 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     assert (" for one person: it has no interval" in said[0]) == (bare.form != "constant")
     assert "nothing can be concluded" in said[0]
     assert not any("speaks for" in words for words in said)
+
+
+def test_noise_of_a_fixed_seed_has_no_stated_size(constant):
+    bare = replace(constant, law=None, numbers=None, without="none was requested")
+    said = "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
+    assert noise_of(bare) is None
+    assert said in findings(bare)
+    assert said in findings(constant.rule())
+    assert said not in findings(constant)  # whose interval counts it
+    drawn = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None).release_function()
+    assert said not in findings(replace(drawn, law=None, numbers=None, without="none was requested"))
 
 
 def test_what_a_plan_calls_not_worth_asking_is_called_so_again():

@@ -256,17 +256,11 @@ class TaskSpec(ABC):
 
     @property
     def residual_scale(self) -> float | None:
-        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing.
-
-        Where it is not given, the outcome's standard deviation as the domain states it: residuals have no larger one.
-        """
+        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
         from torchdpcate.data.facts import to_number
 
         given = OmegaConf.select(self.config, "plan.residual_scale")
-        if given is not None:
-            return to_number("plan.residual_scale", given)
-        domain = self.study.domain
-        return None if domain.outcome_kind == "binary" else domain.outcome_sd
+        return None if given is None else to_number("plan.residual_scale", given)
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: requested before the fit, and after it."""

@@ -36,8 +36,8 @@ class Cluster:
     record, or by person, all the same.
 
     Attributes:
-        name: The table's column that tells whose cluster a record is in; of a table in memory it is read to check that
-            none is larger than ``size``, and for nothing else.
+        name: The table's column that tells whose cluster a record is in; it is read to check that none is larger than
+            ``size``, and for nothing else.
         size: m, a public upper bound of the records of a cluster; None where it is not known.
         correlation: rho, a public upper bound; None where it is not known.
 
@@ -107,17 +107,25 @@ class Cluster:
             f"{self.correlation:g} in size"
         )
 
-    def check(self, column: "pd.Series") -> None:
+    def sizes(self, column: "pd.Series") -> dict[str, int]:
+        """Return how many records each named cluster has; a missing name is a cluster of its own, and in none of them.
+
+        Args:
+            column: Whose cluster each record is in.
+        """
+        names = column.where(column.isna(), column.astype(str).str.strip())
+        return {str(name): int(size) for name, size in names.value_counts().items()}
+
+    def check(self, sizes: Mapping[str, int]) -> None:
         """Refuse a table in which a cluster is larger than stated.
 
         Args:
-            column: Whose cluster each record is in; a missing name is a cluster of its own.
+            sizes: Of the clusters of all records, as ``sizes`` returns them.
 
         Raises:
             InputError: There is one; how large it is is not said, for a bound is no record's to tell.
         """
-        names = column.where(column.isna(), column.astype(str).str.strip())
-        if self.size is not None and names.notna().any() and int(names.value_counts().max()) > self.size:
+        if self.size is not None and max(sizes.values(), default=0) > self.size:
             raise InputError(
                 f"column {self.name!r} has a cluster of more than size = {self.size} records; give a bound that is "
                 "public, such as by a register of all clusters, and take none from the table"

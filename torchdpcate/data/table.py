@@ -1,7 +1,8 @@
 """A user's own table: csv or parquet with its public facts in a domain file, at once or batch by batch."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +113,10 @@ class TableStream(RecordStream):
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
         seals, clipped, outcomes = [], NOTHING_CLIPPED, Outcomes(self.schema)
+        clusters: Counter[str] = Counter()
         for path in self.paths:
             seal = _seal(path)
-            for batch in self._batches(path):
+            for batch in self._batches(path, clusters):
                 sizes += arm_sizes(batch.a, name, actions)
                 clipped += batch.clipped
                 outcomes.add(batch)
@@ -125,18 +127,24 @@ class TableStream(RecordStream):
         with about(self.paths):
             check_arms(sizes, name, actions)
             outcomes.check()
+            if self.schema.cluster is not None:
+                self.schema.cluster.check(clusters)
         return int(sizes.sum()), seals, clipped
 
-    def _batches(self, path: str | Path) -> Iterator[CausalData]:
-        """Yield the records of one file."""
-        done = 0
+    def _batches(self, path: str | Path, clusters: Counter[str] | None = None) -> Iterator[CausalData]:
+        """Yield the records of one file; add those of each cluster to a count, where one is given."""
+        done, cluster = 0, None if clusters is None else self.schema.cluster
         columns, text = record_columns(self.schema), self.schema.text_columns
+        if cluster is not None:
+            columns, text = _with_clusters(columns, text, self.schema)
         frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form)
         for frame in frames:
             rows = f"{path}, rows {done + 1} to {done + len(frame)}"
             with about(rows), _last_row(path, frame, self.schema, frames), every_fault(frame, self.schema):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
+            if clusters is not None and cluster is not None:
+                clusters.update(cluster.sizes(frame[cluster.name]))
             done += len(frame)
             if len(frame):
                 yield batch
@@ -144,6 +152,14 @@ class TableStream(RecordStream):
     @property
     def _treatment(self) -> str:
         return f"treatment column {self.schema.treatment!r}"
+
+
+def _with_clusters(
+    columns: Sequence[str], text: Set[str], schema: TableSchema
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return columns to read, and those that are text, with that of the clusters, which is text if it is no other."""
+    names = () if schema.cluster is None else (schema.cluster.name,)
+    return tuple(dict.fromkeys((*columns, *names))), frozenset(text) | (set(names) - set(columns))
 
 
 @contextmanager
@@ -416,9 +432,7 @@ class Table(CsvForm, StudySource):
                 f"data.person = {', '.join(own)}: names persons by treatment, outcome or columns of the domain alone; "
                 "give a column that only names persons"
             )
-        clusters = () if schema.cluster is None else (schema.cluster.name,)
-        names = tuple(dict.fromkeys((*columns, *own, *clusters)))
-        text = schema.text_columns | ({*own, *clusters} - set(columns))
+        names, text = _with_clusters((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
         frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self) or PLAIN)
         last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
         with about(self.path), _last_row(last, frame, schema):
@@ -428,7 +442,7 @@ class Table(CsvForm, StudySource):
             check_kind_said(read, schema)
             read.clipped.warn(schema)
             if schema.cluster is not None:
-                schema.cluster.check(frame[schema.cluster.name])
+                schema.cluster.check(schema.cluster.sizes(frame[schema.cluster.name]))
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchdpcate._templates import html_table_of
 from torchdpcate.data.covariates import Categorical
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
@@ -147,6 +148,11 @@ def shown(value: float, digits: int = 3) -> str:
         return "too large for any answer"
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if 10**digits <= abs(rounded) < 1e9 else f"{rounded:.{digits}g}"
+
+
+def told(domain: Domain) -> str:
+    """Return that a plan's deviation of outcomes is the one that the domain states, in words; empty where none is."""
+    return "" if domain.outcome_sd is None else " (outcome.sd, as stated)"
 
 
 def least_records(noise: Callable[[int], float], wanted: float, start: int) -> int | None:

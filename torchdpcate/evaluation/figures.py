@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
-INTERVAL = "confidence interval of the effect (of means: of its best linear projection), all noise and sampling"
+INTERVAL = "confidence interval of the effect (of means: of its projection), noise and sampling"
+OF_AVERAGE = "confidence interval of the average effect, noise and sampling"
 """What the interval of a composed effect holds."""
 FEW = "few records: over two released spreads from the released mean"
 """What is shaded."""
@@ -130,7 +131,7 @@ def effect_panels(
         panels: What is drawn, from left to right.
         level: Probability of the bands.
         claim: Guarantee, printed above.
-        holds: What the bands hold, ``BAND`` or ``INTERVAL``.
+        holds: What the bands hold, ``BAND``, ``INTERVAL`` or ``OF_AVERAGE``.
         assumptions: What intervals rest on, printed below.
         label: Of the axis of effects.
         ax: Axes to draw one panel on; None makes a figure.

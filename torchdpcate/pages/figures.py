@@ -13,6 +13,7 @@ from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, f
 from torchdpcate.evaluation.figures import (
     BAND,
     INTERVAL,
+    OF_AVERAGE,
     DecisionPanel,
     EffectPanel,
     answers_figure,
@@ -75,7 +76,7 @@ def effect_figure_of(
 def band_words(release: EffectRelease) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
     if isinstance(release, ComposedRelease) and release.law is not None:
-        return INTERVAL, release.assumptions
+        return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
     return BAND, ""
 
 
@@ -291,7 +292,7 @@ def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     """Return those of a rule by an effect that is linear in the standardised covariates."""
     effect = release.effect
     names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
-    theta = effect.domain.direction * effect.theta
+    theta = effect.domain.direction * effect.coefficients
     slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
     middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift
     slopes[0] = slopes[0] - middle - release.cost - release.cutoff

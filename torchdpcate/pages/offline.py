@@ -77,12 +77,12 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
 def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
     """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
     each = torch.eye(release.basis.dimension, dtype=torch.float64)
-    return (effects_of(each, release.theta, len(release.arms) + 1).T * roots).tolist()
+    return (effects_of(each, release.coefficients, len(release.arms) + 1).T * roots).tolist()
 
 
 def _beta(release: ComposedRelease, roots: Tensor) -> list[float]:
     """Return the coefficients of the effect in the features without their weights, [1 + p]."""
-    beta = release.theta * roots
+    beta = release.coefficients * roots
     beta[0] += release.shift
     return beta.tolist()
 
@@ -103,17 +103,20 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
     }
     if law is None or release.basis.dimension > MOST_FEATURES:
         return found
-    square = roots[:, None] * roots
-    constant = release.form == "constant"  # whose interval is the average's
     deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
+    if release.form == "constant":  # whose interval is the average's
+        alone = {"estimates": [law.average], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
+        one = {"features": [], "beta": [release.average_effect]}
+        return found | one | {"law": alone | {"variance": law.average_variance, "deviations": deviations}}
+    square = roots[:, None] * roots
     return found | {
         "law": {
-            "estimates": [law.average] if constant else (law.estimates * roots).tolist(),
-            "correction": 0.0 if constant else law.correction,
+            "estimates": (law.estimates * roots).tolist(),
+            "correction": law.correction,
             "centre": (law.centre / roots).tolist(),
             "covariance": _lower(law.covariance * square),
-            "nuisances": None if law.nuisances is None or constant else _lower(law.nuisances * square),
-            "variance": law.average_variance if constant else law.correction_variance + law.missed,
+            "nuisances": None if law.nuisances is None else _lower(law.nuisances * square),
+            "variance": law.correction_variance + law.missed,
             "deviations": deviations,
         }
     }

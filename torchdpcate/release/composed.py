@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from torchdpcate.release.statement import (
 )
 from torchdpcate.typing import Covariates
 
-_Z = 1.96  # standard errors to either end of a 95 % interval
+_LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
 
@@ -40,8 +41,8 @@ class ComposedRelease(EffectRelease):
     Of K > 2 arms the coefficients are those of K - 1 functions :math:`b(x)`, one after the other, and the effects
     those of ``arms`` against the reference, see ``effects_of``.
 
-    One that is constant and has intervals is the average effect, and its interval everywhere is the average's. One that
-    varies is moved towards it by ``shift``, so that its mean is never outside the average's 95 % interval.
+    One that is constant, or of whose features shrinkage left next to nothing, is the average effect, and its interval
+    everywhere is the average's. The average effect of any release is the mean of its effects, see ``shift``.
 
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
@@ -82,15 +83,31 @@ class ComposedRelease(EffectRelease):
 
     @property
     def form(self) -> str:
-        """What was requested of the effect: ``constant``, ``linear`` or ``additive``."""
-        kinds = set(self.basis.parts)
+        """What the effect is: ``constant``, ``linear`` or ``additive``."""
+        kinds = set(self.basis.parts) if self.features_used else set()
         return "additive" if kinds - {"1"} else "linear" if kinds else "constant"
 
     @property
     def features_used(self) -> set[int]:
         """Positions of the encoded columns that the effect may depend on."""
         columns = range(self.domain.dimension) if self.columns is None else self.columns
-        return {columns[place] for feature in self.basis.features for place in (feature.i, feature.j)}
+        left = self.coefficients.view(-1, self.basis.dimension)[:, 1:].any(0).tolist()
+        features = [feature for feature, there in zip(self.basis.features, left, strict=True) if there]
+        return {columns[place] for feature in features for place in (feature.i, feature.j)}
+
+    @cached_property
+    def coefficients(self) -> Tensor:
+        """Those of the effect, float64 [1 + p]: theta, without features where shrinkage left next to nothing of them.
+
+        An effect whose features deviate over people by less than a quarter of what they did before they were shrunk is
+        a constant: what is left is noise by the same empirical Bayes. Of K > 2 arms this is so of each function.
+        """
+        weights = self.basis.feature_weights[1:]
+        found = self.theta.view(-1, self.basis.dimension).clone()
+        before = self.estimates.view_as(found)
+        left, there = ((rows[:, 1:].square() * weights).sum(1) for rows in (found, before))
+        found[left < _LEFT**2 * there, 1:] = 0.0
+        return found.flatten()
 
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
@@ -99,23 +116,21 @@ class ComposedRelease(EffectRelease):
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
         bound = self.domain.outcome_range
-        found = effects_of(self.features(x), self.theta, len(self.schema.actions))
+        found = effects_of(self.features(x), self.coefficients, len(self.schema.actions))
         return (found if self.law is None else found + self.shift).clamp(-bound, bound)
 
     @property
     def shift(self) -> float:
         r"""What is added to psi'theta, in outcome units; zero where there are no intervals.
 
-        With :math:`d = \text{average} - \bar\psi^\top\theta` it is d where the effect is constant, and else
-        :math:`d\,(1 - z^2\,\mathrm{var} / d^2)_+` with the average's variance and z = 1.96: the shrunk level, which
-        has less noise, stays where it is within the average's interval.
+        With :math:`d = \text{average} - \bar\psi^\top\theta` it is :math:`d\,(1 - \mathrm{var} / d^2)_+` with the
+        average's variance: where their difference may be noise the level of the regression stays, which has less, and
+        is within a standard error of the interval's middle.
         """
         if self.law is None:
             return 0.0
-        apart = self.law.average - float(self.law.centre @ self.theta)
-        if self.form == "constant" or apart == 0:
-            return apart
-        return apart * max(0.0, 1.0 - _Z**2 * self.law.average_variance / apart**2)
+        apart = self.law.average - float(self.law.centre @ self.coefficients)
+        return apart * max(0.0, 1.0 - self.law.average_variance / apart**2) if apart else 0.0
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
@@ -207,7 +222,8 @@ class ComposedRelease(EffectRelease):
     def average(self, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return the confidence interval of the mean effect, (low, high), in outcome units.
 
-        The mean weighs records by pi (1 - pi): all alike where the propensity is one number.
+        The mean weighs records by pi (1 - pi): all alike where the propensity is one number. ``average_effect`` is in
+        it, as ``interval`` says, within a standard error of its middle.
 
         Args:
             level: Probability in (0, 1).
@@ -216,23 +232,26 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``.
         """
-        bound = self.domain.outcome_range
-        return self._required_law().average_interval(level, bias).clamp(-bound, bound).numpy()
+        bound, found = self.domain.outcome_range, self._required_law().average_interval(level, bias)
+        return _hull(found[None], found.new_tensor([self.average_effect]))[0].clamp(-bound, bound).numpy()
 
     @property
     def average_effect(self) -> float:
-        """Mean effect, in outcome units: that of ``average`` where there is a law, else the effect's constant.
+        """Mean of the released effects over the records, in outcome units; ``average`` is its interval.
 
-        Without a law it has no interval. All features but products are centred by the released means, so that the
-        constant is the mean effect but for what correlated covariates add by products.
+        Of a release without intervals it is the effect's constant: all features but products are centred by the
+        released means, so that the constant is the mean effect but for what correlated covariates add by products.
 
         Raises:
             InputError: There are more than two arms, which have ``average_effects``.
         """
         if self.arms:
             raise InputError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
-        bound = self.domain.outcome_range
-        found = float(self.theta[0] * self.basis.feature_weights[0].sqrt()) if self.law is None else self.law.average
+        bound, theta = self.domain.outcome_range, self.coefficients
+        if self.law is None:
+            found = float(theta[0] * self.basis.feature_weights[0].sqrt())
+        else:
+            found = float(self.law.centre @ theta) + self.shift
         return min(max(found, -bound), bound)
 
     @property
@@ -310,7 +329,7 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none.
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
-        beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
+        beyond = f"; {LIKE_PRIOR}" if self._required_law().missed and self.form != "constant" else ""
         missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""
         return and_counting(f"{design}; {RESIDUALS}{beyond}{missing}", self.domain)
 
@@ -336,14 +355,15 @@ class ComposedRelease(EffectRelease):
             >>> _example().effect.summary()
             {'form': 'linear', 'residual_scale': 1.0, 'features': 1}
         """
-        found = {"form": self.form, "residual_scale": self.scale, "features": len(self.basis.features)}
+        used = len(self.basis.features) if self.form != "constant" else 0
+        found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
         if self.law is None:
             return found | ({"no_intervals": self.without_words} if self.without else {})
         low, high = self.average()
-        shown = {"average": self.law.average, "average_low": float(low), "average_high": float(high)}
+        shown = {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
         return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _effects(release, rows)
     else:
         found = _decisions(release, rows)
-    return [*found, *_not_worth(release)]
+    return [*found, *_unstated(release), *_not_worth(release)]
 
 
 def population(release: Release) -> Tensor:
@@ -312,13 +312,11 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
     least, most = numbers(edges)
     wide = release.interval(reference, LEVEL)
-    alone = "" if edges[0] <= release.average_effect <= edges[1] else " The average is estimated by itself."
     apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
     return [
         *found,
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
-        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out."
-        f"{alone}",
+        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
     ]
 
 
@@ -353,6 +351,18 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
     return [
         f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
         f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more."
+    ]
+
+
+def _unstated(release: Release) -> list[str]:
+    """Return that nothing says how large the noise of a fixed seed is, where a sentence would name it."""
+    effect = release.effect if isinstance(release, ComposedRule) else release
+    if release.privacy.private_noise or not isinstance(effect, EffectRelease) or noise_of(effect) is not None:
+        return []
+    if isinstance(effect, ComposedRelease) and effect.law is not None and effect is release:
+        return []  # its interval counts it
+    return [
+        "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
     ]
 
 

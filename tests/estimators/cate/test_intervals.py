@@ -68,7 +68,7 @@ def test_a_known_propensity_brings_intervals(release: ComposedRelease) -> None:
     assert release.average(0.5)[0] < release.average(0.5)[1]
     assert release.privacy.public["intervals"] is True
     assert "best linear projection" in release.target
-    assert release.summary()["average"] == release.law.average  # type: ignore[union-attr]
+    assert release.summary()["average"] == release.average_effect
 
 
 def test_contrasts_are_antisymmetric_and_need_no_centre(release: ComposedRelease) -> None:
@@ -192,17 +192,20 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
 def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:
     """An effect shrunk may lie beyond an end: that end is moved to it, the other stays; so of files."""
     assert release.law is not None
-    law = replace(release.law, average=0.0)  # else the level would be moved to the average
-    flat = replace(release, theta=torch.zeros_like(release.theta), law=law)  # as if the effect were shrunk altogether
-    loaded = load_release(flat.save(tmp_path / "flat.safetensors"))
+    little = torch.cat([release.theta[:1], 0.3 * release.estimates[1:]])
+    law = replace(release.law, average=float(release.law.centre @ little))  # else the level would be moved to it
+    shrunken = replace(release, theta=little, law=law)
+    loaded = load_release(shrunken.save(tmp_path / "shrunken.safetensors"))
     assert isinstance(loaded, ComposedRelease)
-    x = torch.tensor([[2.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 3 and -2
-    own = release.law.interval(release.features(x), 0.9).numpy()
-    assert own[0, 0] > 0 > own[1, 1]
-    for found in (flat, loaded):
-        np.testing.assert_array_equal(found.interval(x, 0.9), [[0, own[0, 1]], [own[1, 0], 0]])
-        assert found.contrast(x[:1], x[1:], 0.9)[0, 0] == 0 < found.contrast(x[:1], x[1:], 0.9)[0, 1]
-        assert found.contrast(x[1:], x[0:1], 0.9)[0, 1] == 0
+    x = torch.tensor([[3.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 4 and -2
+    own, effect = release.law.interval(release.features(x), 0.9).numpy(), shrunken.effect(x)
+    assert effect[0] < own[0, 0]
+    assert own[1, 1] < effect[1]
+    for found in (shrunken, loaded):
+        np.testing.assert_array_equal(found.interval(x, 0.9), [[effect[0], own[0, 1]], [own[1, 0], effect[1]]])
+        least = effect[0] - effect[1]
+        assert found.contrast(x[:1], x[1:], 0.9)[0, 0] == least < found.contrast(x[:1], x[1:], 0.9)[0, 1]
+        assert found.contrast(x[1:], x[0:1], 0.9)[0, 1] == -least
         np.testing.assert_allclose(found.mean_interval(x, 0.9, rows=1), found.interval(x, 0.9), rtol=1e-12)
     points = 6 * torch.rand(200, 2, dtype=torch.float64) - 3
     for level in (0.01, 0.5):  # narrow ones, beyond which points lie

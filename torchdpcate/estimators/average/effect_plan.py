@@ -66,6 +66,8 @@ class ErrorPrior:
     Example:
         >>> ErrorPrior.of(Domain([0.0], [1.0], 0.0, 1.0)).deviation
         0.2
+        >>> ErrorPrior.of(Domain([0.0], [1.0], 0.0, 60.0, outcome_sd=3.0)).deviation
+        0.05
     """
 
     mean: float = 0.5
@@ -81,8 +83,15 @@ class ErrorPrior:
 
     @classmethod
     def of(cls, domain: Domain) -> "ErrorPrior":
-        """Return the prior for a domain: the deviation by the outcome's kind, the treated by a known propensity."""
+        """Return the prior for a domain: the deviation as stated or by the outcome's kind, the treated as known.
+
+        With a stated ``Domain.outcome_sd`` effects and confounding are the same shares of it as they are without.
+        """
         prior = cls(deviation=_DEVIATIONS.get(domain.outcome_kind, _DEVIATION))
+        if domain.outcome_sd is not None:
+            times = domain.outcome_sd / domain.outcome_range / prior.deviation
+            own = {name: times * getattr(prior, name) for name in ("deviation", "effect", "confounding")}
+            prior = replace(prior, **own)
         known = domain.known_propensity
         return prior if known is None else replace(prior, treated=sum(known.bounds) / 2)
 

@@ -19,7 +19,7 @@ from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, told
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.stacked_records import records_of
 from torchdpcate.fit.user_maps import on_domain
@@ -170,7 +170,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             level=self._planned_level(*self._part_levels(n)),
             assumes=(
                 f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
-                f"differ by {prior.deviation:.0%} of it from what is adjusted for",
+                f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(domain)}",
             ),
             left_out=() if planned.bias is None else (planned.bias,),
             remarks=(*dominated, f"sampling adds a standard error of about {planned.sampling:.3g}", *self._remarks(n)),

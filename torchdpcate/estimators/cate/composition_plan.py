@@ -24,7 +24,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import LEARNERS
-from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown
+from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown, told
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.fit.weighted_basis import Levels, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -318,7 +318,8 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         plan: The public plan.
         domain: Public bounds.
         residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
-            units: about their standard deviation. None takes a fourteenth of the outcome's range.
+            units: about their standard deviation. None takes the outcome's as the domain states it, else a fourteenth
+            of its range.
 
     Raises:
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
@@ -327,9 +328,9 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
     scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
-        stated = residual_scale is not None
-        clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
-        clipped += " (residual_scale, as given)" * stated
+        given, stated = residual_scale is not None, domain.outcome_sd is not None
+        clipped = f"residuals of the outcome are clipped at {shown(scale) if given or stated else '1/14 of its range'}"
+        clipped += " (residual_scale, as given)" if given else told(domain)
     clipped += _SCORES * (plan.score_scale > 1)
     constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
@@ -363,9 +364,12 @@ def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, 
 
 
 def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
-    """Return the residual scale that was stated, if any; refuse what cannot be one."""
+    """Return the residual scale that was stated, if any; refuse what cannot be one.
+
+    Where it was not, that is the outcome's standard deviation, if the domain states it: residuals have no larger one.
+    """
     if residual_scale is None:
-        return None
+        return None if plan.binary else domain.outcome_sd
     if plan.binary:
         raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")
     most = domain.outcome_range / 2

@@ -112,7 +112,8 @@ class Head:
 _POINTS = 512  # public points that stand for typical records
 _INSIDE = 0.9  # records within the Huber threshold, which is the 0.9 quantile of |s| by default
 ASSUMED = (
-    f"the Huber threshold is 1/{1 / EXPECTED.residual_scale:.0f} of the outcome's range where it is private",
+    f"the Huber threshold is 1/{1 / EXPECTED.residual_scale:.0f} of the outcome's range where it is private, or what "
+    "follows from its standard deviation where one is stated",
     "covariates fill their bounds evenly, and propensities are near a half",
 )
 """What the noise of a second stage is planned on."""
@@ -169,12 +170,13 @@ class PlannedHead(Head):
         bound = bounds.weight * FeatureMap.bound
         typical, weight = typical_pair(score)
         threshold = math.inf if recipe.loss == "squared" else recipe.threshold
+        deviation = schema.domain.outcome_sd or EXPECTED.residual_scale * schema.domain.outcome_range
         return cls(
             n,
             recipe.ridge_for(bound, n, budget),
             bound,
             bounds.target,
-            typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
+            typical * deviation if threshold is None else threshold,
             schema.domain,
             None if psi is None else psi.shape[1],
             None if requested is None else len(requested),

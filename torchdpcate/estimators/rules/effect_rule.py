@@ -27,7 +27,7 @@ from torchdpcate.estimators.cate.composition import Composition
 from torchdpcate.estimators.cate.composition_plan import stated_scale
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
+from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_EFFECT
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -192,8 +192,8 @@ class EffectRule(RLearner):
             budget,
             {"rule": unit * here.rule},
             assumes=(
-                f"residuals of the outcome are clipped at {shown(unit)}, and effects vary about zero as the plan's "
-                "prior expects",
+                f"residuals of the outcome are clipped at {shown(unit)}{told(domain)}, and effects vary about zero as "
+                "the plan's prior expects",
             ),
             left_out=("sampling, and the noise in the outcome regression and the propensity",),
             remarks=(

@@ -18,6 +18,7 @@ from torchdpcate.privacy.charge import OUTCOME
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
 
+_NORMAL = 1.645  # standard deviations at the .9 quantile of normal outcomes' distances
 _POINTS, _DECADES = 500, 4  # of the public grids of the private quantiles
 RESIDUAL = ("outcome_centre", "outcome_clip")
 """Constants of residuals, by their names in statements."""
@@ -224,7 +225,9 @@ class PrivateResidual(Outcome):
     name = "private_residual"
     states = RESIDUAL
     budget_fraction = 0.1
-    assumes = ("the private clip of the outcome is a quarter of its range",)
+    assumes = (
+        "the private clip of the outcome is a quarter of its range, or 1.6 standard deviations where one is stated",
+    )
 
     def __init__(self, budget_fraction: float = 0.1, quantile: float = 0.9) -> None:
         self.budget_fraction = budget_fraction
@@ -248,6 +251,8 @@ class PrivateResidual(Outcome):
 
     def unit(self, domain: Domain) -> float:
         """Return the clip that plans expect."""
+        if domain.outcome_sd is not None:
+            return min(_NORMAL * domain.outcome_sd, domain.outcome_range)
         return TYPICAL_RESIDUAL * domain.outcome_range
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:

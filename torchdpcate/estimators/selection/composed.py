@@ -153,6 +153,8 @@ class ChoicePlan:
     @property
     def planned_scale(self) -> float:
         """Residual scale to expect, in outcome units."""
+        if not self.composed.binary and self.domain.outcome_sd is not None:
+            return self.domain.outcome_sd
         return (0.5 if self.composed.binary else EXPECTED.residual_scale) * self.domain.outcome_range
 
     @property

@@ -122,15 +122,16 @@ class Weighting:
         known, arms = schema.domain.known_propensity, len(schema.actions)
         if schema.domain.censoring is not None:
             raise InputError(
-                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone; or put the "
-                "records of two arms into a file of their own"
+                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone, which has "
+                "each arm's mean effect too; or put the records of two arms into a file of their own"
             )
         if given in (FITTED, COMPOSED) or (known is None and given != RANDOMISED):
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
                 "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
                 "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms and "
-                "task=policy_selection policies, or put the records of two arms into a file of their own"
+                "their means, and task=policy_selection policies; or put the records of two arms into a file of their "
+                "own"
             )
         shares = (1 / arms,) * arms if known is None else tuple(known.of_arms[:, 0].tolist())
         return cls(EQUAL, 0.5, 0.5, shares=shares)

@@ -1,0 +1,70 @@
+"""What several arms do not have is refused in one line that names what has it."""
+
+import pytest
+
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.privacy.budget import PrivacyBudget
+
+SOME = PrivacyBudget(1.0, 1e-5)
+FACTS = {
+    "treatment": {"name": "arm", "categories": ["placebo", "low", "high"], "reference": "placebo"},
+    "outcome": {"name": "y", "low": 0, "high": 10, "better": "higher"},
+    "covariates": {"x": {"low": 0, "high": 1}},
+}
+TRIAL = {"propensity": [0.4, 0.3, 0.3]}
+CENSORED = {"outcome": {"time": "t", "event": "d", "horizon": 5, "kind": "restricted_mean", "better": "higher"}}
+ALONE = "put the records of two arms into a file of their own"
+CASES = {
+    "averages of a cohort": (
+        lambda schema: SubgroupEffects(schema, SOME, subgroups="everybody"),
+        {},
+        ("propensity=randomised", "task=cate (RLearner) has effects of all arms and their means", ALONE),
+    ),
+    "subgroups of a cohort": (
+        lambda schema: SubgroupEffects(schema, SOME, subgroups=[{"x": [0.5]}]),
+        {},
+        ("propensity=randomised", "task=cate (RLearner) has effects of all arms and their means", ALONE),
+    ),
+    "averages of a censored outcome": (
+        lambda schema: SubgroupEffects(schema, SOME, subgroups="everybody"),
+        TRIAL | CENSORED,
+        ("task=cate (RLearner) alone, which has each arm's mean effect too", ALONE),
+    ),
+    "subgroups of a censored outcome": (
+        lambda schema: SubgroupEffects(schema, SOME, subgroups=[{"x": [0.5]}]),
+        TRIAL | CENSORED,
+        ("task=cate (RLearner) alone, which has each arm's mean effect too", ALONE),
+    ),
+    "a rule of a censored outcome": (lambda schema: EffectRule(schema, SOME), CENSORED, ("task=cate", ALONE)),
+    "an estimator of averages": (lambda schema: AverageEffect(schema, SOME), TRIAL, ("task=cate", ALONE)),
+    "intervals by covariates": (
+        lambda schema: RLearner(schema, SOME, second_stage=AdaptiveSecondStage(intervals=True)),
+        TRIAL,
+        ("task=average_effect and task=subgroups have some for each arm", "leave intervals=auto"),
+    ),
+    "doubly robust scores": (lambda schema: DRLearner(schema, SOME), {}, ("use learner=r (RLearner)",)),
+}
+
+
+@pytest.mark.parametrize(("make", "facts", "words"), CASES.values(), ids=CASES)
+def test_a_refusal_names_what_to_do_instead(make, facts, words) -> None:
+    with pytest.raises(InputError) as refused:
+        make(TableSchema.from_dict(FACTS | facts)).check(4000)
+    said = str(refused.value)
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+def test_what_they_name_is_there() -> None:
+    for facts in ({}, TRIAL, CENSORED, TRIAL | CENSORED):
+        RLearner(TableSchema.from_dict(FACTS | facts), SOME).check(4000)
+    for cells in ("everybody", [{"x": [0.5]}]):
+        SubgroupEffects(TableSchema.from_dict(FACTS | TRIAL), SOME, subgroups=cells).check(4000)
+        SubgroupEffects(TableSchema.from_dict(FACTS), SOME, subgroups=cells, propensity="randomised").check(4000)

@@ -1,0 +1,182 @@
+"""A release whose effect is one number shows that number, with one interval, wherever people look."""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from torchdpcate.cli.inspect import inspect
+from torchdpcate.cli.predict import predict
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.evaluation.figures import svg_of
+from torchdpcate.pages.offline import offline_model
+from torchdpcate.pages.questions import answer, curve, questions
+from torchdpcate.pages.reader import reader_page
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.verify.finding import findings, numbers
+
+PEOPLE = pd.DataFrame({"x": [-0.9, 0.1, 0.8], "age": [20.0, 50.0, 80.0], "sex": ["f", "m", "f"]})
+
+
+def records(outcome: str, n: int, seed: int) -> tuple[TableSchema, pd.DataFrame, pd.Series, pd.Series]:
+    """Return a trial: costs that the drug lowers by 2 for everybody, or a cure that it hardly changes."""
+    draws = np.random.default_rng(seed)
+    x = pd.DataFrame(
+        {"x": draws.uniform(-1, 1, n), "age": draws.uniform(18, 90, n), "sex": draws.choice(["f", "m"], n)}
+    )
+    arm, about = draws.integers(0, 2, n), {"name": "y", "low": 0, "high": 60, "better": "lower"}
+    y = np.clip(np.exp(1 + 0.5 * x["x"] + 0.9 * draws.normal(size=n)) + 3 - 2 * arm, 0, 60)
+    if outcome == "cure":
+        about = {"name": "y", "low": 0, "high": 1, "kind": "binary", "better": "higher"}
+        y = (draws.uniform(size=n) < 0.3 + 0.15 * x["x"] + 0.04 * arm).astype(float)
+    facts = {
+        "treatment": {"name": "arm", "categories": ["placebo", "drug"]},
+        "outcome": about,
+        "covariates": {"x": {"low": -1, "high": 1}, "age": {"low": 18, "high": 90}, "sex": {"categories": ["f", "m"]}},
+        "propensity": 0.5,
+    }
+    return TableSchema.from_dict(facts), x, pd.Series(np.where(arm, "drug", "placebo")), pd.Series(y)
+
+
+@cache
+def released(outcome: str, n: int, epsilon: float) -> ComposedRelease:
+    schema, *rows = records(outcome, n, 1)
+    learner = RLearner(schema, PrivacyBudget(epsilon, 1e-5), noise=FixedNoise(1)).fit(*rows)
+    release = learner.release_function()
+    assert isinstance(release, ComposedRelease)
+    return release
+
+
+CASES = {
+    "a cure, no effect modifier": ("cure", 300, 1.0),
+    "a cure, all shrunk away": ("cure", 2000, 4.0),
+    "costs, no effect modifier": ("cost", 300, 1.0),
+    "costs, all shrunk away": ("cost", 1200, 1.0),
+    "costs, products shrunk away": ("cost", 2000, 4.0),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def release(request) -> ComposedRelease:
+    return released(*request.param)
+
+
+def test_cases_are_what_they_are_called() -> None:
+    assert [len(released(*case).basis.features) > 0 for case in CASES.values()] == [False, True, False, True, True]
+
+
+def test_the_interval_of_a_cure_is_that_of_an_outcome_of_two_values() -> None:
+    low, high = released("cure", 2000, 4.0).average()
+    assert high - low < 0.1  # sampling alone .08
+
+
+def test_every_function_of_a_release_says_the_same(release: ComposedRelease) -> None:
+    value, (low, high) = release.average_effect, release.average()
+    assert release.form == "constant"
+    assert low < value < high
+    np.testing.assert_allclose(release.effect(PEOPLE), value, rtol=1e-12)
+    np.testing.assert_allclose(release.interval(PEOPLE), [[low, high]] * 3, rtol=1e-12)
+    np.testing.assert_allclose(release.mean_interval(PEOPLE), [[low, high]], rtol=1e-12)
+    np.testing.assert_allclose(release.ate(PEOPLE), value, rtol=1e-12)
+    np.testing.assert_allclose(release.ate_interval(PEOPLE), (low, high), rtol=1e-12)
+    shown = release.summary()
+    assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
+    assert (shown["form"], shown["features"]) == ("constant", 0)
+    assert shown["intervals_of"].startswith("the average effect")
+    better = release.domain.direction * value > 0
+    assert release.rule().constant == better
+    assert (release.rule().decide(PEOPLE) == better).all()
+
+
+def test_the_finding_has_them_and_says_that_it_is_one_number(release: ComposedRelease) -> None:
+    said, shown = findings(release), numbers([release.average_effect, *release.average()])
+    assert f"changes y by {shown[0]} on average (95% interval {shown[1]} to {shown[2]})." in said[0]
+    assert said[-1] == "That is one number for everybody: so many records and this budget carry no more."
+    assert sum("interval" in words and "on average" in words for words in said) == 1
+
+
+def test_figures_draw_one_line_with_one_band(release: ComposedRelease) -> None:
+    figure = release.plot("x")
+    axes, (low, high) = figure.axes[0], release.average()
+    line = axes.lines[0].get_ydata()
+    np.testing.assert_allclose(line, release.average_effect, rtol=1e-12)
+    drawn = np.concatenate([path.vertices[:, 1] for band in axes.collections for path in band.get_paths()])
+    ends = drawn[np.abs(drawn) > 0]
+    assert [ends.min(), ends.max()] == pytest.approx([low, high])
+    assert svg_of(figure)
+
+
+def test_the_page_and_its_controls_have_them(release: ComposedRelease) -> None:
+    page, model = reader_page(release), offline_model(release)["effect"]
+    assert findings(release)[0].replace("'", "&#39;") in page
+    assert model["features"] == []
+    assert model["beta"] == [pytest.approx(release.average_effect)]
+    half = model["law"]["deviations"] * model["law"]["variance"] ** 0.5
+    ends = [model["law"]["estimates"][0] - half, model["law"]["estimates"][0] + half]
+    bound = release.domain.outcome_range
+    assert np.clip(ends, -bound, bound) == pytest.approx(release.average())
+
+
+def test_the_explorer_has_them(release: ComposedRelease) -> None:
+    asked = questions(release)
+    value, (low, high) = release.average_effect, release.average()
+    for person in PEOPLE.to_dict("records"):
+        found = answer(release, person)
+        assert found.headline.endswith(numbers([value])[0])
+        assert f"95% interval {low:.4g} to {high:.4g}" in found.interval
+        drawn = curve(release, person, asked[0], 3)
+        assert list(drawn.values) == pytest.approx([value] * 3)
+        np.testing.assert_allclose(drawn.ends, [[low, high]] * 3)
+
+
+def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:
+    path = str(release.save(tmp_path / "release.safetensors"))
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
+    predict(path, str(tmp_path / "people.csv"), str(tmp_path / "found.csv"), interval=True)
+    found = pd.read_csv(tmp_path / "found.csv")
+    value, (low, high) = release.average_effect, release.average()
+    np.testing.assert_allclose(found[["effect", "low", "high"]], [[value, low, high]] * 3, rtol=1e-6)
+    capsys.readouterr()
+    inspect(path, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
+    assert shown["findings"] == findings(release)
+    inspect(path)
+    lines = re.findall(r"^average.*: (\S+)$", capsys.readouterr().out, re.MULTILINE)
+    assert [float(word) for word in lines] == pytest.approx([value, low, high], rel=1e-4)
+
+
+@pytest.mark.parametrize("outcome", ["cure", "cost"])
+def test_an_average_of_its_own_agrees_within_both_intervals(outcome: str) -> None:
+    """It has the whole budget, hence another number of less noise; both hold the truth, -2 of costs."""
+    schema, *rows = records(outcome, 1200, 1)
+    alone = AverageEffect(schema, PrivacyBudget(1.0, 1e-5), noise=FixedNoise(2)).fit(*rows).release()
+    beside = released(outcome, 1200, 1.0)
+    (low, high), (least, most) = alone.interval(), beside.average()
+    assert max(low, least) < min(high, most)
+    assert high - low < most - least
+    truth = -2.0 if outcome == "cost" else 0.04
+    assert low <= truth <= high
+    assert least <= truth <= most
+
+
+def test_a_level_that_may_be_noise_stays_and_one_that_is_not_follows_the_average(release: ComposedRelease) -> None:
+    """-3.65 in -6.70 to -.59 beside -1.42 was one release: the number is moved, and everywhere the same."""
+    law = release.law
+    assert law is not None
+    level = float(law.centre @ release.coefficients)
+    error = law.average_variance**0.5
+    for apart, moved in ((0.9, 0.0), (2.0, 1.5), (-2.0, -1.5)):
+        found = replace(release, law=replace(law, average=level + apart * error))
+        assert found.average_effect == pytest.approx(level + moved * error)
+        np.testing.assert_allclose(found.effect(PEOPLE), found.average_effect, rtol=1e-12)
+        low, high = found.average(0.05)  # a narrow one still holds the number beside it
+        assert low <= found.average_effect <= high
