@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -100,6 +100,12 @@ class ComposedRelease(EffectRelease):
         bound = self.domain.outcome_range
         found = effects_of(self.features(x), self.theta, len(self.schema.actions))
         return (found if self.law is None else found + self.shift).clamp(-bound, bound)
+
+    def module(self) -> nn.Module:
+        """See ``Release.module``."""
+        from torchdpcate.release.module import ComposedValues, ReleaseModule
+
+        return ReleaseModule(self.domain, ComposedValues(self))
 
     @property
     def shift(self) -> float:
@@ -425,7 +431,7 @@ def effects_of(psi: Tensor, theta: Tensor, arms: int) -> Tensor:
     """
     if arms == 2:
         return psi @ theta
-    points = simplex(arms)
+    points = simplex(arms).to(psi)
     return psi @ theta.reshape(arms - 1, -1).T @ (points[1:] - points[0]).T
 
 
@@ -477,6 +483,13 @@ class ComposedRule(DecisionRelease):
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
         return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
+
+    def module(self) -> nn.Module:
+        """See ``Release.module``: the scores."""
+        from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
+
+        gain = Gain(ComposedValues(self.effect), self.domain.direction, self.cost + self.cutoff)
+        return ReleaseModule(self.domain, gain)
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the rule is, and its public choices.

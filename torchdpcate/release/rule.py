@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.candidates.family import PolicyFamily, check_actions
 from torchdpcate.candidates.functions import Function, FunctionPolicies
@@ -114,6 +114,12 @@ class RuleRelease(DecisionRelease):
         """Return the score at encoded covariates x [m, q], [m]."""
         with torch.no_grad():
             return self.features.product(self.theta, x)
+
+    def module(self) -> nn.Module:
+        """See ``Release.module``: the scores."""
+        from torchdpcate.release.module import FunctionValues, ReleaseModule
+
+        return ReleaseModule(self.domain, FunctionValues(self.theta, self.features))
 
     def summary(self) -> dict[str, Any]:
         """Return the number of features.
