@@ -27,7 +27,7 @@ from torchdpcate.fit.loss_check import check_loss
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import check_one_process
 from torchdpcate.privacy.charge import DP_SGD, Charge
-from torchdpcate.privacy.guarantee import of_library
+from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -82,7 +82,8 @@ class DPSGD(Callback):
     Guarantee:
         (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
         (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
-        record alone, and nothing else about the fit was chosen by looking at the records.
+        record alone, and nothing else about the fit was chosen by looking at the records.  Of a module that is not
+        the library's nobody can check that, and the ledger's entry is conditional.
 
     Args:
         plan: noise, clip norm, rate and number of steps.
@@ -168,7 +169,7 @@ class DPSGD(Callback):
         ]
         if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module):
             self._undo.enter_context(_Bursts(trainer, pl_module, self._engine, self._account).attached())
-        self._account.open()
+        self._account.open(Level.CERTIFIED if of_library(pl_module) else Level.CONDITIONAL)
         if self._account.exhausted:
             trainer.should_stop = True
 

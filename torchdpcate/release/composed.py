@@ -102,7 +102,7 @@ class ComposedRelease(EffectRelease):
         return (found if self.law is None else found + self.shift).clamp(-bound, bound)
 
     def module(self) -> nn.Module:
-        """See ``Release.module``."""
+        """Return the effect as a module to serve or export; see ``Release.module``."""
         from torchdpcate.release.module import ComposedValues, ReleaseModule
 
         return ReleaseModule(self.domain, ComposedValues(self))
@@ -485,7 +485,7 @@ class ComposedRule(DecisionRelease):
         return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
 
     def module(self) -> nn.Module:
-        """See ``Release.module``: the scores."""
+        """Return the score as a module to serve or export; see ``Release.module``."""
         from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 
         gain = Gain(ComposedValues(self.effect), self.domain.direction, self.cost + self.cutoff)

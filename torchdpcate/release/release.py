@@ -341,7 +341,7 @@ class FunctionRelease(EffectRelease):
         return self.noise_scale * self.features.norm(self._view(x))
 
     def module(self) -> nn.Module:
-        """See ``Release.module``."""
+        """Return the effect as a module to serve or export; see ``Release.module``."""
         from torchdpcate.release.module import FunctionValues, ReleaseModule
 
         bound = self.domain.outcome_range

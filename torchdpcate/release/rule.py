@@ -116,7 +116,7 @@ class RuleRelease(DecisionRelease):
             return self.features.product(self.theta, x)
 
     def module(self) -> nn.Module:
-        """See ``Release.module``: the scores."""
+        """Return the score as a module to serve or export; see ``Release.module``."""
         from torchdpcate.release.module import FunctionValues, ReleaseModule
 
         return ReleaseModule(self.domain, FunctionValues(self.theta, self.features))
