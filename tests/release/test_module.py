@@ -104,6 +104,15 @@ def test_outputs_are_those_of_the_release(make):
     assert not any(parameter.requires_grad for parameter in single.parameters())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_a_module_works_where_it_was_moved_to(make, dtype):
+    release = make()
+    rows = release.schema.grid(5).to("meta", dtype)  # mixes with no other device
+    answers = release.module().to("meta", dtype)(rows)
+    assert (answers.device.type, answers.dtype, len(answers)) == ("meta", dtype, 5)
+
+
 def test_every_map_and_every_kind_of_function_has_a_module():
     assert {type(make().features) for make in RELEASES.values() if isinstance(make(), FunctionRelease)} | {
         Identity
