@@ -16,7 +16,7 @@ QUERIES = torch.cat([DOMAIN.grid(30), DOMAIN.grid(3)])  # three are asked twice
 ELSEWHERE = DOMAIN.from_unit(torch.rand(20, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
 
 
-def released(folder, kernel="gaussian", nuisances=True):
+def fitted(kernel="gaussian"):
     generator = torch.Generator().manual_seed(0)
     x = DOMAIN.from_unit(torch.rand(2_000, 2, generator=generator, dtype=torch.float64))
     a = (torch.rand(2_000, generator=generator) < 0.5).double()
@@ -26,8 +26,11 @@ def released(folder, kernel="gaussian", nuisances=True):
         nuisance=ConvexNuisanceConfig(),
         second_stage=KernelSecondStage(kernel=kernel, bandwidth=0.7),
     )
-    learner.fit(x, a, (0.8 * a * torch.sin(4 * x[:, 0])).clamp(-1, 1))
-    release = learner.release_queries(QUERIES, mechanism="gaussian_process", include_nuisances=nuisances)
+    return learner.fit(x, a, (0.8 * a * torch.sin(4 * x[:, 0])).clamp(-1, 1))
+
+
+def released(folder, kernel="gaussian", nuisances=True):
+    release = fitted(kernel).release_queries(QUERIES, mechanism="gaussian_process", include_nuisances=nuisances)
     return load_release(release.save(folder / "release.safetensors"))
 
 
@@ -64,6 +67,13 @@ def test_its_posterior_is_the_closed_form_of_released_numbers(tmp_path, kernel, 
         found = process(points)
         assert (found.mean - mean).abs().max() < 1e-8
         assert (found.covariance_matrix - covariance).abs().max() < 1e-8
+
+
+@pytest.mark.slow
+def test_answers_of_a_service_are_observations_too(tmp_path):
+    release = fitted().answer_online(tmp_path / "service").release(QUERIES)
+    found = released_process(release, prior_sd=0.3)(ELSEWHERE)
+    assert (found.mean - closed_form(release, ELSEWHERE, 0.3)[0]).abs().max() < 1e-8
 
 
 def test_a_model_that_goes_on_can_be_trained_and_predicts_further_answers():
