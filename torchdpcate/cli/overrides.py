@@ -357,9 +357,9 @@ def _check_choices(overrides: Sequence[Override]) -> None:
 
 def _check_launcher(overrides: Sequence[Override]) -> None:
     """Refuse a launcher whose extra is not installed."""
-    for override in overrides:
-        extra = str(override.get_value_element_as_str()).partition("_")[0]
-        if override.key_or_group == "hydra/launcher" and extra in _LAUNCHERS:
+    for override in (override for override in overrides if override.key_or_group == "hydra/launcher"):
+        extra = str(_values(override)[0]).partition("_")[0]
+        if extra in _LAUNCHERS:
             try:
                 version(f"hydra-{extra}-launcher")
             except PackageNotFoundError:
