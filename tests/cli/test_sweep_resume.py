@@ -77,6 +77,17 @@ def test_one_run_is_not_resumed(here, capsys):
     assert not Path("r").exists()
 
 
+@pytest.mark.parametrize(
+    ("launcher", "extra"), [("joblib", "joblib"), ("submitit_local", "submitit"), ("submitit_slurm", "submitit")]
+)
+def test_a_launcher_without_its_extra_names_it(launcher, extra, here, capsys):
+    if installed(f"hydra-{extra}-launcher"):
+        pytest.skip(f"hydra-{extra}-launcher is installed")
+    assert main(["train", "-m", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2", "seed=0,1", "run_dir=s"]) == 2
+    assert f"hydra/launcher={launcher}: needs the extra {extra}; pip install 'torchdpcate[{extra}]'" in one_line(capsys)
+    assert not Path("s").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not installed("hydra-joblib-launcher"), reason="needs hydra-joblib-launcher")
 def test_a_parallel_sweep_shares_its_total(here, capsys):

@@ -21,3 +21,6 @@ def test_the_page_s_code_runs() -> None:
         exec(compile(block, str(PAGE), "exec"), names)
     assert names["pipeline"].predict(people).shape == (2,)
     assert names["search"].best_params_["budget"].epsilon in (0.5, 2.0)
+    served = names["module"](names["encoded"]).numpy()
+    assert np.allclose(served, names["release"].effect(people), rtol=0, atol=1e-6)
+    assert np.allclose(names["program"].module()(names["encoded"]).numpy(), served, rtol=0, atol=1e-6)

@@ -229,12 +229,6 @@ class Manual(Foreign):
         self.automatic_optimization = False
 
 
-class Scheduler(Foreign):
-    def configure_optimizers(self):
-        optimizer = super().configure_optimizers()
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
-
-
 class HalfOptimizer(Foreign):
     def configure_optimizers(self):
         return torch.optim.SGD(self.net[0].parameters(), lr=0.1)
@@ -263,7 +257,7 @@ class Folded(Foreign):
         self.net = nn.Linear(1, 1)
 
     def training_step(self, batch, batch_idx):
-        return self.net(batch[0].reshape(-1, 1)).sum()  # three rows of each record
+        return self.net(batch[0].reshape(-1, 1)).mean()  # three rows of each record
 
 
 class Column(Foreign):
@@ -285,7 +279,6 @@ AVERAGING = StochasticWeightAveraging(0.1, swa_epoch_start=1)
 REFUSED = {
     "by hand": (Manual, {}, "automatic"),
     "no optimizer": (NoOptimizer, {}, "optimizer's parameters"),
-    "scheduler": (Scheduler, {}, "scheduler"),
     "half of the parameters": (HalfOptimizer, {}, "optimizer's parameters"),
     "a parameter that wakes up": (Waking, {}, "optimizer's parameters"),
     "a parameter outside the loss": (Idle, {}, "idle"),
@@ -293,7 +286,7 @@ REFUSED = {
     "batch norm": (lambda: Foreign(nn.BatchNorm1d(4)), {}, "BatchNorm1d"),
     "batch norm without weights": (lambda: Foreign(nn.BatchNorm1d(4, affine=False)), {}, "BatchNorm1d"),
     "early stopping": (Foreign, {"callbacks": [EarlyStopping("loss")]}, "EarlyStopping"),
-    "averaging": (Foreign, {"callbacks": [AVERAGING]}, "StochasticWeightAveraging|scheduler"),
+    "averaging": (Foreign, {"callbacks": [AVERAGING]}, "StochasticWeightAveraging"),
     "clipping": (Foreign, {"trainer": {"gradient_clip_val": 1.0}}, "gradient_clip_val"),
     "accumulation": (Foreign, {"trainer": {"accumulate_grad_batches": 2}}, "accumulate_grad_batches"),
     "precision": (Foreign, {"trainer": {"precision": "bf16-mixed"}}, "precision"),

@@ -93,6 +93,21 @@ BAD = {
         "no numbers, first in column 4;",
     ),
     "missing": (lambda m: m.mask(m == m.iloc[2, 2]).to_csv("bad.tsv", sep="\t"), [], "1 cell is missing"),
+    "clinical words": (
+        lambda m: m.T.assign(stage="II").to_csv("bad.tsv", sep="\t"),
+        ["data.samples=rows"],
+        "name the genes by data.genes",
+    ),
+    "clinical words in parquet": (
+        lambda m: m.T.assign(stage="II").reset_index().to_parquet("bad.parquet"),
+        ["data.path=bad.parquet", "data.samples=rows"],
+        "name the genes by data.genes",
+    ),
+    "clinical numbers that are missing": (
+        lambda m: m.T.assign(age=[None, *[60.0] * (len(m.T) - 1)]).to_csv("bad.tsv", sep="\t"),
+        ["data.samples=rows"],
+        "name the genes by data.genes",
+    ),
     "a gene twice": (
         lambda m: m.rename(index={"G3": "G4"}).to_csv("bad.tsv", sep="\t"),
         ["data.genes=[G4,G5,G6]"],

@@ -276,3 +276,14 @@ def test_losses_too_wide_to_discretise_have_a_closed_form_that_is_never_smaller(
 def test_events_that_protect_nothing_still_have_a_finite_cost(charges):
     assert 1e6 < compose(charges, DELTA) < math.inf
     assert privacy_curve(charges, [1.0]).tolist() == [1.0]
+
+
+@pytest.mark.slow
+def test_opacus_counts_records_added_or_removed_where_replacing_costs_more():
+    """The numbers of docs/architecture.md."""
+    from opacus.accountants import PRVAccountant
+
+    accountant = PRVAccountant()
+    accountant.history = [(1.0, 0.01, 10_000)]
+    assert round(accountant.get_epsilon(1e-5), 2) == 6.2
+    assert round(dp_sgd_epsilon(1.0, 1e-5, 0.01, 10_000), 2) == 10.88

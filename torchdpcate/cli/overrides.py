@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import yaml
@@ -195,6 +196,7 @@ _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
+_LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
 _NEAREST, _LIKE = 3, 0.6
 _OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
 
@@ -220,6 +222,7 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
         yield
     except ConfigCompositionException:
         _check_choices(overrides)
+        _check_launcher(overrides)
         _check_names(overrides)
         raise
 
@@ -352,6 +355,18 @@ def _check_choices(overrides: Sequence[Override]) -> None:
                 raise InputError(
                     f"{group}={value}: there is no such {group}; {found}; choose one of {', '.join(known)}"
                 )
+
+
+def _check_launcher(overrides: Sequence[Override]) -> None:
+    """Refuse a launcher whose extra is not installed."""
+    for override in (override for override in overrides if override.key_or_group == "hydra/launcher"):
+        extra = str(_values(override)[0]).partition("_")[0]
+        if extra in _LAUNCHERS:
+            try:
+                version(f"hydra-{extra}-launcher")
+            except PackageNotFoundError:
+                remedy = f"pip install 'torchdpcate[{extra}]', or leave it out to run one after the other"
+                raise InputError(f"{override.input_line}: needs the extra {extra}; {remedy}") from None
 
 
 def _check_names(overrides: Sequence[Override]) -> None:

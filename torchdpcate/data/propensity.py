@@ -108,7 +108,7 @@ class ConstantPropensity(_Stated):
 
     def at(self, x: Tensor) -> Tensor:
         """See ``KnownPropensity.at``."""
-        return x.new_full((len(x),), self.values[0], dtype=torch.float64)
+        return x.new_full((x.shape[0],), self.values[0], dtype=torch.float64)
 
     def entry(self) -> float:
         """Return the value."""

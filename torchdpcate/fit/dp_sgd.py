@@ -23,9 +23,11 @@ from torch import Tensor
 from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount, check_limit
+from torchdpcate.fit.loss_check import check_loss
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import check_one_process
 from torchdpcate.privacy.charge import DP_SGD, Charge
+from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -69,6 +71,9 @@ class DPSGD(Callback):
     see `check_trainer`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
     ordinary one again, also after an exception.
 
+    The module is the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if any,
+    and a `training_step` that returns a mean of one term a record, which three records try, see `check_loss`.
+
     A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
     sampling are never saved.
 
@@ -77,7 +82,8 @@ class DPSGD(Callback):
     Guarantee:
         (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
         (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
-        record alone, and nothing else about the fit was chosen by looking at the records.
+        record alone, and nothing else about the fit was chosen by looking at the records.  Of a module that is not
+        the library's nobody can check that, and the ledger's entry is conditional.
 
     Args:
         plan: noise, clip norm, rate and number of steps.
@@ -121,6 +127,7 @@ class DPSGD(Callback):
         self._engine: Engine | None = None
         self._signals: HeldSignals | None = None
         self._records: int | None = None
+        self._tried = False
         self._undo = ExitStack()
 
     @property
@@ -162,7 +169,7 @@ class DPSGD(Callback):
         ]
         if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module):
             self._undo.enter_context(_Bursts(trainer, pl_module, self._engine, self._account).attached())
-        self._account.open()
+        self._account.open(Level.CERTIFIED if of_library(pl_module) else Level.CONDITIONAL)
         if self._account.exhausted:
             trainer.should_stop = True
 
@@ -177,6 +184,10 @@ class DPSGD(Callback):
         """
         if self._signals is not None:
             self._signals.deliver()
+        if not self._tried:
+            self._tried = True
+            if not of_library(pl_module):
+                check_loss(trainer, pl_module)
         sizes: list[int] = []
         apply_to_collection(batch, Tensor, lambda part: sizes.extend(part.shape[:1]))
         self._records = sizes[0] if sizes else None
@@ -213,6 +224,7 @@ class DPSGD(Callback):
     def _finish(self) -> None:
         self._undo.close()
         self._engine = self._signals = None
+        self._tried = False
         self._account.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,7 +274,8 @@ def bursts(trainer: Any, module: LightningModule) -> bool:
     replaced = set(vars(module)) - {"backward", "training_step"}  # the engine's own stand there
     own = any(getattr(type(module), name) is not getattr(RecordLossModule, name) or name in replaced for name in _OWN)
     heard = any(_overridden(callback, name) for callback in callbacks_of(trainer) for name in _INSIDE)
-    watched = trainer.loggers or trainer.enable_validation or trainer.datamodule
+    # of manual optimization, which a burst is, the Trainer steps no scheduler
+    watched = trainer.loggers or trainer.enable_validation or trainer.datamodule or trainer.lr_scheduler_configs
     return not (own or heard or watched) and isinstance(trainer.train_dataloader, PoissonLoader)
 
 
@@ -362,8 +375,8 @@ def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
     if trainer.precision not in ("32-true", "64-true"):
         # a record's gradient would depend on the others: bfloat16 rounds by 4e-3, differently by the batch's size
         yield f"precision={trainer.precision!r} rounds gradients; set Trainer(precision='32-true')"
-    if trainer.lr_scheduler_configs:
-        yield "configure_optimizers gave a scheduler; DP-SGD runs at a fixed, public learning rate"
+    if any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs):
+        yield "configure_optimizers gave a scheduler that goes by a private figure; give one that goes by steps alone"
 
 
 def _callback(callback: Callback) -> str | None:

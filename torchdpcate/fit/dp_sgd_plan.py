@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -165,8 +166,11 @@ class StepAccount:
         covered = self.plan.steps if self.ledger is None else self._covered
         return covered - self.spent + 1
 
-    def open(self) -> None:
+    def open(self, level: Level = Level.CERTIFIED) -> None:
         """Charge the first chunk, or take up the entry of the run that is resumed.
+
+        Args:
+            level: how far the claim is proved.
 
         Raises:
             BudgetError: the block cannot pay the planned steps.
@@ -174,15 +178,15 @@ class StepAccount:
         """
         if self.ledger is not None:
             if self.entry is None:
-                self._charge(self.ledger)
+                self._charge(self.ledger, level)
             else:
                 self._reopen(self.ledger, self.entry)
         self._open = True
 
-    def _charge(self, ledger: Ledger) -> None:
+    def _charge(self, ledger: Ledger, level: Level) -> None:
         self._covered = self._requested = min(self.spent + self.plan.epoch, self.plan.steps)
         self.entry = ledger.charge(
-            self.block, self.charge, self.plan.event, count=self._covered, planned=self.plan.steps
+            self.block, self.charge, self.plan.event, count=self._covered, planned=self.plan.steps, level=level
         )
 
     def _reopen(self, ledger: Ledger, entry: int) -> None:

@@ -42,7 +42,12 @@ def additive_legendre(z: Tensor, degree: int) -> Tensor:
 
 
 def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[Tensor, ...]:
-    """Return the records in batches of which an array ``width`` wide fits into a cache, at least ``least`` each."""
+    """Return the records in batches of which an array ``width`` wide fits into a cache, at least ``least`` each.
+
+    A graph that is exported takes them at once: their number is not known yet.
+    """
+    if torch.compiler.is_compiling():
+        return (records,)
     elements = _CHUNK_ELEMENTS if records.device.type == "cpu" else _CHUNK_ELEMENTS_GPU
     return records.split(max(least, elements // width), dim)
 
@@ -94,6 +99,7 @@ class FeatureMap(nn.Module, ABC):
     batch, so that memory does not grow with the records, and shorter where a map knows how.
     """
 
+    unit: Tensor
     bound = 1.0
     intercept = False
     """Whether the first feature is ``largest_entry`` everywhere."""
@@ -120,8 +126,13 @@ class FeatureMap(nn.Module, ABC):
             nuisances: DP-trained nuisances, for maps made of them.
         """
         self.domain = domain
+        self.register_buffer("unit", torch.ones((), dtype=torch.float64), persistent=False)
         self._setup(domain.dimension, nuisances)
         return self.double().requires_grad_(False)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Return covariates x [B, q] on [-1, 1], in float64, or in what ``.to(dtype)`` has made of the map."""
+        return self.domain.scale(x.to(self.unit.dtype))
 
     def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
         """Register the buffers of the map for covariates of this width."""
@@ -233,7 +244,7 @@ class Identity(_Polynomials):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (1, scaled x) / sqrt(1 + q)."""
-        z = self.domain.scale(x.double())
+        z = self.scaled(x)
         z = z if self.centred else (z + 1) / 2
         return torch.cat([z.new_ones(z.shape[0], 1), z], 1) / math.sqrt(self.dimension)
 
@@ -260,7 +271,7 @@ class Legendre(_Polynomials):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the polynomials, degree by degree."""
-        return additive_legendre(self.domain.scale(x.double()), self.degree)
+        return additive_legendre(self.scaled(x), self.degree)
 
 
 class Products(_Polynomials):
@@ -293,7 +304,7 @@ class Products(_Polynomials):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return intercept, covariates, products row by row of the upper triangle, squares."""
-        z = self.domain.scale(x.double())
+        z = self.scaled(x)
         first, second = torch.triu_indices(z.shape[1], z.shape[1], 1, device=z.device)
         parts = [z.new_ones(z.shape[0], 1), z, z[:, first] * z[:, second]]
         if self.squares:
@@ -344,7 +355,7 @@ class Fourier(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (cos, sin) / sqrt(m)."""
-        angles = self.domain.scale(x.double()) @ self.frequencies
+        angles = self.scaled(x) @ self.frequencies
         return torch.cat([angles.cos(), angles.sin()], 1).mul_(1 / math.sqrt(self.pairs))
 
     def norm(self, x: Tensor) -> Tensor:
@@ -382,6 +393,6 @@ class Representation(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the clipped hidden layer with its intercept."""
-        hidden = self._nuisances[0].representation(x.double())
+        hidden = self._nuisances[0].representation(x)
         psi = torch.cat([hidden.new_full((hidden.shape[0], 1), self.scale), hidden], 1)
         return psi / psi.norm(dim=1, keepdim=True).clamp(min=1.0)

@@ -195,6 +195,8 @@ class Nystrom(FeatureMap):
     def _kernel(self, z: Tensor) -> Tensor:
         """K(z, u) for scaled covariates z, [B, m]."""
         # by differences: z^2 + u^2 - 2 z'u leaves 1e-16 of nothing, which a tiny bandwidth makes large
+        if torch.compiler.is_compiling():  # ONNX knows no cdist
+            return ((z[:, None] - self.landmarks).square().sum(2) * (-0.5 / self._length**2)).exp()
         distance = torch.cdist(z, self.landmarks, compute_mode="donot_use_mm_for_euclid_dist")
         return ((distance / self._length).square() * -0.5).exp()
 
@@ -205,10 +207,10 @@ class Nystrom(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return L^{-1} k_u(x)."""
-        return self._kernel(self.domain.scale(x.double())) @ self.whitening
+        return self._kernel(self.scaled(x)) @ self.whitening
 
     def product(self, theta: Tensor, x: Tensor) -> Tensor:
         """Return psi(x)'theta as k_u(x)' (L^{-T} theta): m numbers a point and not m^2; see the base class."""
         weights = theta @ self.whitening.T
-        kernels = (self._kernel(self.domain.scale(part.double())) for part in batches(x, self.dimension))
+        kernels = (self._kernel(self.scaled(part)) for part in batches(x, self.dimension))
         return torch.cat([weights @ kernel.mT for kernel in kernels], -1)

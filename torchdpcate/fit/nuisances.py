@@ -163,7 +163,7 @@ def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
     known = domain.known_propensity
     if known is None:
         return None
-    return known.at(x) if known.column is None else x.new_full((len(x),), known.middle, dtype=torch.float64)
+    return known.at(x) if known.column is None else x.new_full((x.shape[0],), known.middle, dtype=torch.float64)
 
 
 @dataclass(frozen=True)

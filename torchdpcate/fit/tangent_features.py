@@ -32,7 +32,7 @@ class _Gradient(NamedTuple):
 
     @classmethod
     def of(cls, nuisances: "Nuisances", x: Tensor) -> "_Gradient":
-        net, z = nuisances.outcome.net, nuisances.scaled(x.double())
+        net, z = nuisances.outcome.net, nuisances.scaled(x)
         if len(net) == 1:
             return cls(z, z, z[:, :0])
         hidden, weight = net[0](z).relu(), net[-1].get_parameter("weight")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.networks import OPTIMIZERS, Nuisances, check_optimizer
 
@@ -85,14 +87,24 @@ def check_shape(losses: Tensor) -> None:
 
 
 class TrainableNuisances(Nuisances, RecordLossModule):
-    """`Nuisances` with the training step and the optimizer of a `RecordLossModule`; arguments are those of `Nuisances`.
+    """`Nuisances` with the training step and the optimizer of a `RecordLossModule`.
+
+    Its settings are hyperparameters of its checkpoints, in plain types: `TrainableNuisances.load_from_checkpoint(path)`
+    needs nothing else.  A checkpoint is the curator's: it holds the optimizer's state beside the weights.
+
+    Args:
+        domain: public bounds, or what `Domain.to_dict` makes of them.
+        settings: further arguments of `Nuisances`.
 
     Example:
-        >>> from torchdpcate.data import Domain
         >>> module = TrainableNuisances(Domain([0], [1], 0, 1), width=4)
-        >>> type(module.trained()).__name__
-        'Nuisances'
+        >>> type(module.trained()).__name__, module.hparams["width"]
+        ('Nuisances', 4)
     """
+
+    def __init__(self, domain: Domain | Mapping[str, Any], **settings: Any) -> None:
+        super().__init__(Domain.from_dict(domain) if isinstance(domain, Mapping) else domain, **settings)
+        self.save_hyperparameters(self.config())
 
     def trained(self) -> Nuisances:
         """The networks without the trainer's part: a copy in float64 on the CPU, frozen."""

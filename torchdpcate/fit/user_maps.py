@@ -156,13 +156,13 @@ class UserFeatures(FeatureMap):
             InputError: Anything but a tensor [B, p].
         """
         psi = self.inner.forward(x.clone())
-        if not isinstance(psi, Tensor) or psi.shape != (len(x), self._dimension):
+        if not isinstance(psi, Tensor) or psi.shape != (x.shape[0], self._dimension):
             gave = f"a tensor {list(psi.shape)}" if isinstance(psi, Tensor) else type(psi).__name__
             raise InputError(
                 f"features = {self.title}: gave {gave} for covariates {list(x.shape)}; give [{len(x)}, "
                 f"{self._dimension}], one row a record"
             )
-        return psi.double()
+        return psi.to(self.unit.dtype)
 
 
 def _try_rows(features: FeatureMap, domain: "Domain") -> None:

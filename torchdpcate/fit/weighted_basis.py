@@ -41,7 +41,7 @@ class Standardisation:
     def __call__(self, u: Tensor) -> Tensor:
         """Return z [n, k] of scaled covariates u [n, k]."""
         device = u.device
-        return ((u.double() - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
+        return ((u - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
 
     def of(self, u: Tensor, columns: Sequence[int] | None = None, indicators: Indicators = ()) -> Tensor:
         """Return z [n, k] of some of all scaled covariates u [n, q]; that of a missing value is 0.
@@ -104,7 +104,7 @@ def absent(u: Tensor, columns: Sequence[int] | None, indicators: Indicators) -> 
     pairs = [(place, where) for place, where in enumerate(at) if where is not None]
     if not pairs:
         return None
-    found = torch.zeros(len(u), len(at), dtype=torch.bool, device=u.device)
+    found = torch.zeros(u.shape[0], len(at), dtype=torch.bool, device=u.device)
     places, where = (list(part) for part in zip(*pairs, strict=True))
     found[:, places] = u[:, where] > 0
     return found
@@ -287,6 +287,15 @@ class WeightedBasis:
             _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
+
+    def traced(self, z: Tensor) -> Tensor:
+        """Return what ``__call__`` does, in z's type and of any number of rows: for graphs that are exported."""
+        parts = [torch.ones_like(z[:, :1])]
+        for kind, group in groupby(self.features, key=lambda feature: feature.kind):
+            pairs = list(group)
+            first = z[:, [f.i for f in pairs]]
+            parts.append(_FUNCTIONS[kind](first, z[:, [f.j for f in pairs]] if kind in PRODUCTS else first))
+        return torch.cat(parts, 1) * self.feature_weights.sqrt()
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""

@@ -45,6 +45,10 @@ __getattr__, __dir__, __all__ = exports(
             "SecondStage",
             "TangentSecondStage",
         ),
+        "released_process": (
+            "ReleasedProcess",
+            "released_process",
+        ),
         "stage": (
             "FittedStage",
             "LinearStage",

@@ -34,6 +34,7 @@ _PATIENT = 12  # characters of a barcode that name the patient
 _TEXT = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 _BLOCK_BYTES = 1 << 25  # of rows of a matrix of 11,000 samples, some hundred
 _ROWS = 512
+_BESIDE = "if other columns stand beside the genes (data.samples=rows), name the genes by data.genes"
 
 
 def read_matrix(
@@ -78,7 +79,9 @@ def read_matrix(
         values, found = values[:, [place_of[gene] for gene in genes]], list(genes)
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise InputError(f"{path}: {plural(bad, 'cell')} is missing or no number; drop these genes or impute them")
+        raise InputError(
+            f"{path}: {plural(bad, 'cell')} is missing or no number; drop these genes or impute them; {_BESIDE}"
+        )
     kept = _one_each(people)
     return [people[place] for place in kept], found, values[kept]
 
@@ -124,8 +127,7 @@ def _blocks(path: str | Path, columns: Sequence[int]) -> "Iterator[pa.RecordBatc
         place = re.search(r"column #(\d+)", str(error))  # by its number: a sample's name tells of a person
         where = f", first in column {int(place[1]) + 1}" if place else ""
         raise InputError(
-            f"{path}: has cells that are no numbers{where}; drop them or impute them, and if other columns stand "
-            "beside genes name the genes by data.genes"
+            f"{path}: has cells that are no numbers{where}; drop what is no gene, impute what is missing, or {_BESIDE}"
         ) from None
 
 
@@ -159,7 +161,7 @@ def _numbers(path: str | Path, column: "pa.Array") -> np.ndarray:
     import pyarrow as pa
 
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InputError(f"{path}: a column holds words where numbers are wanted; is the matrix transposed?")
+        raise InputError(f"{path}: a column holds words where numbers are wanted; {_BESIDE}; is the matrix transposed?")
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -118,6 +118,12 @@ class ComposedRelease(EffectRelease):
         bound = self.domain.outcome_range
         found = effects_of(self.features(x), self.coefficients, len(self.schema.actions))
         return (found if self.law is None else found + self.shift).clamp(-bound, bound)
+
+    def module(self) -> nn.Module:
+        """Return the effect as a module to serve or export; see ``Release.module``."""
+        from torchdpcate.release.module import ComposedValues, ReleaseModule
+
+        return ReleaseModule(self.domain, ComposedValues(self))
 
     @property
     def shift(self) -> float:
@@ -446,7 +452,7 @@ def effects_of(psi: Tensor, theta: Tensor, arms: int) -> Tensor:
     """
     if arms == 2:
         return psi @ theta
-    points = simplex(arms)
+    points = simplex(arms).to(psi)
     return psi @ theta.reshape(arms - 1, -1).T @ (points[1:] - points[0]).T
 
 
@@ -514,6 +520,13 @@ class ComposedRule(DecisionRelease):
         """
         self.effect._required_law()
         return value_of(self, self._covariates(population), level)
+
+    def module(self) -> nn.Module:
+        """Return the score as a module to serve or export; see ``Release.module``."""
+        from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
+
+        gain = Gain(ComposedValues(self.effect), self.domain.direction, self.cost + self.cutoff)
+        return ReleaseModule(self.domain, gain)
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the rule is, and its public choices.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.domain import Domain
@@ -92,6 +92,20 @@ class Release(ABC):
     @abstractmethod
     def plot(self, *given: Any, **settings: Any) -> "Figure":
         """Return a matplotlib figure of what was released, from released numbers alone; each kind has its arguments."""
+
+    def module(self) -> nn.Module:
+        """Return the effect, or of a rule the score by whose sign it decides, as a module to serve or export.
+
+        Its outputs are those of ``effect`` (or ``score``) at encoded covariates; see ``ReleaseModule`` for what it
+        takes. It has neither statement nor signature: hand the release on beside it.
+
+        Raises:
+            InputError: This kind of release is no function of covariates.
+        """
+        raise InputError(
+            f"module: a release of kind {self.kind} is no function of covariates; a function release (release=function "
+            "on the command line) or a rule has a module"
+        )
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the release to a safetensors file, completely or not at all, and return its path.
@@ -325,6 +339,15 @@ class FunctionRelease(EffectRelease):
         if self.noise_scale is None:
             raise self._no_band()
         return self.noise_scale * self.features.norm(self._view(x))
+
+    def module(self) -> nn.Module:
+        """Return the effect as a module to serve or export; see ``Release.module``."""
+        from torchdpcate.release.module import FunctionValues, ReleaseModule
+
+        bound = self.domain.outcome_range
+        return ReleaseModule(
+            self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound, self.columns)
+        )
 
     def _view(self, x: Tensor) -> Tensor:
         return x if self.columns is None else x[:, list(self.columns)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.candidates.family import PolicyFamily, check_actions
 from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
@@ -113,6 +113,12 @@ class RuleRelease(DecisionRelease):
         """Return the score at encoded covariates x [m, q], [m]."""
         with torch.no_grad():
             return self.features.product(self.theta, x)
+
+    def module(self) -> nn.Module:
+        """Return the score as a module to serve or export; see ``Release.module``."""
+        from torchdpcate.release.module import FunctionValues, ReleaseModule
+
+        return ReleaseModule(self.domain, FunctionValues(self.theta, self.features))
 
     def summary(self) -> dict[str, Any]:
         """Return the number of features.

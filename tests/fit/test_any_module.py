@@ -1,0 +1,187 @@
+"""DP-SGD on modules as users write them: what works, and what is refused in one line."""
+
+import pytest
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics.classification import BinaryAccuracy
+
+from tests.fit.nuisance_cases import Foreign, N, Q, fit, plan
+from torchdpcate.errors import InputError
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import poisson_loader
+from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+
+class Classifier(LightningModule):
+    """What a tutorial of Lightning shows: logs, a metric, validation, dropout, a scheduler in a dict."""
+
+    def __init__(self, width: int = 4, interval: str = "step") -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = nn.Sequential(nn.Linear(Q, width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1))
+        self.accuracy = BinaryAccuracy()
+        self.rates, self.counted = [], []
+
+    def training_step(self, batch, batch_idx):
+        x, a, _ = batch
+        logits = self.net(x).squeeze(-1)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, a)
+        self.accuracy(logits.sigmoid(), a.int())
+        self.log("loss", loss, prog_bar=True, on_step=True, batch_size=len(x))
+        self.log_dict({"accuracy": self.accuracy}, batch_size=len(x))
+        self.rates.append(self.optimizers().param_groups[0]["lr"])
+        return {"loss": loss, "logits": logits.detach()}
+
+    def on_train_batch_start(self, batch, batch_idx):
+        self.counted.append(int(self.accuracy.tp + self.accuracy.fp + self.accuracy.tn + self.accuracy.fn))
+
+    def validation_step(self, batch):
+        self.log("validation", nn.functional.binary_cross_entropy_with_logits(self.net(batch[0])[:, 0], batch[1]))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.hparams.interval}}
+
+
+class Records(LightningDataModule):
+    def __init__(self, dataset: TensorDataset) -> None:
+        super().__init__()
+        self.dataset, self.noise = dataset, NoiseSource.fixed(0)
+
+    def train_dataloader(self):
+        return poisson_loader(self.dataset, plan().sampling_rate, plan().epoch, self.noise)
+
+    def val_dataloader(self):
+        return DataLoader(self.dataset, batch_size=20)
+
+
+def trained(dataset, module, folder, steps=20, ckpt_path=None, ledger=None):
+    private = DPSGD(plan(), NoiseSource.fixed(1), ledger)
+    kept = ModelCheckpoint(folder / "weights", every_n_train_steps=5, save_top_k=-1)
+    trainer = default_trainer(
+        callbacks=[private, kept, LearningRateMonitor()],
+        max_epochs=-1,
+        max_steps=steps,
+        logger=CSVLogger(folder),
+        enable_checkpointing=True,
+        num_sanity_val_steps=1,
+        log_every_n_steps=1,
+    )
+    trainer.fit(module, datamodule=Records(dataset), ckpt_path=ckpt_path, weights_only=True)
+    return private, trainer
+
+
+def test_a_tutorial_s_module_trains_with_logs_validation_and_a_scheduler(dataset, tmp_path):
+    module = Classifier()
+    private, trainer = trained(dataset, module, tmp_path)
+    assert private.steps == private.spent == trainer.global_step == 20
+    assert module.rates == pytest.approx([0.1 * 0.5**step for step in range(20)])
+    assert module.counted[0] == 0  # the trial of the loss left the metric alone
+    log = (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").read_text()
+    assert set(log.splitlines()[0].split(",")) >= {"loss", "accuracy", "validation", "lr-AdamW"}
+    assert len(list((tmp_path / "weights").glob("*.ckpt"))) == 4
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_a_scheduler_by_epochs_goes_by_the_loader_s_public_length(dataset, tmp_path):
+    module = Classifier(interval="epoch")
+    trained(dataset, module, tmp_path)
+    assert module.rates == pytest.approx([0.1 * 0.5 ** (step // plan().epoch) for step in range(20)])
+
+
+def test_a_fit_resumes_with_its_rate_and_pays_each_step_once(dataset, tmp_path):
+    def paid(ledger):
+        return [(entry.event, entry.count) for entry in ledger.entries]
+
+    whole, halved = (Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False) for _ in range(2))
+    trained(dataset, Classifier(), tmp_path / "whole", ledger=whole)
+    trained(dataset, Classifier(), tmp_path / "half", steps=10, ledger=halved)
+    [path] = (tmp_path / "half" / "weights").glob("*step=10.ckpt")
+    module = Classifier.load_from_checkpoint(path, weights_only=True)
+    private, _ = trained(dataset, module, tmp_path / "rest", ckpt_path=path, ledger=halved)
+    assert paid(halved) == paid(whole)
+    assert private.spent == 20
+    assert module.rates == pytest.approx([0.1 * 0.5**step for step in range(10, 20)])
+
+
+def test_a_scheduler_takes_its_steps_where_steps_come_in_bursts(dataset):
+    class Falling(RecordLossModule):
+        def __init__(self):
+            super().__init__(0.1, "sgd")
+            self.net = nn.Linear(Q, 1)
+
+        def record_loss(self, batch):
+            return (self.net(batch[0])[:, 0] - batch[2]) ** 2
+
+        def configure_optimizers(self):
+            self.plain = super().configure_optimizers()
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(self.plain, 0.5)
+            return [self.plain], [{"scheduler": scheduler, "interval": "step"}]
+
+    module = Falling()
+    fit(module, dataset, plan())
+    assert module.plain.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**20)
+
+
+class Plateau(Foreign):
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "loss"}}
+
+
+class Loss(Foreign):
+    """A module with another loss of predictions [B, 1] and outcomes [B]."""
+
+    def __init__(self, loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def training_step(self, batch):
+        return self.loss(self.net(batch[0]), batch[2])
+
+
+def weighted(prediction, y):
+    weights = torch.linspace(1, 2, len(y))
+    return (weights * (prediction[:, 0] - y) ** 2).sum() / weights.sum()
+
+
+BAD_LOSSES = {
+    "sum": lambda prediction, y: nn.functional.mse_loss(prediction[:, 0], y, reduction="sum"),
+    "shapes that broadcast": lambda prediction, y: ((prediction - y) ** 2).mean(),
+    "mean by weights": weighted,
+    "contrast": lambda prediction, y: (prediction[:, 0] - prediction.mean() - y).square().mean(),
+}
+
+
+@pytest.mark.parametrize("loss", BAD_LOSSES.values(), ids=BAD_LOSSES)
+def test_a_loss_that_is_no_mean_of_records_is_refused_before_a_step_is_paid(dataset, loss):
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    with pytest.raises(InputError, match=r"^training_step: its loss of three records is .* one by one"):
+        fit(Loss(loss), dataset, plan(), ledger=ledger)
+    assert sum(entry.count for entry in ledger.entries) == 0
+
+
+def test_a_random_loss_is_not_judged(dataset):
+    noisy = Loss(lambda prediction, y: ((prediction[:, 0] + torch.rand(len(y)) - y) ** 2).mean())
+    assert fit(noisy, dataset, plan()).steps == 20
+
+
+def test_a_scheduler_by_a_private_figure_is_refused(dataset):
+    with pytest.raises(InputError, match="scheduler that goes by a private figure"):
+        fit(Plateau(), dataset, plan())
+
+
+def test_a_second_fit_of_the_same_module_is_a_run_of_its_own(dataset):
+    module = Foreign()
+    assert [fit(module, dataset, plan(steps=3)).steps for _ in range(2)] == [3, 3]
+    assert len(dataset) == N

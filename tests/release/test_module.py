@@ -1,0 +1,193 @@
+"""A release as a module: its outputs, what they are of strange rows, and what other programs make of it."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.release.helpers import nuisances
+from tests.release.test_file import STATEMENT, query_release
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
+from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
+from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.fit.weighted_basis import KINDS, Levels, Standardisation, WeightedBasis, all_features
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.release import FunctionRelease
+from torchdpcate.release.rule import RuleRelease, _policy_example
+
+FACTS = {
+    "treatment": "drug",
+    "outcome": {"name": "y", "low": -1, "high": 3, "better": "lower"},
+    "covariates": {
+        "age": {"low": 18, "high": 90, "missing": "indicator", "typical": [30, 70]},
+        "dose": {"low": 1, "high": 1000, "scale": "log"},
+        "site": {"categories": ["a", "b", "c"]},
+    },
+    "overlap": 0.1,
+}
+ARMS = {"name": "arm", "categories": ["placebo", "low", "high"], "reference": "placebo"}
+SCHEMA = TableSchema.from_dict(FACTS)
+
+
+def coefficients(size: int, seed: int = 0):
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def function(features, kind: str = "networks", columns=None) -> FunctionRelease:
+    domain = SCHEMA.domain if columns is None else SCHEMA.domain.select(columns)
+    of_kind = {
+        "networks": lambda: nuisances(domain),
+        "convex": lambda: ConvexNuisances(domain),
+        "averaged": lambda: AveragedNuisances([nuisances(domain), nuisances(domain)]),
+    }
+    known = of_kind[kind]()
+    if kind == "convex":
+        known.outcomes.copy_(coefficients(known.outcomes.numel(), 1).view_as(known.outcomes))
+    features = features.setup(domain, known)
+    theta = 0.3 * coefficients(features.dimension)
+    return FunctionRelease(theta, features, known, SCHEMA, STATEMENT, None, columns=columns)
+
+
+def composed(treatment="drug", columns=None) -> ComposedRelease:
+    schema = TableSchema.from_dict(FACTS | {"treatment": treatment})
+    domain = schema.domain if columns is None else schema.domain.select(columns)
+    features = all_features(Levels(domain.two_levels, domain.indicators), KINDS)
+    weights = torch.full((1 + len(features),), 1 / (1 + len(features)), dtype=torch.float64)
+    theta = coefficients(len(weights) * (len(schema.actions) - 1))
+    ones = torch.ones(domain.dimension, dtype=torch.float64)
+    units, curvatures = Standardisation(0.1 * ones, 0.4 * ones), torch.eye(len(theta), dtype=torch.float64)
+    basis = WeightedBasis(features, weights)
+    return ComposedRelease(theta, theta, curvatures, 1.0, basis, units, schema, STATEMENT, columns=columns)
+
+
+def rule() -> RuleRelease:
+    features = Identity().setup(SCHEMA.domain)
+    return RuleRelease(coefficients(features.dimension), features, SCHEMA, STATEMENT)
+
+
+RELEASES = {
+    "composed": composed,
+    "composed of some": lambda: composed(columns=(2, 0, 4, 1)),
+    "composed of three arms": lambda: composed(ARMS),
+    "linear": lambda: function(Legendre(3), "convex"),
+    "linear of some": lambda: function(Legendre(3), "convex", (0, 2)),
+    "products": lambda: function(Products(squares=True), "averaged"),
+    "fourier": lambda: function(Fourier(16)),
+    "kernel": lambda: function(Nystrom(40), "convex"),
+    "layer": lambda: function(Representation()),
+    "tangent": lambda: function(Tangent()),
+    "tangent of several": lambda: function(Tangent(), "averaged"),
+    "rule": rule,
+    "composed rule": lambda: composed().rule(cost=0.2),
+}
+
+
+def expected(release, x):
+    return torch.from_numpy(release.effect(x) if hasattr(release, "effect_tensor") else release.score(x))
+
+
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_outputs_are_those_of_the_release(make):
+    release = make()
+    x = release.schema.grid(60)
+    assert torch.allclose(release.module()(x), expected(release, x), rtol=0, atol=1e-12)
+    single = release.module().float()
+    assert single(x).dtype == torch.float32
+    assert not any(tensor.dtype == torch.float64 for tensor in single.state_dict().values())
+    assert torch.allclose(single(x).double(), expected(release, x), rtol=0, atol=1e-3)
+    assert not any(parameter.requires_grad for parameter in single.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_a_module_works_where_it_was_moved_to(make, dtype):
+    release = make()
+    rows = release.schema.grid(5).to("meta", dtype)  # mixes with no other device
+    answers = release.module().to("meta", dtype)(rows)
+    assert (answers.device.type, answers.dtype, len(answers)) == ("meta", dtype, 5)
+
+
+def test_every_map_and_every_kind_of_function_has_a_module():
+    assert {type(make().features) for make in RELEASES.values() if isinstance(make(), FunctionRelease)} | {
+        Identity
+    } == set(FEATURE_MAPS.values())
+
+
+def test_a_module_takes_a_table_s_rows_and_answers_strange_ones():
+    release = composed()
+    frame = pd.DataFrame({"age": [40.0, None], "dose": [1.0, 30.0], "site": ["a", "c"]})
+    x = SCHEMA.matrix(frame, "query")
+    assert release.module()(x).tolist() == pytest.approx(release.effect(frame).tolist(), abs=1e-12)
+    beyond, edge, unknown = x[:1].clone(), x[:1].clone(), x[:1].clone()
+    beyond[0, 2], edge[0, 2], unknown[0, 0] = 1e9, 1000.0, torch.nan
+    module = release.module()
+    assert torch.equal(module(beyond), module(edge))
+    assert module(torch.cat([unknown, edge])).isnan().tolist() == [True, False]
+    assert module(x[:0]).shape == (0,)
+
+
+def test_a_module_is_a_copy():
+    release = function(Tangent())
+    before, module = release.effect(SCHEMA.grid(5)), release.module()
+    for tensor in module.state_dict().values():
+        tensor.zero_()
+    assert (release.effect(SCHEMA.grid(5)) == before).all()
+
+
+@pytest.mark.parametrize("make", [query_release, _policy_example], ids=["queries", "policy"])
+def test_what_is_no_function_of_numbers_says_so(make):
+    with pytest.raises(InputError, match="module: a release of kind"):
+        make().module()
+
+
+ALONE = """
+import sys, torch
+program, x, expected = torch.export.load(sys.argv[1]).module(), *torch.load(sys.argv[2], weights_only=True)
+assert torch.allclose(program(x), expected, rtol=0, atol=1e-6)
+assert "torchdpcate" not in sys.modules
+"""
+
+
+def exported(release):
+    """A release's module by torch.export, traced on fewer rows than it will see."""
+    rows = {"x": {0: torch.export.Dim("rows")}}
+    return torch.export.export(release.module(), (release.schema.grid(4),), dynamic_shapes=rows)
+
+
+def test_an_exported_module_answers_any_number_of_rows():
+    release = rule()
+    x = release.schema.grid(30)
+    assert torch.allclose(exported(release).module()(x), expected(release, x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_an_exported_module_answers_without_this_library(make, tmp_path):
+    release = make()
+    x = release.schema.grid(30)
+    torch.export.save(exported(release), tmp_path / "module.pt2")
+    torch.save((x, expected(release, x)), tmp_path / "rows.pt")
+    words = [sys.executable, "-W", "ignore", "-c", ALONE, "module.pt2", "rows.pt"]
+    subprocess.run(words, check=True, cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", RELEASES)
+def test_onnx_answers_as_the_release_does(name, dtype, tmp_path):
+    for library in ("onnx", "onnxscript"):
+        pytest.importorskip(library, reason="the extra onnx is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime, of the extra onnx, is not installed")
+    release = RELEASES[name]()
+    x, path = release.schema.grid(30).to(dtype), tmp_path / "module.onnx"
+    rows = {"x": {0: torch.export.Dim("rows")}}
+    torch.onnx.export(release.module().to(dtype), (x[:4],), path, dynamo=True, dynamic_shapes=rows, verbose=False)
+    session = runtime.InferenceSession(path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    tolerance = 1e-6 if dtype == torch.float64 else 1e-3
+    assert torch.allclose(torch.from_numpy(found).double(), release.module()(x), rtol=0, atol=tolerance)
