@@ -365,7 +365,7 @@ def _check_launcher(overrides: Sequence[Override]) -> None:
             try:
                 version(f"hydra-{extra}-launcher")
             except PackageNotFoundError:
-                remedy = f"pip install 'torchdpcate[{extra}]', or leave it out to run one after the other"
+                remedy = f"pip install hydra-{extra}-launcher, or leave it out to run one after the other"
                 raise InputError(f"{override.input_line}: needs the extra {extra}; {remedy}") from None
 
 
