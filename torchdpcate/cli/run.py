@@ -148,7 +148,7 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
 
 
 def log_into(folder: Path, config: DictConfig) -> None:
-    """Let losses be logged into the curator's folder, where a logger is requested, and nowhere else.
+    """Let losses and checkpoints go into the curator's folder, where they are requested, and nowhere else.
 
     Raises:
         InputError: Another folder is named, or the logger is not there.
@@ -162,6 +162,7 @@ def log_into(folder: Path, config: DictConfig) -> None:
         from torchdpcate.fit.watching import check_logger
 
         check_logger(str(trainer.logger))
+    if trainer.logger is not None or trainer.enable_checkpointing:
         trainer.log_folder = str(folder.absolute())
 
 

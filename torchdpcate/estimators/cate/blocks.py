@@ -190,7 +190,10 @@ class Blocks:
         head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
-        value = math.nan if head is None else chosen.planned(head, release)
+        value, level = (
+            math.nan if head is None else chosen.planned(head, release),
+            chosen.planned_level(self.second_stage),
+        )
         remarks: tuple[str, ...] = ()
         if head is not None and head.retained is not None and not chosen.free:
             remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
@@ -201,7 +204,7 @@ class Blocks:
             n,
             self.budget,
             {} if math.isnan(value) else {"second stage": value},
-            Level.CONDITIONAL if user else chosen.level,
+            Level.CONDITIONAL if user and level is Level.CERTIFIED else level,
             assumes=() if math.isnan(value) else ASSUMED,
             left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
             remarks=remarks,
