@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _NONPRIVATE_RIDGE = 1e-4
+LEARNS = 3e-3
+"""Ridge of a neural head up to which it learns more than a constant; see ``NeuralSecondStage.ridge_for``."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ class NeuralSecondStage(SecondStage):
 
         c is the noise of an answer over the gross-error sensitivity gamma (Theorem 1). A head that is a constant t has
         gamma = g at 300 queries, and errs least with the ridge E[w^2] (c g / t)^2: by E[w^2] = 1/4, g = 20 and t = 1/5
-        of the outcome range that is (50 c)^2. From about 3e-3 down a head learns more than a constant, with three times
+        of the outcome range that is (50 c)^2. From ``LEARNS`` down a head learns more than a constant, with three times
         the noise and more. 1e-4, the ridge without privacy, is the least whose polish ends reliably. Source:
         ``experiments/dp_cate/neural_ridge.py``, R-learner: with n from 1,000 to 100,000, epsilon from 1 to 30 and
         widths from 8 to 64 it errs 1.03 times as much as the best of nine ridges on average, 1.9 times at most.

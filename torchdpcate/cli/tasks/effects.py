@@ -177,7 +177,8 @@ class Effects(TaskSpec):
             with suppress(InputError):  # a way that these data do not have
                 noise = learner.expected_noise(self.n, mechanism, self.study.queries)
                 found.append(f"{way} plans noise {', '.join((shown(noise.value), *noise.remarks))}")
-        return [f"{self.mechanism.name} is {mine.level.value} here; certified ways to the same question:", *found]
+        level = f"{self.mechanism.name} is {mine.level.value} here"
+        return ["; ".join((level, *mine.remarks, "certified ways to the same question:")), *found]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""

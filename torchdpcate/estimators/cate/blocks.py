@@ -40,7 +40,7 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
 from torchdpcate.fit.screening import Screening
-from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -197,6 +197,9 @@ class Blocks:
         remarks: tuple[str, ...] = ()
         if head is not None and head.retained is not None and not chosen.free:
             remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
+        if isinstance(self.second_stage, NeuralSecondStage):
+            ridge = self.second_stage.ridge_for(fitted, release)
+            remarks = (f"the ridge is {ridge:.3g}, above {LEARNS:g} a network is hardly more than a constant",)
         return PlannedNoise(
             value,
             OF,
