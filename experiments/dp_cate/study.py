@@ -86,9 +86,11 @@ class DPCate(Study):
             for epsilon in ("inf", *(f"{e:g}" for e in (QUICK_EPSILONS if settings.quick else EPSILONS))):
                 for source, learner in FIGURES:
                     yield {"source": source, "learner": learner, "epsilon": epsilon, "seed": seed}
+        quick = product([one for one in FIGURES if one[0] == "dataset_1"], list(NETWORKS)[:1])
+        learning = list(quick if settings.quick else product(FIGURES, NETWORKS))
         for seed in range(1 if settings.quick else NETWORK_SEEDS):
             for epsilon in ("inf", *(f"{e:g}" for e in QUICK_EPSILONS)):
-                for (source, learner), method in product(FIGURES, list(NETWORKS)[: 1 if settings.quick else None]):
+                for (source, learner), method in learning:
                     yield {"source": source, "learner": learner, "epsilon": epsilon, "seed": seed, "method": method}
 
     def compute(self, cell: Cell, settings: Settings) -> Iterator[Found]:

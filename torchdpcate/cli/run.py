@@ -510,9 +510,12 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
-    logger = OmegaConf.select(task.config, "trainer.logger")
-    if logger is not None and not (folder / "curator" / "logs").exists():
-        print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
+    if not (folder / "curator" / "logs").exists():
+        logger = OmegaConf.select(task.config, "trainer.logger")
+        if logger is not None:
+            print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
+        if OmegaConf.select(task.config, "trainer.enable_checkpointing"):
+            print("trainer.enable_checkpointing=true: no network was trained")
 
 
 def ending(task: TaskSpec) -> str:
