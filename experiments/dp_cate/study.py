@@ -157,7 +157,10 @@ def _predictions(path: Path, name: str, learner: str, methods: Sequence[str], ep
             continue
         found = _found("dataset_1", learner, epsilon, 0, method if small else None)
         one = next((one for one in found if one.method == method), None)
+        panels[at].tick_params(labelleft=small or at % len(epsilons) == 0)
         if one is None:
+            panels[at].set_title(f"{method}, epsilon = {epsilon:g}\n(no strict minimum)", fontsize=8)
+            panels[at].set_axis_off()
             continue
         panels[at].plot(x, one.effects, ".", markersize=2.5)
         panels[at].plot(x[order], study.effect[order], "k-", linewidth=1)
@@ -184,6 +187,7 @@ def _errors(path: Path, found: Sequence[Summary]) -> None:
     panel.axhline(0, color="grey", linewidth=0.8)
     panel.set(xscale="log", yscale="symlog", xlabel="epsilon", ylabel="PEHE less that without privacy")
     panel.set_title("As figure 5: Dataset 2, R-learner; default and constant less kernel ridge's", fontsize=9)
+    panel.margins(y=0.1)
     panel.legend(fontsize=7, frameon=False)
     save_figure(figure, path)
 
