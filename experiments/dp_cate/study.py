@@ -56,12 +56,12 @@ frequencies; L is the range of outcomes. Second stages are shrunk, and their ans
 privacy" has nuisances without privacy.
 
 *Kernel ridge* and *neural network*: Theorem 1 at 300 queries; data sets on which the network came to no strict
-minimum, so that it has no influence function, are left out of its means. *Function*: Theorem 3 as printed, with its
-kernel of height (sqrt(2 pi) h)^-q, under which lambda = 1 leaves nearly zero: at q = 30 the height is 1e-30, and the
-release is zero at every budget. The bound of equation 19 is 4 (sqrt(2 pi) h)^(-q/2) times what one record moves;
-where that is below .755 a nominal (1, 1e-5) does not hold: at q = 8, h = 1 two data sets of 200 records have an
-epsilon of 9.98 (21 November 2026). *Function, corrected*: the unit kernel with lambda = 1, noise by the squared
-loss's own bound.
+minimum, so that it has no influence function, or its polish did not end, are left out of its means. *Function*:
+Theorem 3 as printed, with its kernel of height (sqrt(2 pi) h)^-q, under which lambda = 1 leaves nearly zero: at q =
+30 the height is 1e-30, and the release is zero at every budget. The bound of equation 19 is 4 (sqrt(2 pi) h)^(-q/2)
+times what one record moves; where that is below .755 a nominal (1, 1e-5) does not hold: at q = 8, h = 1 two data sets
+of 200 records have an epsilon of 9.98 (21 November 2026). *Function, corrected*: the unit kernel with lambda = 1,
+noise by the squared loss's own bound.
 *Kernel ridge, smooth sensitivity*: Theorem 1's answers with the scale for which a proof holds. *Certified default*:
 `RLearner` or `DRLearner` as they come, one composition on all 2,700 records; its row without privacy is the learner
 without a budget, which fits other nuisances and may be worse than a private one. *Best constant* needs the truth.
