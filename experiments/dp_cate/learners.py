@@ -35,10 +35,12 @@ LEARNERS: dict[str, type[CATELearner]] = {"R": RLearner, "DR": DRLearner}
 NUISANCE = NuisanceConfig(32, learning_rate=0.01, batch_size=128, epochs=20, max_grad_norm=1.0, optimizer="adam")
 PAIRS = 25  # of a cosine and a sine: 50 basis functions
 RIDGE = 1.0  # lambda of the function release
-NETWORK_RIDGE = 0.01  # the library's default
+NETWORK_RIDGE = 0.01  # under which a network is nearly a constant
 
 KERNEL, NETWORK, FUNCTION = "kernel ridge", "neural network", "function"
 PAPER = (KERNEL, NETWORK, FUNCTION)
+NETWORKS = {f"{NETWORK}, ridge 1e-4": 1e-4, f"{NETWORK}, ridge 1e-5": 1e-5}
+"""Networks that learn, and their ridges."""
 CORRECTED, SMOOTH = "function, corrected", "kernel ridge, smooth sensitivity"
 DEFAULT, PRIVATE_CONSTANT, CONSTANT = "certified default", "private constant", "best constant"
 NOT_PRIVATE, NONE_HOLDS, CERTIFIED = "not private", "none holds", Level.CERTIFIED.value
@@ -79,14 +81,39 @@ def answers(source: str, learner: str, epsilon: float, seed: int) -> tuple[Answe
     return tuple([*_paper(study, learner, epsilon, seed), *_library(study, learner, epsilon, seed)])
 
 
-def _paper(study: Study, learner: str, epsilon: float, seed: int) -> Iterator[Answers]:
-    """Second stages on half of the records, by nuisances of the other half."""
-    queries, private = study.queries, epsilon < math.inf
-    assert queries is not None
-    budget = PrivacyBudget(epsilon, DELTA) if private else None
-    noise = _noise("nuisances", learner, epsilon, seed)
+@cache
+def network(source: str, learner: str, epsilon: float, seed: int, method: str) -> Answers | None:
+    """Return what a network of a smaller ridge answers; None where it came to no strict minimum.
+
+    Args:
+        source: As of ``answers``, also what follows.
+        learner: Learner.
+        epsilon: Budget.
+        seed: Seed.
+        method: A key of ``NETWORKS``.
+    """
+    study, budget = load(source, seed), _budget(epsilon)
+    assert study.queries is not None
+    _, stage = _second_stages(study, learner, epsilon, seed)
+    try:
+        own = stage(NeuralSecondStage(ridge=NETWORKS[method]))
+        if budget is None:
+            return Answers(method, NOT_PRIVATE, own.correction(study.queries))
+        prepared = InfluencePerturbation(seed=seed).prepare(own, study.queries, budget)
+    except NumericalError:
+        return None
+    drawn = prepared.draw(_noise(method, learner, epsilon, seed), 1)[0]
+    return Answers(method, level_of(prepared.guarantee), drawn)
+
+
+def _second_stages(
+    study: Study, learner: str, epsilon: float, seed: int
+) -> tuple[SecondStageBlock, Callable[[SecondStage], FittedStage]]:
+    """Return the regression on half of the records, by nuisances of the other half, and what fits a head to it."""
+    budget = _budget(epsilon)
+    noise = None if budget is None else _noise("nuisances", learner, epsilon, seed)
     fitted = LEARNERS[learner](
-        study.domain, budget, nuisance=NUISANCE, second_stage=_ridge(1.0), seed=seed, noise=noise if private else None
+        study.domain, budget, nuisance=NUISANCE, second_stage=_ridge(1.0), seed=seed, noise=noise
     ).fit(study.records.x, study.records.a, study.records.y)
     assert isinstance(fitted.stage_, LinearStage)
     block = without_offset(fitted.stage_.block, fitted.nuisances_.effect)
@@ -96,6 +123,18 @@ def _paper(study: Study, learner: str, epsilon: float, seed: int) -> Iterator[An
             block, fitted.nuisances_, threshold=math.inf, budget=budget, trainer=default_trainer, seed=seed
         )
 
+    return block, stage
+
+
+def _budget(epsilon: float) -> PrivacyBudget | None:
+    return PrivacyBudget(epsilon, DELTA) if epsilon < math.inf else None
+
+
+def _paper(study: Study, learner: str, epsilon: float, seed: int) -> Iterator[Answers]:
+    """Second stages on half of the records, by nuisances of the other half."""
+    queries, budget = study.queries, _budget(epsilon)
+    assert queries is not None
+    block, stage = _second_stages(study, learner, epsilon, seed)
     kernel, network = stage(kernel_ridge(block)), stage(NeuralSecondStage(ridge=NETWORK_RIDGE))
     printed, corrected = stage(_ridge(RIDGE / kernel_height(block))), stage(_ridge(RIDGE))
     if budget is None:

@@ -91,9 +91,21 @@ def test_a_run_that_is_refused_leaves_no_log(here, capsys):
 
 @pytest.mark.slow
 def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):
-    assert main(["train", *TABLE, "trainer.logger=csv", "run_dir=r"]) == 0
-    assert "no network was trained" in capsys.readouterr().out
+    assert main(["train", *TABLE, "trainer.logger=csv", "trainer.enable_checkpointing=true", "run_dir=r"]) == 0
+    assert capsys.readouterr().out.count("no network was trained") == 2
     assert not Path("r/curator/logs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("logger", ["null", "csv"])
+def test_checkpoints_are_the_curators_alone(here, logger):
+    words = ["trainer.enable_checkpointing=true", f"trainer.logger={logger}"]
+    assert main(["train", *TABLE, *QUICK, *words, "run_dir=r"]) == 0
+    found = list(here.rglob("*.ckpt"))
+    assert found
+    assert all(path.is_relative_to(here / "r" / "curator" / "logs") for path in found)
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in found)
+    assert not list(here.glob("*logs"))
 
 
 @pytest.mark.slow

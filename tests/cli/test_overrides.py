@@ -23,6 +23,9 @@ WRONG = {
     "+experiment=lalonde": "write experiment=lalonde",
     "+data=dataset1": "write data=dataset1",
     "mechanism=objctive": "objective",
+    "trainer.callbacks=[a.B]": "code beside records and losses that nothing paid for; give it in Python",
+    "+trainer.default_root_dir=public": "curator/logs alone: nothing pays for them",
+    "trainer.max_epochs=3": "give nuisance.epochs or second_stage.epochs",
     "hydra.foo=1": "hydra.foo",
     "+hydra.foo=1": "write hydra.foo=1",
     "+_target_=os.system": "no setting _target_",
@@ -89,6 +92,8 @@ NAME_A_TABLE = {
     "data=tcga data.path=t.tsv": False,
     "data=table data.path=t.csv": False,
     "experiment=lalonde data.path=t.csv": False,
+    "experiment=dataset1 data.path=t.csv": False,
+    "experiment=dp_cate data.path=t.csv data.domain=d.yaml": True,
     "data/surface=twins data.path=t.csv": False,
 }
 

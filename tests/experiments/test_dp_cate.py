@@ -2,10 +2,11 @@
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 
-from experiments.dp_cate import learners
+from experiments.dp_cate import learners, neural_ridge
 from experiments.dp_cate.learners import (
     CERTIFIED,
     CONSTANT,
@@ -13,6 +14,7 @@ from experiments.dp_cate.learners import (
     DEFAULT,
     FUNCTION,
     NETWORK,
+    NETWORKS,
     NONE_HOLDS,
     SMOOTH,
     kernel_height,
@@ -75,12 +77,31 @@ def test_a_cell_finds_every_method(monkeypatch):
     try:
         found = {one.method: one for one in STUDY.compute(cell, Settings(quick=True))}
         free = {one.method for one in STUDY.compute(cell | {"epsilon": "inf"}, Settings(quick=True))}
+        small = {"epsilon": "inf", "method": next(iter(NETWORKS))}
+        [network] = STUDY.compute(cell | small, Settings(quick=True))
     finally:
         learners.load.cache_clear()
         learners.answers.cache_clear()
+        learners.network.cache_clear()
     assert {CONSTANT, NETWORK, FUNCTION} < free
+    assert (network.method, network.role) == (small["method"], "non-private")
+    assert network.place.variant != found[NETWORK].place.variant
     assert found[DEFAULT].level == found[CORRECTED].level == found[SMOOTH].level == CERTIFIED
     assert found[NETWORK].level == "heuristic"
     assert found[FUNCTION].level == NONE_HOLDS
     assert all(math.isfinite(value) for one in found.values() for value in one.values)
     assert found[SMOOTH].values[0] > found[DEFAULT].values[0]
+
+
+def test_the_default_ridge_of_networks_errs_little_more_than_the_best():
+    found = neural_ridge.ratios(pd.read_csv(neural_ridge.TABLE), neural_ridge.BUDGETS).to_numpy()
+    assert found.size == len(neural_ridge.CASES) * len(neural_ridge.BUDGETS)
+    assert (found.mean() < 1.05, found.max() < 1.9) == (True, True)
+
+
+@pytest.mark.slow
+def test_ridges_are_measured_anew():
+    table = pd.DataFrame(neural_ridge.measured(0, 1_000, 8)).set_index("ridge")
+    kept = pd.read_csv(neural_ridge.TABLE).query("law == 0 and width == 8").set_index("ridge").loc[table.index]
+    assert table["error"].to_numpy() == pytest.approx(kept["error"].to_numpy(), rel=0.02)
+    assert table["gamma"].to_numpy() == pytest.approx(kept["gamma"].to_numpy(), rel=0.02)

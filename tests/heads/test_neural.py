@@ -10,6 +10,8 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads import neural
 from torchdpcate.heads.neural import NeuralHead, fit_neural_head
+from torchdpcate.heads.recipes import NeuralSecondStage
+from torchdpcate.privacy.budget import PrivacyBudget
 
 
 def generator(seed=0):
@@ -167,3 +169,12 @@ def test_bad_arguments_are_named(change, message):
     arguments = {"dimension": 2, "low": [0.0, 0.0], "high": [1.0, 1.0]}
     with pytest.raises(InputError, match=message):
         NeuralHead(**{**arguments, **change})
+
+
+def test_the_ridge_falls_with_records_and_budget_down_to_that_without_privacy():
+    head = NeuralSecondStage()
+    assert head.ridge_for(1_000, None) == 1e-4
+    found = [head.ridge_for(n, PrivacyBudget(epsilon, 1e-5)) for n, epsilon in ((10**3, 1), (10**4, 1), (10**4, 8))]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 1 > 1e-2 > found[2] > head.ridge_for(10**6, PrivacyBudget(100.0, 1e-5)) == 1e-4
+    assert NeuralSecondStage(ridge=0.3).ridge_for(1_000, PrivacyBudget(1.0, 1e-5)) == 0.3

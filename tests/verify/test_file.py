@@ -91,7 +91,7 @@ MADE = {
     "gaussian_process": lambda: queries("gaussian_process"),
     "influence": lambda: queries("influence", second_stage=LinearSecondStage(loss="squared", ridge=0.01)),
     "holding influence": lambda: queries(InfluencePerturbation(starts=16), second_stage=linear()),
-    "neural": lambda: queries("influence", second_stage=NeuralSecondStage(width=4, epochs=1)),
+    "neural": lambda: queries("influence", second_stage=NeuralSecondStage(width=4, ridge=1e-2, epochs=1)),
     "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
     "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
     "dp_sgd_head": lambda: function("dp_sgd_head"),

@@ -198,6 +198,18 @@ _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
 _LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
 _NEAREST, _LIKE = 3, 0.6
+_ONE_DEVICE = "training takes one process on one device, which trainer.accelerator names"
+_PAID = "privacy is paid for a public number of steps; give nuisance.epochs or second_stage.epochs"
+_OF_LIGHTNING = {
+    "trainer.callbacks": "a callback runs code beside records and losses that nothing paid for; give it in Python, by "
+    "trainer=partial(default_trainer, callbacks=[...])",
+    "trainer.default_root_dir": "logs and checkpoints go to the run's curator/logs alone: nothing pays for them",
+    "trainer.devices": _ONE_DEVICE,
+    "trainer.strategy": _ONE_DEVICE,
+    "trainer.max_epochs": _PAID,
+    "trainer.max_steps": _PAID,
+}
+"""Arguments of Lightning's Trainer that are no settings, and why."""
 _OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
 
 
@@ -260,10 +272,22 @@ def with_implied_table(words: Sequence[str]) -> list[str]:
     """
     overrides = _overrides(words)
     named = any(override.key_or_group in _OF_A_TABLE and not override.is_delete() for override in overrides)
-    if not named or any(override.key_or_group.partition("/")[0] in ("data", "experiment") for override in overrides):
+    if not named or any(_chooses_data(override) for override in overrides):
         return list(words)
     place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
     return [*words[:place], "data=table", *words[place:]]
+
+
+def _chooses_data(override: Override) -> bool:
+    """Whether a word chooses data, or an experiment that is of files or has nothing but its data."""
+    group = override.key_or_group.partition("/")[0]
+    if group != "experiment":
+        return group == "data"
+    return any(
+        "path" in _read("data", brought({group: str(name)})["data"])
+        or not any(inner != "data" for inner, _, _ in _defaults(group, str(name)))
+        for name in _values(override)
+    )
 
 
 def known_settings(choices: Sequence[str]) -> list[str]:
@@ -393,9 +417,8 @@ def _check_names(overrides: Sequence[Override]) -> None:
             used = brought({o.key_or_group: str(value) for o in choices for value in _values(o)[:1] if value})
             if found := owners(key, used):
                 raise _not_used(key, used, found)
-            raise InputError(
-                f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups | _OF_A_TABLE)}"
-            )
+            remedy = _OF_LIGHTNING.get(key) or _remedy(key, known | groups | _OF_A_TABLE)
+            raise InputError(f"{override.input_line}: there is no setting {key}; {remedy}")
 
 
 def _check_used(override: Override, used: Mapping[str, str]) -> None:

@@ -84,7 +84,8 @@ class PlanReport:
             precision: Wanted noise in outcome units; None takes the outcome's range.
         """
         here, n, unit = task.planned_noise(task.learner, task.n, budget), task.n, task.study.unit
-        here = replace(here, remarks=(*here.remarks, *counted(task.study.schema.domain, n)))
+        remarks = *here.remarks, *counted(task.study.schema.domain, n), *task.certified_ways()
+        here = replace(here, remarks=remarks)
 
         @cache
         def value(n: int, epsilon: float) -> float:

@@ -148,7 +148,7 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
 
 
 def log_into(folder: Path, config: DictConfig) -> None:
-    """Let losses be logged into the curator's folder, where a logger is requested, and nowhere else.
+    """Let losses and checkpoints go into the curator's folder, where they are requested, and nowhere else.
 
     Raises:
         InputError: Another folder is named, or the logger is not there.
@@ -162,6 +162,7 @@ def log_into(folder: Path, config: DictConfig) -> None:
         from torchdpcate.fit.watching import check_logger
 
         check_logger(str(trainer.logger))
+    if trainer.logger is not None or trainer.enable_checkpointing:
         trainer.log_folder = str(folder.absolute())
 
 
@@ -511,9 +512,12 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
-    logger = OmegaConf.select(task.config, "trainer.logger")
-    if logger is not None and not (folder / "curator" / "logs").exists():
-        print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
+    if not (folder / "curator" / "logs").exists():
+        logger = OmegaConf.select(task.config, "trainer.logger")
+        if logger is not None:
+            print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
+        if OmegaConf.select(task.config, "trainer.enable_checkpointing"):
+            print("trainer.enable_checkpointing=true: no network was trained")
 
 
 def ending(task: TaskSpec) -> str:

@@ -13,10 +13,11 @@ from unittest import mock
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate._files import PRIVATE
 from torchdpcate._process import refuse_torchrun
+from torchdpcate._progress import progress
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_table
 from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.errors import InputError, PrivacyWarning
@@ -115,7 +116,8 @@ def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
         runs.extend((place, generated) for place in interrupted(folder))
     folder = run_folder(config)
     runs.append((folder, generated))
-    with warnings.catch_warnings(action="ignore", category=PrivacyWarning):  # run says it in its own words
+    bars = progress(bool(OmegaConf.select(config, "trainer.progress", default=False)))
+    with bars, warnings.catch_warnings(action="ignore", category=PrivacyWarning):  # run says it in its own words
         run(hydra.utils.instantiate(config.task), config, folder)
 
 

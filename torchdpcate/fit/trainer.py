@@ -29,7 +29,7 @@ def default_trainer(
         progress: show a progress bar.
         logger: `csv`, `tensorboard` or `mlflow`, which write the losses of each training into `log_folder`; or one of
             Lightning's own, which writes where it was told. A loss is the curator's: nothing pays for it.
-        log_folder: the curator's folder for it.
+        log_folder: the curator's folder for it, and for checkpoints where `enable_checkpointing` requests them.
         settings: further arguments of `lightning.Trainer`, which win over ours.
 
     Raises:
@@ -59,6 +59,7 @@ def default_trainer(
     quiet: dict[str, Any] = {
         "devices": 1,
         "logger": logger or False,
+        "default_root_dir": log_folder,
         "enable_checkpointing": False,
         "enable_model_summary": False,
         "enable_progress_bar": False,
@@ -153,6 +154,7 @@ def quiet_lightning() -> Iterator[None]:
             ".*`max_epochs` was not set.*",
             ".*GPU available but not.*",
             ".*treespec, LeafSpec.*",
+            "Checkpoint directory .* exists.*",
         ):
             warnings.filterwarnings("ignore", advice)
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate._progress import bar
 from torchdpcate.errors import InputError
 from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
 from torchdpcate.heads.kernel_system import (
@@ -104,7 +105,8 @@ class KernelStage(RKHSStage):
     @cached_property
     def fit(self) -> KernelFit:
         """The minimiser without noise."""
-        return minimise(self.system, self.block.s, self.loss, self.tolerance, self._start())
+        with bar("Kernel ridge"):
+            return minimise(self.system, self.block.s, self.loss, self.tolerance, self._start())
 
     def _start(self) -> Tensor:
         """Coefficients to start from: the fit to every fourth record nearly knows which lie beyond the threshold."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate._process import threads_for
+from torchdpcate._progress import bar
 from torchdpcate.errors import InputError, NumericalError
 
 Objective = Callable[[Tensor], Tensor]
@@ -222,8 +223,14 @@ def fit_neural_head(
     def objective(theta: Tensor) -> Tensor:
         return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
 
-    theta, iterations = _lbfgs(objective, head.theta.detach(), tolerance, polish_iterations)
-    theta, steps = _trust_region(objective, theta, tolerance, newton_steps)
+    with bar("NeuralHead, polish") as count:
+
+        def counted(theta: Tensor) -> Tensor:
+            count()
+            return objective(theta)
+
+        theta, iterations = _lbfgs(counted, head.theta.detach(), tolerance, polish_iterations)
+        theta, steps = _trust_region(counted, theta, tolerance, newton_steps)
     value, gradient = _gradient(objective, theta)
     norm = float(gradient.norm())
     if not norm <= tolerance:

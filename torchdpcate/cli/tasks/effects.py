@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,15 +22,19 @@ from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
+from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, ObjectivePerturbation
+from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.kernel import KernelSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage, TangentSecondStage
 from torchdpcate.heads.stage import RKHSStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, effect_figure_of, means
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
@@ -159,6 +164,20 @@ class Effects(TaskSpec):
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
         requested = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
         return learner.expected_noise(n, self.mechanism, requested, self.residual_scale)
+
+    def certified_ways(self) -> list[str]:
+        """See ``TaskSpec``: smooth sensitivity, Gaussian-process noise, a tangent head, and the default."""
+        mine = self.noise_of(self.learner, self.n)
+        if mine.level is Level.CERTIFIED:
+            return []
+        found = []
+        for way, second_stage, mechanism in _CERTIFIED:
+            learner = type(self.learner)(self.study.schema, self.learner.budget, second_stage=second_stage)
+            with suppress(InputError):  # a way that these data do not have
+                noise = learner.expected_noise(self.n, mechanism, self.study.queries)
+                found.append(f"{way} plans noise {', '.join((shown(noise.value), *noise.remarks))}")
+        level = f"{self.mechanism.name} is {mine.level.value} here"
+        return ["; ".join((level, *mine.remarks, "certified ways to the same question:")), *found]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -399,6 +418,22 @@ class Effects(TaskSpec):
         """Points of the figures, [m, q]."""
         return self._where.points(self._curve)
 
+
+_CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...] = (
+    (
+        "second_stage=linear release=queries mechanism=smooth_sensitivity",
+        LinearSecondStage(loss=SmoothSensitivity.loss, noise_ratio=SmoothSensitivity.noise_ratio),
+        SmoothSensitivity(),
+    ),
+    (
+        "second_stage=kernel_ridge mechanism=gaussian_process",
+        KernelSecondStage(noise_ratio=GaussianProcess.noise_ratio),
+        GaussianProcess(),
+    ),
+    ("second_stage=tangent", TangentSecondStage(), ObjectivePerturbation()),
+    ("second_stage=adaptive, the default,", AdaptiveSecondStage(), Composed()),
+)
+"""Certified ways to an effect, as words and as what they choose."""
 
 ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}
 """Estimates of an effect whose errors a summary may hold, names by keys."""

@@ -40,7 +40,7 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
 from torchdpcate.fit.screening import Screening
-from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -190,10 +190,16 @@ class Blocks:
         head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
-        value = math.nan if head is None else chosen.planned(head, release)
+        value, level = (
+            math.nan if head is None else chosen.planned(head, release),
+            chosen.planned_level(self.second_stage),
+        )
         remarks: tuple[str, ...] = ()
         if head is not None and head.retained is not None and not chosen.free:
             remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
+        if isinstance(self.second_stage, NeuralSecondStage):
+            ridge = self.second_stage.ridge_for(fitted, release)
+            remarks = (f"the ridge is {ridge:.3g}, above {LEARNS:g} a network is hardly more than a constant",)
         return PlannedNoise(
             value,
             OF,
@@ -201,7 +207,7 @@ class Blocks:
             n,
             self.budget,
             {} if math.isnan(value) else {"second stage": value},
-            Level.CONDITIONAL if user else chosen.level,
+            Level.CONDITIONAL if user and level is Level.CERTIFIED else level,
             assumes=() if math.isnan(value) else ASSUMED,
             left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
             remarks=remarks,

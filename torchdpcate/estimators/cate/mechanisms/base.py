@@ -214,6 +214,10 @@ class Mechanism(ABC):
         band = self.band(self.law(head, budget))
         return math.nan if band is None else band * math.hypot(head.length, math.sqrt(self.jitter))
 
+    def planned_level(self, recipe: SecondStage) -> Level:
+        """Return the strongest level of its releases of a second stage that has not been fitted."""
+        return self.level
+
     def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""
         return (*user_code("mechanism", self), *(() if self.free else stage.conditions))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate._progress import bar
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import Head, PlannedHead
@@ -27,7 +28,7 @@ from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.kernel import KernelInfluenceFunction, KernelSecondStage, KernelStage
 from torchdpcate.heads.linear import LinearProblem, squared_sensitivity, worst_pair
-from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage, SecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, LinearStage, ParametricStage, RKHSStage
 from torchdpcate.heads.supremum import Influence, gross_error_sensitivity
 from torchdpcate.laws import SecretScale
@@ -113,8 +114,15 @@ class InfluencePerturbation(QueryMechanism):
         Raises:
             InputError: The head has no influence function here.
         """
-        block, influence = stage.block, self._influence(stage, queries)
-        found = gross_error_sensitivity(influence, block.regression, block.domain, starts=self.starts, seed=self.seed)
+        block = stage.block
+        with bar("Influence function, worst record of the domain") as count:
+
+            def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+                count()
+                return block.regression(x, a, y)
+
+            influence = self._influence(stage, queries)
+            found = gross_error_sensitivity(influence, regression, block.domain, starts=self.starts, seed=self.seed)
         return stage.unit * found.value
 
     def _influence(self, stage: FittedStage, queries: Tensor) -> Influence:
@@ -140,6 +148,11 @@ class InfluencePerturbation(QueryMechanism):
         farthest = math.sqrt(head.weight) * head.target_bound / 2  # from a mean outcome in the middle
         gamma = moved.norm(dim=0).amax().item() * farthest
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
+
+    def planned_level(self, recipe: SecondStage) -> Level:
+        """See ``Mechanism``: heuristic of a neural head, of the truncated square, and with damping."""
+        convex = isinstance(recipe, RidgeSecondStage) and recipe.loss != "truncated_squared"
+        return self.level if convex and self.damping == 0 else Level.HEURISTIC
 
     def fitted(self, stage: FittedStage) -> FittedStage:
         """See ``QueryMechanism``: with the squared loss, but for the truncated one."""

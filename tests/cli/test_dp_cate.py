@@ -1,0 +1,85 @@
+"""``experiment=dp_cate`` and ``dp_cate_kernel``: the paper's pipeline in one word, by the libraries that it names."""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.helpers import summary
+from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
+
+SMALL = ["nuisance.epochs=1", "nuisance.batch_size=60", "queries.count=5", "trainer.progress=false", "run_dir=r"]
+NEURAL = ["experiment=dp_cate", "second_stage.width=3", "second_stage.epochs=1", "mechanism.starts=8", *SMALL]
+KERNEL = ["experiment=dp_cate_kernel", *SMALL]
+TABLE = ["data.path=people.csv", "data.domain=domain.yaml"]
+LIBRARIES = {
+    "opacus": "opacus.optimizers.optimizer",
+    "lightning": "lightning.pytorch.trainer.trainer",
+    "torch.func": "torch._functorch.eager_transforms",
+    "gpytorch": "gpytorch.kernels.kernel",
+}
+"""A module of each library that works at every step of it, and not when it is imported."""
+WAYS = ["smooth_sensitivity", "gaussian_process", "tangent", "adaptive"]
+
+
+def calls(words: list[str]) -> Counter[str]:
+    """Return how often a run that succeeds calls functions of the libraries."""
+    names, found = {module: name for name, module in LIBRARIES.items()}, Counter[str]()
+
+    def count(frame, event, argument):
+        if event == "call" and frame.f_code.co_name != "<module>":
+            found[names.get(frame.f_globals.get("__name__"), "")] += 1
+
+    sys.setprofile(count)
+    try:
+        assert main(["train", *words]) == 0
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("learner", ["r", pytest.param("dr", marks=pytest.mark.slow)])
+def test_networks_by_opacus_in_lightning_and_influence_by_torch_func(here, capsys, learner):
+    found = calls([*NEURAL, "data.n=300", f"learner={learner}"])
+    assert all(found[name] > 5 for name in ("opacus", "lightning", "torch.func"))
+    run = summary("r")
+    assert (run["mechanism"], run["level"], run["learner"]) == ("influence", "heuristic", f"{learner.upper()}Learner")
+    shown = capsys.readouterr().out
+    assert re.search("influence is heuristic here; the ridge is .*constant; certified ways", shown)
+    assert all(way in line for way, line in zip(WAYS, _ways(shown), strict=True))
+
+
+@pytest.mark.slow
+def test_kernel_ridge_by_gpytorch_answers_on(here, capsys):
+    found = calls([*KERNEL, "data.n=300"])
+    assert all(found[name] > 5 for name in ("opacus", "lightning", "gpytorch"))
+    assert summary("r")["level"] == "certified"
+    assert "certified ways" not in capsys.readouterr().out
+    pd.DataFrame({"x0": [0.2, 0.4], "x1": [0.1, 0.9]}).to_csv("queries.csv", index=False)
+    assert main(["answer", "r", "--queries", "queries.csv", "-o", "answers.csv"]) == 0
+    assert pd.read_csv("answers.csv")["effect"].notna().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [NEURAL, KERNEL])
+def test_a_table_without_queries_is_answered_on_a_public_grid(here, words):
+    assert main(["train", *words, *TABLE]) == 0
+    release = load_release(Path("r/release/release.safetensors"))
+    assert len(release.queries) == 5
+
+
+@pytest.mark.slow
+def test_the_plan_says_level_and_certified_ways(here, capsys):
+    assert main(["plan", *NEURAL[:-1], *TABLE, "n=4000"]) == 0
+    shown = capsys.readouterr().out
+    assert "heuristic" in shown
+    assert len(_ways(shown)) == len(WAYS)
+
+
+def _ways(shown: str) -> list[str]:
+    return [line for line in shown.splitlines() if "plans noise" in line]
