@@ -433,6 +433,12 @@ def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariat
     return z if gone is None else z.masked_fill(gone, 0.0)
 
 
+def independent_points(covariates: Covariates) -> Tensor:
+    """Return the same of covariates that have nothing to do with each other, by their released means alone."""
+    one = torch.ones(1, dtype=torch.float64)
+    return public_points(WeightedBasis((), one), one[:, None], covariates)
+
+
 def _correlations(basis: WeightedBasis, curvatures: Tensor, k: int) -> Tensor:
     """Return correlations of k covariates, of those whose linear features a regression has."""
     found = torch.eye(k, dtype=torch.float64)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchdpcate.composition.effect_law import TYPICAL, Estimates, IntervalPlan, inverse_within
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import STEPS, held_shares, prior_variances
-from torchdpcate.fit.weighted_basis import all_features
+from torchdpcate.fit.weighted_basis import UNITS, all_features
 from torchdpcate.release.effect_law import EffectLaw
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
@@ -91,7 +91,7 @@ def missed_variance(
     prior = prior_variances(every, 1.0, plan.constants, _LARGE)
     prior = prior * held_shares(every, len(two_levels), plan.covariates)
     prior = prior / (1 + (plan.constants.pair_variance if steps else 0))
-    held = float(prior[[every.index(feature) for feature in basis.features]].sum())
+    held = float(prior[[every.index(feature) for feature in basis.features if feature.kind != UNITS]].sum())
     feature_weights, noise = basis.feature_weights[1:], found.covariance.diagonal()[1:]
     size = float((feature_weights * (found.t[1:].square() - noise)).sum())
     size = max(size, 0.0) + math.sqrt(2 * float((feature_weights * noise).square().sum()))

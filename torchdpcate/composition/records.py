@@ -16,12 +16,13 @@ from torchdpcate.composition.covariates import (
     chosen_pairs,
     retained_covariates,
 )
-from torchdpcate.composition.effect_law import Covariates
+from torchdpcate.composition.effect_law import Covariates, independent_points
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
+    Fitted,
     FittedEffect,
     OutcomeMeans,
     RecordScores,
@@ -45,6 +46,7 @@ from torchdpcate.composition.summaries import (
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.weighted_basis import Indicators, Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -404,13 +406,16 @@ class _Fit:
         regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = Standardised(domain, retained)
         with self.rows.then(first).stored("z") as z:
-            change, before = self._nuisances(z, regressions, start)
+            change, before, outcome = self._nuisances(z, regressions, start)
             worked = z.then(change)
             nuisances = WorkedNuisances(first, change)
             with worked.stored("effect") as rest:
                 # a copy has no corrections, which the clip of scores is made of
                 scale = self._clip(worked if plan.scores else rest, about)
                 retained, rest, regressions = self._for_effect(retained, rest, regressions, scale)
+                if plan.units:
+                    units = self._units(start.retained, outcome, retained, rest, scale, regressions)
+                    regressions = replace(regressions, units=units)
                 effect = regressions.effect(rest, scale)
                 found = ComposedFit(
                     retained.columns,
@@ -430,8 +435,11 @@ class _Fit:
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Residuals | RecordScores, NuisanceNumbers | None]:
-        """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted."""
+    ) -> tuple[Residuals | RecordScores, NuisanceNumbers | None, Fitted | None]:
+        """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted.
+
+        The last one is the outcome's regression, where there is one.
+        """
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
         mean: OutcomeMeans | float = start.centre
         outcome, propensity, pi = None, None, None
@@ -447,8 +455,8 @@ class _Fit:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
             assert isinstance(mean, OutcomeMeans)
-            return RecordScores(mean, at, bounds if plan.binary else None), before
-        return Residuals(mean, at, plan.arms), before
+            return RecordScores(mean, at, bounds if plan.binary else None), before, outcome
+        return Residuals(mean, at, plan.arms), before, outcome
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
         """Return the clip S of residuals, or of doubly robust scores."""
@@ -459,6 +467,35 @@ class _Fit:
         if about.few:
             return scales.nearest(about.clip * plan.score_scale, levels)
         return score_clip(rest, scales, plan, self.steps)
+
+    def _units(
+        self,
+        before: RetainedCovariates,
+        outcome: Fitted | None,
+        retained: RetainedCovariates,
+        rest: Rows,
+        scale: float,
+        own: Regressions,
+    ) -> HiddenUnits | None:
+        """Return what released hidden units, the outcome's and others for the effect, have beyond its features.
+
+        Args:
+            before: Covariates of the outcome regression.
+            outcome: What it released; its hidden units are then of the effect's covariates alone.
+            retained: Those.
+            rest: ``Residuals`` with them.
+            scale: S.
+            own: Regressions with them.
+        """
+        weights, biases = own.hidden_units(rest, scale)
+        if outcome is not None and outcome.hidden is not None:
+            places: Sequence[int] | slice = slice(None)
+            if before.columns is not None and retained.columns is not None:
+                places = [before.columns.index(column) for column in retained.columns]
+            weights = torch.cat([outcome.hidden[0][:, places], weights])
+            biases = torch.cat([outcome.hidden[1], biases])
+        points = independent_points(Covariates(retained.standardisation, retained.levels))
+        return HiddenUnits.beyond(weights, biases, self.plan.effect(retained.levels, own.pairs).basis, points)
 
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_within
@@ -13,7 +14,7 @@ from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit,
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
 from torchdpcate.composition.planned import NO_INTERVALS_OF_ARMS, require_little_noise
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -47,11 +48,13 @@ class Learnt:
         scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
         coefficients: Of the features, paid for, [1 + p]; None where they are not all.
         solution: The same before they were shrunk, as the solver released them, [1 + p].
+        hidden: Weights [units, k] and biases [units] of a hidden layer, paid for; None where there is none.
     """
 
     scores: Callable[[Tensor], Tensor]
     coefficients: Tensor | None = None
     solution: Tensor | None = None
+    hidden: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +113,11 @@ class ComposedNuisance(ABC):
     @property
     def by_sums(self) -> "Additive | None":
         """What learns both regressions by sums over records alone, as over a stream; None where nothing does."""
+        return None
+
+    @property
+    def network(self) -> "WideAndDeep | None":
+        """What trains hidden units for the effect; None where nothing does."""
         return None
 
     @property
@@ -226,7 +234,32 @@ class WideAndDeep(ComposedNuisance):
 
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch))
+        return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
+
+    def hidden_units(
+        self, fit: LinearFit, plan: FitPlan, records: CausalData, steps: NoisySteps
+    ) -> tuple[Tensor, Tensor]:
+        """Return weights [width, k] and biases [width] of hidden units that were trained for the effect.
+
+        Args:
+            fit: Features, residuals as targets, and their clip.
+            plan: How the fit is set up.
+            records: Standardised covariates, a - pi, and propensities.
+            steps: Pays, and draws noise.
+        """
+        from torchdpcate.composition.networks import EffectNetwork, trained
+
+        z, pi = records.x, propensity_of(records)
+        network = EffectNetwork(fit, z.shape[1], self.width, self.share, fit.predictors.shape[1])
+        settings, beside = (self.trainer, self.mode, self.max_physical_batch), (records.a, torch.maximum(pi, 1 - pi))
+        learnt = trained(network, plan, z, steps, *settings, beside)
+        assert learnt.hidden is not None
+        return learnt.hidden
+
+    @property
+    def network(self) -> "WideAndDeep":
+        """See ``ComposedNuisance``."""
+        return self
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
         """See ``ComposedNuisance``."""
@@ -276,6 +309,11 @@ class Auto(ComposedNuisance):
     def by_sums(self) -> "Additive | None":
         """See ``ComposedNuisance``: without its hidden layer."""
         return self.additive.by_sums
+
+    @property
+    def network(self) -> WideAndDeep | None:
+        """See ``ComposedNuisance``."""
+        return self.deep.network
 
     @property
     def parts(self) -> tuple[object, ...]:
@@ -360,6 +398,7 @@ class AdaptiveSecondStage:
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
             arms=arms,
+            hidden=self.nuisance.network is not None,
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return plan
