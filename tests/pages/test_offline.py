@@ -59,7 +59,11 @@ def rich(nuisances: bool) -> ComposedRelease:
     base = WeightedBasis(own, torch.ones(1 + len(own)).double())
     public = torch.randn(500, k, generator=draws, dtype=torch.float64)
     hidden = HiddenUnits.beyond(
-        torch.randn(6, k, generator=draws, dtype=torch.float64), torch.zeros(6).double(), base, public
+        torch.randn(6, k, generator=draws, dtype=torch.float64),
+        torch.zeros(6).double(),
+        base,
+        torch.eye(k).double(),
+        public,
     )
     assert hidden is not None
     features = (*own, *hidden.features)

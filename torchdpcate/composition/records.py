@@ -16,7 +16,7 @@ from torchdpcate.composition.covariates import (
     chosen_pairs,
     retained_covariates,
 )
-from torchdpcate.composition.effect_law import Covariates, independent_points
+from torchdpcate.composition.effect_law import Covariates, correlated_points, released_correlations
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
@@ -47,7 +47,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import Indicators, Standardisation
+from torchdpcate.fit.weighted_basis import Indicators, Standardisation, WeightedBasis
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -487,15 +487,20 @@ class _Fit:
             scale: S.
             own: Regressions with them.
         """
-        weights, biases = own.hidden_units(rest, scale)
-        if outcome is not None and outcome.hidden is not None:
-            places: Sequence[int] | slice = slice(None)
-            if before.columns is not None and retained.columns is not None:
-                places = [before.columns.index(column) for column in retained.columns]
+        assert outcome is not None
+        (weights, biases), k = own.hidden_units(rest, scale), len(before.two_levels)
+        basis = replace(own, two_levels=before.levels).outcome_regression.basis
+        assert isinstance(basis, WeightedBasis)
+        places = list(range(k))
+        if before.columns is not None and retained.columns is not None:
+            places = [before.columns.index(column) for column in retained.columns]
+        if outcome.hidden is not None:
             weights = torch.cat([outcome.hidden[0][:, places], weights])
             biases = torch.cat([outcome.hidden[1], biases])
-        points = independent_points(Covariates(retained.standardisation, retained.levels))
-        return HiddenUnits.beyond(weights, biases, self.plan.effect(retained.levels, own.pairs).basis, points)
+        correlations = released_correlations(basis, outcome.curvatures, k)[places][:, places]
+        points = correlated_points(correlations, Covariates(retained.standardisation, retained.levels))
+        features = self.plan.effect(retained.levels, own.pairs).basis
+        return HiddenUnits.beyond(weights, biases, features, correlations, points)
 
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float

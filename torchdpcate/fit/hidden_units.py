@@ -10,6 +10,7 @@ from torch import Tensor
 from torchdpcate.fit.weighted_basis import UNITS, Feature, WeightedBasis
 
 _LEAST = 0.02  # variance of a combination, over the largest: others are noise of the weights
+_NAMES = ("weights", "biases", "correlations", "mixed", "less", "shares")
 _CLOSE = 1e-4  # of moments over points, about as much as the ridge leaves
 _RIDGE = 1e-6  # of the plan's features over public points, where two may be alike
 
@@ -28,6 +29,7 @@ class HiddenUnits:
         weights: W, float64 [units, k].
         biases: b, float64 [units].
         base: psi, features of weight one.
+        correlations: Released ones, which the public points have, float64 [k, k].
         mixed: Q, float64 [units, m].
         less: B, float64 [1 + p, m].
         shares: Of the variance that all combinations have over public points, positive, float64 [m].
@@ -37,7 +39,7 @@ class HiddenUnits:
         >>> one = torch.ones(2, dtype=torch.float64)
         >>> points = torch.randn(500, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> line = WeightedBasis(all_features([False], "1"), one)
-        >>> found = HiddenUnits.beyond(torch.tensor([[3.0], [0.0]]).double(), 0 * one, line, points)
+        >>> found = HiddenUnits.beyond(torch.tensor([[3.0], [0.0]]).double(), 0 * one, line, one[:1, None], points)
         >>> len(found.features), (found(points).T @ points).abs().max().item() < 0.01
         (1, True)
     """
@@ -45,6 +47,7 @@ class HiddenUnits:
     weights: Tensor
     biases: Tensor
     base: WeightedBasis
+    correlations: Tensor
     mixed: Tensor
     less: Tensor
     shares: Tensor
@@ -63,19 +66,22 @@ class HiddenUnits:
         return tuple(Feature(UNITS, j, j) for j in range(len(self.shares)))
 
     @classmethod
-    def beyond(cls, weights: Tensor, biases: Tensor, basis: WeightedBasis, points: Tensor) -> "HiddenUnits | None":
+    def beyond(
+        cls, weights: Tensor, biases: Tensor, basis: WeightedBasis, correlations: Tensor, points: Tensor
+    ) -> "HiddenUnits | None":
         """Return what units have beyond features, the largest combinations first; None where that is nothing.
 
         Args:
             weights: W.
             biases: b.
             basis: The features, whose weights do not matter.
+            correlations: Of the points.
             points: Public, [N, k].
         """
         base = WeightedBasis(basis.features, torch.ones_like(basis.feature_weights))
         psi, n = base(points), len(points)
         nothing = torch.zeros(0, dtype=torch.float64)
-        raw = cls(weights, biases, base, nothing, nothing, nothing)._raw(points)
+        raw = cls(weights, biases, base, correlations, nothing, nothing, nothing)._raw(points)
         gram = psi.T @ psi / n
         less = torch.linalg.solve(gram + _RIDGE * gram.diagonal().diag(), psi.T @ raw / n)
         rest = raw - psi @ less
@@ -84,14 +90,14 @@ class HiddenUnits:
         if not bool(own.any()):
             return None
         values, vectors = values[own].flip(0), vectors[:, own].flip(1) / values[own].flip(0).sqrt()
-        return cls(weights, biases, base, vectors, less @ vectors, values / values.sum())
+        return cls(weights, biases, base, correlations, vectors, less @ vectors, values / values.sum())
 
     def fit(self, basis: WeightedBasis, points: Tensor) -> bool:
         """Return whether Q, B and the shares are what ``beyond`` makes of W and b.
 
         Args:
             basis: As of ``beyond``.
-            points: As of ``beyond``.
+            points: As of ``beyond``, with the correlations.
         """
         if self.base.features != basis.features:
             return False
@@ -105,8 +111,7 @@ class HiddenUnits:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return its numbers by name."""
-        own = "weights", "biases", "mixed", "less", "shares"
-        return {name: getattr(self, name) for name in own}
+        return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], base: Any, covariates: int) -> "HiddenUnits":
@@ -121,13 +126,14 @@ class HiddenUnits:
             ValueError: Numbers whose shapes do not fit, or shares that are not positive.
         """
         found = dict(tensors)
-        if set(found) != {"weights", "biases", "mixed", "less", "shares"}:
-            raise ValueError("units: weights, biases, mixed, less and shares")
+        if set(found) != set(_NAMES):
+            raise ValueError(f"units: {', '.join(_NAMES)}")
         basis = WeightedBasis.from_config(base, torch.ones(1 + len(base), dtype=torch.float64), covariates)
         units, m = len(found["biases"]), len(found["shares"])
         shapes = {
             "weights": (units, covariates),
             "biases": (units,),
+            "correlations": (covariates, covariates),
             "mixed": (units, m),
             "less": (basis.dimension, m),
             "shares": (m,),
@@ -138,4 +144,9 @@ class HiddenUnits:
                 raise ValueError(f"units: {name} is float64 {list(shape)}, finite")
         if not m or not bool((found["shares"] > 0).all()) or float(found["shares"].sum()) > 1 + 1e-9:
             raise ValueError("units: shares are positive, and one together")
+        correlations = found["correlations"]
+        if not torch.allclose(correlations, correlations.T, rtol=0, atol=1e-12) or bool(
+            torch.linalg.cholesky_ex(correlations).info
+        ):
+            raise ValueError("units: correlations are a positive definite matrix")
         return cls(base=basis, **found)

@@ -123,7 +123,7 @@ class TestContract(PlanContract):
         ("constant_only",),
     )
     possible = ("off the grid units.weights", "off the grid units.biases")  # means of what noisy steps reached
-    worked_out = ("units.mixed", "units.less", "units.shares")
+    worked_out = ("units.correlations", "units.mixed", "units.less", "units.shares")
     followed = ("standardisation", "estimates", "scale", "interval", "curvatures", "weight")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.covariates import LEAST_SPREAD
-from torchdpcate.composition.effect_law import Covariates, independent_points
+from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
@@ -190,10 +190,11 @@ class CompositionPlan(Plan):
         if units is not None and not plan.units:
             yield "it has features of hidden units that its plan does not request"
             return
-        points = independent_points(Covariates(release.standardisation, levels))
-        if units is not None and not units.fit(plan.effect(levels, pairs).basis, points):
-            yield "its features of hidden units are not what its plan makes of these"
-            return
+        if units is not None:
+            points = correlated_points(units.correlations, Covariates(release.standardisation, levels))
+            if not units.fit(plan.effect(levels, pairs).basis, points):
+                yield "its features of hidden units are not what its plan makes of these"
+                return
         yield from _curvatures(release, plan, plan.effect(levels, pairs, units).basis.feature_weights)
         if (numbers is not None) is not plan.intervals:
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
