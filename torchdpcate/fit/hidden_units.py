@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.fit.weighted_basis import UNITS, Feature, WeightedBasis
 
-_LEAST = 0.02  # variance of a combination, over the largest: others are noise of the weights
+_LEAST = 0.2  # variance of a combination, over the largest: each costs sampling, and the other features some noise
 _NAMES = ("weights", "biases", "correlations", "mixed", "less", "shares")
 _CLOSE = 1e-4  # of moments over points, about as much as the ridge leaves
 _RIDGE = 1e-6  # of the plan's features over public points, where two may be alike
