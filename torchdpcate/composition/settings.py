@@ -270,12 +270,13 @@ class WideAndDeep(ComposedNuisance):
 class Auto(ComposedNuisance):
     """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
-    The number is that of generated data, see ``experiments/defaults/nuisances.md``.
+    The number is that of generated data, see ``experiments/defaults/hidden_units.md``; the effect's plan has the same
+    for hidden units, which ``deep`` trains.
 
     Args:
         outcome_from: Least N mu of an outcome regression with a hidden layer.
         additive: What learns all others.
-        deep: What learns that one.
+        deep: What learns that one, and trains hidden units for the effect.
 
     Raises:
         InputError: ``outcome_from`` is not positive.
