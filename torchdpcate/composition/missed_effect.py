@@ -68,10 +68,10 @@ def missed_variance(
 
     G is the share of the prior variance of effects that the features hold which are requested: covariates that are not
     retained, and kinds of features that are not requested, have the rest; products with a step, where there are any,
-    add their own share to it, so that it is divided by that sum; hidden units are left out of it. Its size is that of what was found, and one standard
-    deviation of the noise of that, or where no feature is requested the prior's. Gamma is the mean square of widely
-    clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides effects in
-    them.
+    add their own share to it, so that it is divided by that sum; hidden units are left out of it. Its size is that of
+    what was found, and one standard deviation of the noise of that, or where no feature is requested the prior's. Gamma
+    is the mean square of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are
+    long, the clip hides effects in them.
 
     Args:
         law: Of the projection, whose correction holds those squares.
