@@ -182,20 +182,19 @@ def draw(path: Path) -> None:
     before, _, after = text.partition(BEGIN)
     made = "\n".join(["", *parts, ""])
     page.write_text(f"{before}{BEGIN}{made}{END}{after.partition(END)[2]}", encoding="utf-8")
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for label in labels:
-        found = [(size, _means(rows, size, label)) for size in sizes]
-        points = [(size, means[1] / means[0]) for size, means in found if means[0] and means[1]]
-        if points and label != "constant" and not label.startswith("Niu"):
-            axes.plot(*zip(*points, strict=True), marker="o", label=label)
-    axes.axhline(1, color="grey", linewidth=1)
-    axes.set(
-        xscale="log", yscale="log", xlabel="n mu", ylabel="squared error with hidden units\nover that of features alone"
-    )
-    axes.legend(fontsize=8)
+    figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
+    for size, marker in zip(sizes, MARKERS, strict=False):
+        found = {label: _means(rows, size, label) for label in labels}
+        ratios = {label: units / plain for label, (plain, units, *_) in found.items() if plain and units}
+        axes.plot(list(ratios.values()), list(ratios), marker, fillstyle="none", label=f"n mu = {size:,}")
+    axes.axvline(1, color="grey", linewidth=1)
+    axes.invert_yaxis()
+    axes.set(xscale="log", xlabel="squared error with hidden units over that of features alone")
+    axes.legend()
     figure.savefig(HERE.with_suffix(".png"), dpi=150)
 
 
+MARKERS = ("o", "s", "^", "d", "v")
 BEGIN, END = (
     "<!-- made by experiments.defaults.hidden_units from hidden_units.csv -->\n",
     "<!-- end of what is made -->\n",
