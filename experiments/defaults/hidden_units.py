@@ -10,7 +10,7 @@ hidden_units.csv beside this file; ``--draw`` makes hidden_units.md and hidden_u
 
 import argparse
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -170,10 +170,12 @@ def draw(path: Path) -> None:
     sizes, labels = sorted({int(row["n_mu"]) for row in rows}), list(dict.fromkeys(row["law"] for row in rows))
     parts = []
     for size in sizes:
-        shown: Iterable[list[str]] = (
-            [label, *("" if value is None else f"{value:.4f}" for value in _means(rows, size, label))]
-            for label in labels
-        )
+        means = {label: _means(rows, size, label) for label in labels}
+        shown = [
+            [label, *("" if value is None else f"{value:.4f}" for value in found)]
+            for label, found in means.items()
+            if any(found)
+        ]
         one = next(row for row in rows if int(row["n_mu"]) == size)
         parts += [f"**n = {int(one['n']):,}, epsilon = {float(one['epsilon']):g} (n mu = {size:,}).**\n"]
         parts += [table([["law", *METHODS], *shown])]
