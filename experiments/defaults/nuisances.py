@@ -130,23 +130,32 @@ def law_of(name: str) -> Law:
     return OWN[name]() if name in OWN else _niu(name)
 
 
-def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: int) -> tuple[float, float, float]:
-    """Return relative errors of outcome regression, propensity and effect of one fit."""
+def errors(
+    law: Law, n: int, epsilon: float | None, nuisance: ComposedNuisance, seed: int, **settings: bool
+) -> tuple[float, float, float]:
+    """Return relative errors of outcome regression, propensity and effect of one fit.
+
+    Args:
+        law: Of the records.
+        n: Number of records.
+        epsilon: Of the fit; None without privacy.
+        nuisance: How nuisances are learnt.
+        seed: Of the records.
+        settings: Of the plan.
+    """
     generator, domain = torch.Generator().manual_seed(seed), law.domain
     x, queries = law.covariates(n, generator), law.covariates(QUERIES, generator)
     e, effect = law.propensity(x), law.effect(x)
     a = (torch.rand(n, generator=generator, dtype=torch.float64) < e).double()
     mean = law.baseline(x) + e * effect
     y = law.baseline(x) + a * effect + torch.randn(n, generator=generator, dtype=torch.float64)
-    plan = plan_within(n, PrivacyBudget(epsilon, DELTA), domain)
+    plan = plan_within(n, None if epsilon is None else PrivacyBudget(epsilon, DELTA), domain, **settings)
     levels = [len(column.unique()) == 2 for column in x.T]
     records = CausalData(x, a, domain.clip_outcome(y))
     # a session without a ledger: noise is drawn, nothing is charged
     session = FitSession(NoiseSource.system())
     fit = fit_composition(rows_of(records, domain), domain, plan, session, levels, nuisance=nuisance)
-    u = domain.scale(queries)
-    z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
-    found = fit.effect.regression.basis(z) @ fit.effect.shrunk
+    found = fit.features(domain.scale(queries)) @ fit.effect.shrunk
     overlap = domain.overlap
     return (
         _relative(fit.outcome, mean),

@@ -8,10 +8,14 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from tests.composition.test_lightning_fit import Draws, steps_of
+from torchdpcate.composition.builder import composed_plan
+from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LightningFit, LogisticFit, NoisyNewton
-from torchdpcate.composition.networks import Network, NetworkSteps
+from torchdpcate.composition.networks import EffectNetwork, Network, NetworkSteps
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
+from torchdpcate.composition.steps import EFFECT_UNITS
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.nuisance_config import NuisanceConfig
@@ -113,6 +117,60 @@ def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
     expected = torch.cat([parts[name] for name in ("wide.weight", "out.weight", "hidden.bias", "hidden.weight")])
     assert order == [3, 4, 4, 8]
     torch.testing.assert_close(sums[1], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("arm", [0.0, 1.0])
+def test_gradients_of_an_effect_are_at_most_one(arm):
+    """The worst record: a residual far beyond its clip, in either arm, at any propensity and any covariates."""
+    fit, _, z, _ = problem()
+    pi = torch.rand(len(z), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    treatment, largest = arm - pi, torch.maximum(pi, 1 - pi)
+    found = network(fit)
+    found.__class__ = EffectNetwork
+    far = torch.full_like(pi, 1e6)
+    norms = record_gradients(found, (fit.predictors, z, far, treatment, largest)).norm(dim=1)
+    torch.testing.assert_close(norms, treatment.abs() / largest)
+    assert float(norms.max()) == pytest.approx(1)
+
+
+def test_units_of_an_effect_are_trained_for_what_its_step_has():
+    fit, plan, z, bump = problem()
+    pi = torch.full((N,), 0.5, dtype=torch.float64)
+    records = CausalData(z, torch.where(torch.arange(N) % 2 == 0, 0.5, -0.5).double(), bump, pi)
+    steps = steps_of(NoiseSource.fixed(1), mu=1e3)
+    weights, biases = WideAndDeep(width=3).hidden_units(fit, plan, records, steps)
+    assert (weights.shape, biases.shape) == ((3, K), (3,))
+    again, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(1), mu=1e3))
+    torch.testing.assert_close(weights, again)
+    other, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(2), mu=1e3))
+    assert not torch.allclose(weights, other)
+
+
+@pytest.mark.parametrize(
+    ("facts", "units"),
+    [
+        ({}, True),
+        ({"n": 10_000}, False),
+        ({"hidden": False}, False),
+        ({"constant_only": True}, False),
+        ({"constants": RuleConstants()}, False),
+        ({"budget": None}, False),
+        ({"weight": 0.5}, False),
+    ],
+)
+def test_an_effect_has_hidden_units_by_public_facts_alone(facts, units):
+    given = {"n": 40_000, "budget": PrivacyBudget(4.0, 1e-5), "covariates": 4, "hidden": True} | facts
+    plan = composed_plan(**given)
+    assert plan.units is units
+    assert (EFFECT_UNITS in plan.shares.shares) is units
+    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1)
+    assert ("hidden_units" in plan.facts() if plan.budget else False) is units
+
+
+@pytest.mark.parametrize(("nuisance", "hidden"), [(Auto(), True), (WideAndDeep(), True), (Additive(), False)])
+def test_those_who_train_networks_give_the_effect_hidden_units(nuisance, hidden):
+    plan = AdaptiveSecondStage(nuisance=nuisance).plan(40_000, PrivacyBudget(4.0, 1e-5), Domain([0.0], [1.0], 0.0, 1.0))
+    assert plan.units is hidden
 
 
 def test_scalings_are_the_curvatures_of_the_public_sample():

@@ -18,17 +18,20 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments, halvings
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 FEW = PlanConstants(step_bounds=(5, 5), quantile_levels=3)
@@ -238,3 +241,20 @@ def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
     monkeypatch.setattr(composition_steps, "added", lambda each: parts.extend(each) or sum(parts))
     SUMS[kind]()
     assert len(parts) == 4
+
+
+@pytest.mark.slow
+def test_a_stream_trains_no_hidden_units_for_the_effect(tmp_path):
+    """In memory the same learner does: from public facts alone, which the statement has."""
+    study = Niu("D", n=1_600).load()
+    settings = study.schema, PrivacyBudget(200.0, 1e-5)
+    learner, other = (RLearner(*settings, second_stage=AdaptiveSecondStage(constants=FEW)) for _ in range(2))
+    release = learner.fit_stream(Batches(study, 500)).release_function()
+    assert release.basis.units is None
+    assert "hidden_units" not in release.privacy.public
+    release.save(tmp_path / "release.safetensors")
+    assert dict(verify_release(tmp_path / "release.safetensors"))["level"].startswith("certified")
+    records = study.records
+    whole = other.fit(records.x, records.a, records.y).release_function()
+    assert whole.basis.units is not None
+    assert whole.privacy.public["hidden_units"] is True

@@ -17,6 +17,7 @@ from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.weighted_basis import Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
 from torchdpcate.release import composed, rule
@@ -54,7 +55,18 @@ def rich(nuisances: bool) -> ComposedRelease:
     found, draws = composed_effect(), torch.Generator().manual_seed(3)
     schema = found.schema
     k = schema.domain.dimension
-    features = all_features([False, True, True, True, True])
+    own = all_features([False, True, True, True, True])
+    base = WeightedBasis(own, torch.ones(1 + len(own)).double())
+    public = torch.randn(500, k, generator=draws, dtype=torch.float64)
+    hidden = HiddenUnits.beyond(
+        torch.randn(6, k, generator=draws, dtype=torch.float64),
+        torch.zeros(6).double(),
+        base,
+        torch.eye(k).double(),
+        public,
+    )
+    assert hidden is not None
+    features = (*own, *hidden.features)
     p = 1 + len(features)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -67,7 +79,7 @@ def rich(nuisances: bool) -> ComposedRelease:
         0.1, missed=0.01, nuisances=more @ more.T / (3e3 * p) if nuisances else None,
         pull=torch.eye(p).double() if nuisances else None,
     )  # fmt: skip
-    basis = WeightedBasis(features, feature_weights / feature_weights.sum())
+    basis = WeightedBasis(features, feature_weights / feature_weights.sum(), hidden)
     units = Standardisation(normal(k) / 4, normal(k).exp() / 2)
     theta = normal(p)
     return ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy, law=law)

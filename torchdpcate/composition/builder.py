@@ -528,6 +528,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         intervals=bool(facts["intervals"]),
         constants=constants.from_text(facts["constants"]),
         arms=arms,
+        hidden=bool(facts.get("hidden_units", False)),
     )
 
 

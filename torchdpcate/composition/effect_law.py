@@ -420,10 +420,14 @@ def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariat
         curvatures: Released mean curvatures of these, [1 + p, 1 + p].
         covariates: Those in use.
     """
-    two = torch.tensor(covariates.two_levels)
-    k, generator = len(two), public_generator(0, "covariates of nuisances")
-    normal = torch.randn(_POINTS, k, generator=generator, dtype=torch.float64)
-    normal = normal @ torch.linalg.cholesky(_correlations(basis, curvatures, k)).T
+    return correlated_points(released_correlations(basis, curvatures, len(covariates.two_levels)), covariates)
+
+
+def correlated_points(correlations: Tensor, covariates: Covariates) -> Tensor:
+    """Return standardised covariates [N, k] of a public population with correlations [k, k]; see ``public_points``."""
+    two, generator = torch.tensor(covariates.two_levels), public_generator(0, "covariates of nuisances")
+    normal = torch.randn(_POINTS, len(two), generator=generator, dtype=torch.float64)
+    normal = normal @ torch.linalg.cholesky(correlations).T
     mean = covariates.standardisation.mean
     # covariates of two levels, -1 and 1, are the sign of a normal number
     high = normal < torch.special.ndtri(((1 + mean) / 2).clamp(0.01, 0.99))
@@ -433,8 +437,8 @@ def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariat
     return z if gone is None else z.masked_fill(gone, 0.0)
 
 
-def _correlations(basis: WeightedBasis, curvatures: Tensor, k: int) -> Tensor:
-    """Return correlations of k covariates, of those whose linear features a regression has."""
+def released_correlations(basis: WeightedBasis, curvatures: Tensor, k: int) -> Tensor:
+    """Return correlations of k covariates, of those whose linear features a regression has, by its curvatures."""
     found = torch.eye(k, dtype=torch.float64)
     linear = [(position, f.i) for position, f in enumerate(basis.features, 1) if f.kind == "1"]
     if not linear:

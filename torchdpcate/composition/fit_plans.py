@@ -58,15 +58,25 @@ def logistic_plan(
     return requested, shrink
 
 
-def effect_plan(plan: ComposedPlan, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
-    """Return how the effect is set up, of released curvatures [1 + p, 1 + p] and residual scale."""
-    noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
+def effect_plan(
+    plan: ComposedPlan, regression: AnyRegression, curvatures: Tensor, scale: float, step: str = "effect"
+) -> FitPlan:
+    """Return how the effect is set up, of released curvatures [1 + p, 1 + p] and residual scale.
+
+    Args:
+        plan: The public plan.
+        regression: What is requested.
+        curvatures: Released, or planned ones.
+        scale: S.
+        step: That pays.
+    """
+    noise, curvature, sampling = _effect_noise(plan, curvatures, scale, step)
     prior = weak_prior(regression, "effect", scale / plan.score_scale)
     prior = prior.repeat(len(curvatures) // len(prior))
     ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
     if plan.intervals:
         ridge = ridge * _INTERVAL_RIDGE
-    return _requested(plan, "effect", curvature, ridge)
+    return _requested(plan, step, curvature, ridge)
 
 
 def _requested(plan: ComposedPlan, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
@@ -143,9 +153,11 @@ def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
     return inverse @ (noise * torch.eye(len(curvature), dtype=torch.float64) + sampling) @ inverse
 
 
-def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
+def _effect_noise(
+    plan: ComposedPlan, curvatures: Tensor, scale: float, step: str = "effect"
+) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
-    noise = plan.gradient_noise("effect", scale, len(curvatures))
+    noise = plan.gradient_noise(step, scale, len(curvatures))
     return noise, plan.inside * plan.mass * curvatures, plan.sampling * plan.mass * curvatures * scale**2
 
 

@@ -29,6 +29,7 @@ from torchdpcate.composition.priors import (
 from torchdpcate.composition.pure_fits import OBJECTIVE
 from torchdpcate.composition.steps import (
     CENSORING,
+    EFFECT_UNITS,
     HALVINGS,
     INTERVALS,
     MODIFIERS,
@@ -314,6 +315,18 @@ class Builder(PlanFacts):
         return self.constants.pairs if may and self.size >= self.constants.pair_size else 0
 
     @property
+    def units(self) -> bool:
+        """See ``ComposedPlan``."""
+        if not self.hidden or not self.may("units") or self.constant_only or self._rule is not None:
+            return False
+        return self.budget is not None and self.weight is None and self.size >= self._of_units["size"]
+
+    @property
+    def _of_units(self) -> dict[str, float]:
+        found: dict[str, float] = of_kind(EFFECT)["units"]
+        return found
+
+    @property
     def _numbers(self) -> int:
         return self.covariates if self.numbers is None else self.numbers
 
@@ -354,7 +367,10 @@ class Builder(PlanFacts):
         shares["outcome"] = (left - effect) * (1 - propensity)
         if propensity:
             shares["propensity"] = (left - effect) * propensity
-        return shares | {"effect": effect}
+        if not self.units:
+            return shares | {"effect": effect}
+        own = self._of_units["share"]
+        return shares | {EFFECT_UNITS: own * effect, "effect": (1 - own) * effect}
 
     def _effect_share(self, screens: bool) -> float:
         """Return the effect's share.

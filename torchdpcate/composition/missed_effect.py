@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchdpcate.composition.effect_law import TYPICAL, Estimates, IntervalPlan, inverse_within
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import STEPS, held_shares, prior_variances
-from torchdpcate.fit.weighted_basis import all_features
+from torchdpcate.fit.weighted_basis import UNITS, all_features
 from torchdpcate.release.effect_law import EffectLaw
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
@@ -68,10 +68,10 @@ def missed_variance(
 
     G is the share of the prior variance of effects that the features hold which are requested: covariates that are not
     retained, and kinds of features that are not requested, have the rest; products with a step, where there are any,
-    add their own share to it, so that it is divided by that sum. Its size is that of what was found, and one standard
-    deviation of the noise of that, or where no feature is requested the prior's. Gamma is the mean square of widely
-    clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides effects in
-    them.
+    add their own share to it, so that it is divided by that sum; hidden units are left out of it. Its size is that of
+    what was found, and one standard deviation of the noise of that, or where no feature is requested the prior's. Gamma
+    is the mean square of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are
+    long, the clip hides effects in them.
 
     Args:
         law: Of the projection, whose correction holds those squares.
@@ -91,7 +91,7 @@ def missed_variance(
     prior = prior_variances(every, 1.0, plan.constants, _LARGE)
     prior = prior * held_shares(every, len(two_levels), plan.covariates)
     prior = prior / (1 + (plan.constants.pair_variance if steps else 0))
-    held = float(prior[[every.index(feature) for feature in basis.features]].sum())
+    held = float(prior[[every.index(feature) for feature in basis.features if feature.kind != UNITS]].sum())
     feature_weights, noise = basis.feature_weights[1:], found.covariance.diagonal()[1:]
     size = float((feature_weights * (found.t[1:].square() - noise)).sum())
     size = max(size, 0.0) + math.sqrt(2 * float((feature_weights * noise).square().sum()))

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
+from torchdpcate.composition.settings import Learnt
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights
@@ -239,6 +240,17 @@ class Network(RecordLossModule):
         return GivenSteps(self.ordered, self.steps.step, len(self.fit.targets) * self.fit.slope)
 
 
+class EffectNetwork(Network):
+    r"""The same of an effect: residuals on :math:`(a - \pi) f`, whose gradient is that of f times :math:`a - \pi`."""
+
+    def record_loss(self, batch: tuple[Tensor, ...]) -> Tensor:
+        """See ``Network``, of a batch with a - pi and max(pi, 1 - pi), which |a - pi| does not exceed, beside."""
+        psi, z, targets, treatment, largest = batch
+        fit = replace(self.fit, predictors=psi, targets=targets)
+        weights = self.inverse_norms(psi.square().sum(1), z) / largest
+        return weights * fit.losses(treatment * self(psi, z)) / fit.slope
+
+
 def trained(
     network: Network,
     plan: FitPlan,
@@ -247,7 +259,8 @@ def trained(
     trainer: "Callable[..., Trainer]",
     mode: str = "auto",
     max_physical_batch: int | None = None,
-) -> Callable[[Tensor], Tensor]:
+    beside: tuple[Tensor, ...] = (),
+) -> Learnt:
     """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
 
     Args:
@@ -258,6 +271,7 @@ def trained(
         trainer: Makes a Trainer from keyword arguments.
         mode: See ``DPSGD``.
         max_physical_batch: See ``DPSGD``.
+        beside: What else its record losses are made of, [n] each.
     """
     fit = network.fit
     network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
@@ -265,7 +279,7 @@ def trained(
     most = at_once(mode, max_physical_batch)
     plans = [full_batches(event, count, len(z), p, most) for event, count in plan.pay(steps)]
     psi = fit.predictors[:, : network.wide.in_features].contiguous()
-    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode, most)
+    train(network, (psi, z, fit.targets, *beside), plans, steps.session.noise, trainer, mode, most)
     network.steps.finish()
     network.to(z.device)
 
@@ -273,7 +287,8 @@ def trained(
     def learnt(features: Tensor) -> Tensor:
         return network(features[:, : network.wide.in_features], z)
 
-    return learnt
+    weights, biases = (p.detach().cpu().clone() for p in (network.hidden.weight, network.hidden.bias))
+    return Learnt(learnt, hidden=(weights, biases))
 
 
 class NetworkSteps:

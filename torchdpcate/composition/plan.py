@@ -14,7 +14,8 @@ from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, 
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, all_features
+from torchdpcate.fit.hidden_units import HiddenUnits
+from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -60,6 +61,7 @@ class PlanFacts:
         least: Least propensity of an average effect, where it is below ``overlap``, at which scores clip it.
         weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
         follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
+        hidden: Whether the effect may have features of hidden units, which need networks.
 
     Raises:
         InputError: No records, or no covariates.
@@ -83,6 +85,7 @@ class PlanFacts:
     least: float | None = None
     weight: float | None = None
     follow_up: int = 0
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -112,6 +115,7 @@ class ComposedPlan(PlanFacts):
         windows: Whether covariates are scaled by private windows.
         choices: How many covariates each step chooses, by step.
         pairs: How many products of a covariate with a step of another are chosen for the effect.
+        units: Whether the effect has features of hidden units.
         reduced: Whether it is a rule's without an outcome regression.
         one_propensity: Whether a propensity that is not known is estimated as one number.
         propensity_steps: Steps that fit the propensity, where it is not known.
@@ -149,6 +153,7 @@ class ComposedPlan(PlanFacts):
     windows: bool
     choices: Mapping[str, int]
     pairs: int
+    units: bool
     reduced: bool
     one_propensity: bool
     propensity_steps: tuple[str, ...]
@@ -299,7 +304,12 @@ class ComposedPlan(PlanFacts):
         basis = ArmBasis(part(found.constant, feature_weights[:p]), differ)
         return ArmRegression(basis, prior[there], shared.noise, found.error)
 
-    def effect(self, two_levels: Sequence[bool] | None = None, pairs: Sequence[Feature] | None = None) -> Regression:
+    def effect(
+        self,
+        two_levels: Sequence[bool] | None = None,
+        pairs: Sequence[Feature] | None = None,
+        units: HiddenUnits | None = None,
+    ) -> Regression:
         """Return that of the effect; see ``outcome``.
 
         Squares, products and waves whose prior variance is below what sampling leaves of them are not requested, at
@@ -310,6 +320,7 @@ class ComposedPlan(PlanFacts):
         Args:
             two_levels: As of ``outcome``.
             pairs: Products with a step that were chosen, at most ``pairs``; None plans for so many.
+            units: Combinations of released hidden units; None plans without.
         """
         request, levels = self.requests["effect"], [False] * self.retained if two_levels is None else two_levels
         if self.by_sums:
@@ -317,9 +328,9 @@ class ComposedPlan(PlanFacts):
         if not self.shrinks:
             return request.regression(levels)
         chosen = all_features(levels, STEPS)[: self.pairs] if pairs is None else tuple(pairs)
-        kinds = request.kinds + (STEPS if chosen else "")
+        kinds = request.kinds + (STEPS if chosen else "") + (UNITS if units is not None else "")
         while True:
-            found = replace(request, kinds=kinds).regression(levels, chosen)
+            found = replace(request, kinds=kinds).regression(levels, chosen, units)
             if not self.intervals or len(kinds) == 1 or self._matrix_noise(found) <= self.constants.interval_edge:
                 return found
             kinds = kinds[:-1]
@@ -345,6 +356,7 @@ class ComposedPlan(PlanFacts):
             "intervals": self.intervals,
             **({"target": RULE} if isinstance(self.constants, RuleConstants) else {}),
             "constants": constants,
+            **({"hidden_units": True} if self.units else {}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }
 

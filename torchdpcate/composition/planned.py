@@ -17,6 +17,7 @@ from torchdpcate.composition.steps import (
     CENSORING,
     CORRECTION,
     COUNTS,
+    EFFECT_UNITS,
     HALVINGS,
     MATRIX,
     MODIFIERS,
@@ -299,6 +300,7 @@ def _rounded(n: float) -> int:
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)
 _FEW = {WEIGHTS: 1, COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
 _CURVATURES = " curvatures"
+_MOST_WEIGHTS = 100_000  # of a network, whose width is the user's
 
 
 def require_noise(plan: ComposedPlan) -> None:
@@ -359,6 +361,8 @@ def _released(plan: ComposedPlan, step: str) -> int:
 
 def _features(plan: ComposedPlan, regression: str) -> int:
     """Return how many coefficients a regression has."""
+    if regression == EFFECT_UNITS:
+        return _MOST_WEIGHTS
     if regression == "effect":
         return plan.effect().basis.dimension * (plan.arms - 1)
     if regression == "outcome":

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis, all_features
+from torchdpcate.fit.hidden_units import HiddenUnits
+from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, UNITS, Feature, WeightedBasis, all_features
 
 
 class Filling(NamedTuple):
@@ -230,15 +231,21 @@ class Request:
         """Return the prior variances of features, [p]; see ``prior_variances``."""
         return prior_variances(features, self.variance, self.constants, self.size, self.heads, self.confounds)
 
-    def regression(self, two_levels: Sequence[bool], pairs: tuple[Feature, ...] = ()) -> Regression:
+    def regression(
+        self, two_levels: Sequence[bool], pairs: tuple[Feature, ...] = (), units: HiddenUnits | None = None
+    ) -> Regression:
         """Return what is requested: the features that are worth their noise.
 
         Args:
             two_levels: Whether each covariate has two levels.
             pairs: Products with a step beside the features of these.
+            units: Combinations of hidden units beside all those.
         """
         features = all_features(two_levels, self.constants.kinds, self.heads) + pairs if self.variance else ()
         prior = self.priors(features)
+        if units is not None and self.variance:
+            features += units.features
+            prior = torch.cat([prior, self.variance * of_kind("effect")["units"]["variance"] * units.shares])
         may = [
             feature.kind in self.kinds and (feature.kind == KINDS[0] or variance > self.least)
             for feature, variance in zip(features, prior.tolist(), strict=True)
@@ -250,7 +257,8 @@ class Request:
         chosen = candidates[there]
         constant = torch.tensor([found.constant], dtype=torch.float32).double()  # rounded, as all releases have had it
         feature_weights = torch.cat([constant, found.feature_weights[there]])
-        basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), feature_weights)
+        requested = tuple(features[j] for j in chosen.tolist())
+        basis = WeightedBasis(requested, feature_weights, units if requested and requested[-1].kind == UNITS else None)
         return Regression(basis, prior[chosen], found.noise, found.error + left_out)
 
 

@@ -17,12 +17,13 @@ from torchdpcate.composition.covariates import (
     retained_covariates,
     to_be_screened,
 )
-from torchdpcate.composition.effect_law import Covariates
+from torchdpcate.composition.effect_law import Covariates, correlated_points, released_correlations
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
+    Fitted,
     FittedEffect,
     Means,
     RecordScores,
@@ -47,7 +48,8 @@ from torchdpcate.composition.summaries import (
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import Indicators, Standardisation
+from torchdpcate.fit.hidden_units import HiddenUnits
+from torchdpcate.fit.weighted_basis import Indicators, Standardisation, WeightedBasis
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -362,13 +364,16 @@ class _Fit:
         regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = partial(standardised, domain, retained)
         with self.rows.then(first).stored("z") as z:
-            change, before = self._nuisances(z, regressions, start)
+            change, before, outcome = self._nuisances(z, regressions, start)
             worked = z.then(change)
             nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
                 # a copy has no corrections, which the clip of scores is made of
                 scale = self._clip(worked if plan.scores else rest, about)
                 retained, rest, regressions = self._for_effect(retained, rest, regressions, scale)
+                if plan.units:
+                    units = self._units(start.retained, outcome, retained, rest, scale, regressions)
+                    regressions = replace(regressions, units=units)
                 effect = regressions.effect(rest, scale)
                 found = ComposedFit(
                     retained.columns,
@@ -388,8 +393,11 @@ class _Fit:
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None]:
-        """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted."""
+    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None, Fitted | None]:
+        """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted.
+
+        The last one is the outcome's regression, where there is one.
+        """
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
         mean: Means | float = start.centre
         outcome, propensity, pi = None, None, None
@@ -405,8 +413,8 @@ class _Fit:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
             assert not isinstance(mean, float)
-            return RecordScores(mean, at, bounds if plan.binary else None), before
-        return partial(residuals, mean, at, plan.arms), before
+            return RecordScores(mean, at, bounds if plan.binary else None), before, outcome
+        return partial(residuals, mean, at, plan.arms), before, outcome
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
         """Return the clip S of residuals, or of doubly robust scores."""
@@ -414,6 +422,40 @@ class _Fit:
         if plan.scores:
             return score_clip(rest, self.domain, plan, about, self.steps)
         return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
+
+    def _units(
+        self,
+        before: RetainedCovariates,
+        outcome: Fitted | None,
+        retained: RetainedCovariates,
+        rest: Rows,
+        scale: float,
+        own: Regressions,
+    ) -> HiddenUnits | None:
+        """Return what released hidden units, the outcome's and others for the effect, have beyond its features.
+
+        Args:
+            before: Covariates of the outcome regression.
+            outcome: What it released; its hidden units are then of the effect's covariates alone.
+            retained: Those.
+            rest: ``Residuals`` with them.
+            scale: S.
+            own: Regressions with them.
+        """
+        assert outcome is not None
+        (weights, biases), k = own.hidden_units(rest, scale), len(before.two_levels)
+        basis = replace(own, two_levels=before.levels).outcome_regression.basis
+        assert isinstance(basis, WeightedBasis)
+        places = list(range(k))
+        if before.columns is not None and retained.columns is not None:
+            places = [before.columns.index(column) for column in retained.columns]
+        if outcome.hidden is not None:
+            weights = torch.cat([outcome.hidden[0][:, places], weights])
+            biases = torch.cat([outcome.hidden[1], biases])
+        correlations = released_correlations(basis, outcome.curvatures, k)[places][:, places]
+        points = correlated_points(correlations, Covariates(retained.standardisation, retained.levels))
+        features = self.plan.effect(retained.levels, own.pairs).basis
+        return HiddenUnits.beyond(weights, biases, features, correlations, points)
 
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float

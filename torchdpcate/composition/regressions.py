@@ -34,11 +34,12 @@ from torchdpcate.composition.linear_fit import (
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
-from torchdpcate.composition.rows import Rows
+from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.steps import NoisySteps, propensity_of
+from torchdpcate.composition.steps import EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
 
@@ -371,12 +372,14 @@ class Fitted:
         curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
         coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
         solution: The same before they were shrunk.
+        hidden: See ``Learnt``.
     """
 
     scores: Scores
     curvatures: Tensor
     coefficients: Tensor | None
     solution: Tensor | None = None
+    hidden: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,6 +418,7 @@ class Regressions:
         solver: How fits are solved.
         nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
         pairs: Products with a step that were chosen for the effect.
+        units: Combinations of released hidden units that the effect has as features; None where there are none.
     """
 
     plan: ComposedPlan
@@ -423,6 +427,7 @@ class Regressions:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
     pairs: tuple[Feature, ...] = ()
+    units: HiddenUnits | None = None
 
     @property
     def outcome_regression(self) -> AnyRegression:
@@ -443,7 +448,7 @@ class Regressions:
             return self._learn("outcome", "outcome", rows, regression, fits, d)
         requested = outcome_plan(plan, regression, d, fits.scale, fits.centre)
         learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), requested, rows.x, self.steps)
-        return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution)
+        return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution, learnt.hidden)
 
     def propensity(self, rows: Rows) -> tuple[Callable[[CausalData], Tensor], Fitted]:
         """Return pi(x), and what its regression released: that of the first arm where there are more than two."""
@@ -466,7 +471,7 @@ class Regressions:
             scale: S, released, at which residuals, or scores, are clipped.
         """
         plan = self.plan
-        regression = plan.effect(self.two_levels, self.pairs)
+        regression = plan.effect(self.two_levels, self.pairs, self.units)
         if plan.by_sums:
             return self._effect_by_sums(regression, rows, scale)
         fits: Fits = EffectFits(scale, regression.basis)
@@ -486,6 +491,22 @@ class Regressions:
         estimates, variances = without_ridge(theta, requested), effect_variances(plan, d, scale)
         final = effect_coefficients(plan, regression, estimates, variances, scale)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
+
+    def hidden_units(self, rows: Rows, scale: float) -> tuple[Tensor, Tensor]:
+        """Return weights and biases of hidden units that are trained for the effect beside its features.
+
+        Args:
+            rows: ``Residuals`` of records in memory.
+            scale: As of ``effect``.
+        """
+        assert isinstance(rows, InMemory)
+        assert self.nuisance is not None
+        assert self.nuisance.network is not None
+        batch, regression = rows.records, self.plan.effect(self.two_levels, self.pairs)
+        psi, planned = regression.basis(batch.x), self.plan.effect_curvature * regression.basis.feature_weights
+        fit = HuberFit(psi, torch.ones_like(batch.y), batch.y, scale)
+        requested = effect_plan(self.plan, regression, planned.diag(), scale, EFFECT_UNITS)
+        return self.nuisance.network.hidden_units(fit, requested, batch, self.steps)
 
     def _effect_by_sums(self, regression: Regression, rows: Rows, scale: float) -> FittedEffect:
         """Return the effect by one event of sums."""
@@ -510,7 +531,7 @@ class Regressions:
         learnt: Learnt = self._learnt(what).learn(
             rows.fit(fits, len(curvatures)), requested, rows.x, self.steps, shrink
         )
-        return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution)
+        return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution, learnt.hidden)
 
     def _curvatures(self, step: str, rows: Rows, regression: AnyRegression, fits: Fits) -> Tensor:
         return private_curvatures(rows, fits, planned_curvatures(regression), f"{step} curvatures", self.steps)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_within
@@ -14,7 +15,7 @@ from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit,
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
 from torchdpcate.composition.planned import NO_INTERVALS_OF_ARMS, require_little_noise
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -48,11 +49,13 @@ class Learnt:
         scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
         coefficients: Of the features, paid for, [1 + p]; None where they are not all.
         solution: The same before they were shrunk, as the solver released them, [1 + p].
+        hidden: Weights [units, k] and biases [units] of a hidden layer, paid for; None where there is none.
     """
 
     scores: Callable[[Tensor], Tensor]
     coefficients: Tensor | None = None
     solution: Tensor | None = None
+    hidden: tuple[Tensor, Tensor] | None = None
 
 
 def linear_scores(theta: Tensor, features: Tensor) -> Tensor:
@@ -106,6 +109,11 @@ class ComposedNuisance(ABC):
     @property
     def by_sums(self) -> "Additive | None":
         """What learns both regressions by sums over records alone, as over a stream; None where nothing does."""
+        return None
+
+    @property
+    def network(self) -> "WideAndDeep | None":
+        """What trains hidden units for the effect; None where nothing does."""
         return None
 
     @property
@@ -227,7 +235,32 @@ class WideAndDeep(ComposedNuisance):
 
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch))
+        return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
+
+    def hidden_units(
+        self, fit: LinearFit, plan: FitPlan, records: CausalData, steps: NoisySteps
+    ) -> tuple[Tensor, Tensor]:
+        """Return weights [width, k] and biases [width] of hidden units that were trained for the effect.
+
+        Args:
+            fit: Features, residuals as targets, and their clip.
+            plan: How the fit is set up.
+            records: Standardised covariates, a - pi, and propensities.
+            steps: Pays, and draws noise.
+        """
+        from torchdpcate.composition.networks import EffectNetwork, trained
+
+        z, pi = records.x, propensity_of(records)
+        network = EffectNetwork(fit, z.shape[1], self.width, self.share, fit.predictors.shape[1])
+        settings, beside = (self.trainer, self.mode, self.max_physical_batch), (records.a, torch.maximum(pi, 1 - pi))
+        learnt = trained(network, plan, z, steps, *settings, beside)
+        assert learnt.hidden is not None
+        return learnt.hidden
+
+    @property
+    def network(self) -> "WideAndDeep":
+        """See ``ComposedNuisance``."""
+        return self
 
     @property
     def trains(self) -> bool:
@@ -243,12 +276,13 @@ class WideAndDeep(ComposedNuisance):
 class Auto(ComposedNuisance):
     """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
-    The number is that of generated data, see ``experiments/defaults/nuisances.md``.
+    The number is that of generated data, see ``experiments/defaults/hidden_units.md``; the effect's plan has the same
+    for hidden units, which ``deep`` trains.
 
     Args:
         outcome_from: Least N mu of an outcome regression with a hidden layer.
         additive: What learns all others.
-        deep: What learns that one.
+        deep: What learns that one, and trains hidden units for the effect.
 
     Raises:
         InputError: ``outcome_from`` is not positive.
@@ -258,7 +292,7 @@ class Auto(ComposedNuisance):
         'Additive'
     """
 
-    outcome_from: float = 5e4
+    outcome_from: float = 2e4
     additive: ComposedNuisance = field(default_factory=lambda: Additive(NoisyNewton()))
     deep: ComposedNuisance = field(default_factory=WideAndDeep)
 
@@ -282,6 +316,11 @@ class Auto(ComposedNuisance):
     def by_sums(self) -> "Additive | None":
         """See ``ComposedNuisance``: without its hidden layer."""
         return self.additive.by_sums
+
+    @property
+    def network(self) -> WideAndDeep | None:
+        """See ``ComposedNuisance``."""
+        return self.deep.network
 
     @property
     def parts(self) -> tuple[object, ...]:
@@ -366,6 +405,7 @@ class AdaptiveSecondStage:
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
             arms=arms,
+            hidden=self.nuisance.network is not None,
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return plan

@@ -214,6 +214,8 @@ MATRIX, COUNTS, CORRECTION, AVERAGE = INTERVALS
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
 PAIRS = "effect pairs"
 """The step that chooses products of a covariate with a step of another."""
+EFFECT_UNITS = "effect units"
+"""The step that trains hidden units for the effect."""
 CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)
 """Steps that choose covariates."""
 WINDOWS = "windows"
@@ -233,7 +235,7 @@ ORDER = (
         "outcome curvatures",
         "outcome",
     ),
-    *("propensity curvatures", "propensity", MODIFIERS, PAIRS, "effect curvatures", "effect"),
+    *("propensity curvatures", "propensity", MODIFIERS, PAIRS, EFFECT_UNITS, "effect curvatures", "effect"),
     *INTERVALS,
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""

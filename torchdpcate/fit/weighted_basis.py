@@ -4,10 +4,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torchdpcate.fit.hidden_units import HiddenUnits
 
 MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
@@ -164,8 +167,9 @@ class Feature(NamedTuple):
     """A feature of one covariate, or of two.
 
     Attributes:
-        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step.
-        i: Position of the covariate.
+        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step,
+            ``h`` combination of hidden units.
+        i: Position of the covariate, or of the combination.
         j: Position of the other one of a product, or of the one that steps; else i again.
     """
 
@@ -200,6 +204,8 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
+UNITS = "h"
+"""Kind of combinations of released hidden units, after all others: see ``HiddenUnits``."""
 
 
 def lengths(psi: Tensor) -> Tensor:
@@ -252,6 +258,7 @@ class WeightedBasis:
     Attributes:
         features: f_1 .. f_p, those of one kind next to each other.
         feature_weights: e, float64 [1 + p], positive.
+        units: What features of the kind ``h`` are of; None where there are none.
 
     Example:
         >>> basis = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.75, 0.25]).double())
@@ -261,6 +268,7 @@ class WeightedBasis:
 
     features: tuple[Feature, ...]
     feature_weights: Tensor
+    units: "HiddenUnits | None" = None
 
     @property
     def dimension(self) -> int:
@@ -283,8 +291,12 @@ class WeightedBasis:
         for kind, group in groupby(self.features, key=lambda feature: feature.kind):
             pairs = list(group)
             part = psi[start : start + len(pairs)]
-            torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
-            _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
+            if kind == UNITS:
+                assert self.units is not None
+                part.copy_(self.units(z).T[[f.i for f in pairs]])
+            else:
+                torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
+                _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
@@ -302,26 +314,30 @@ class WeightedBasis:
         return [list(feature) for feature in self.features]
 
     @classmethod
-    def from_config(cls, config: Any, feature_weights: Tensor, covariates: int) -> "WeightedBasis":
+    def from_config(
+        cls, config: Any, feature_weights: Tensor, covariates: int, units: "HiddenUnits | None" = None
+    ) -> "WeightedBasis":
         """Inverse of ``config``.
 
         Args:
             config: Features as plain types.
             feature_weights: e.
             covariates: Number of covariates k.
+            units: See ``WeightedBasis``.
 
         Raises:
             ValueError: No such features, or feature_weights that do not fit.
         """
         features = tuple(Feature(str(kind), int(i), int(j)) for kind, i, j in config)
-        known = all(f.kind in KINDS and 0 <= f.i < covariates and 0 <= f.j < covariates for f in features)
-        order = [KINDS.index(f.kind) for f in features] if known else []
+        most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
+        known = all(0 <= f.i < most.get(f.kind, 0) and 0 <= f.j < most.get(f.kind, 0) for f in features)
+        order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
             raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
         fits = feature_weights.shape == (1 + len(features),) and feature_weights.dtype == torch.float64
         if not fits or not bool((feature_weights > 0).all()) or not bool(feature_weights.isfinite().all()):
             raise ValueError("basis: feature_weights are positive float64 numbers, one a coefficient")
-        return cls(features, feature_weights)
+        return cls(features, feature_weights, units)
 
 
 @dataclass(frozen=True, eq=False)

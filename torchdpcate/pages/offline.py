@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.weighted_basis import MOST
 from torchdpcate.pages.questions import Question, questions
 from torchdpcate.release.composed import ComposedRelease, ComposedRule, effects_of
@@ -87,6 +88,12 @@ def _beta(release: ComposedRelease, roots: Tensor) -> list[float]:
     return beta.tolist()
 
 
+def _units(units: HiddenUnits) -> dict[str, Any]:
+    """Return the numbers of combinations of hidden units, a row each."""
+    of_units = {"weights": units.weights.tolist(), "biases": units.biases.tolist()}
+    return of_units | {"base": units.base.config(), "mixed": units.mixed.T.tolist(), "less": units.less.T.tolist()}
+
+
 def _effect(release: ComposedRelease) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and the law of the error."""
     roots, law = release.basis.feature_weights.sqrt(), release.law
@@ -97,6 +104,7 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "sd": release.standardisation.sd.tolist(),
         "most": MOST,
         "features": release.basis.config(),
+        **({} if release.basis.units is None else {"units": _units(release.basis.units)}),
         **({"betas": _betas(release, roots)} if release.arms else {"beta": _beta(release, roots)}),
         "bound": release.domain.outcome_range,
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, simplex
+from torchdpcate.fit.hidden_units import HiddenUnits
+from torchdpcate.fit.weighted_basis import UNITS, Standardisation, WeightedBasis, simplex
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
@@ -93,6 +94,8 @@ class ComposedRelease(EffectRelease):
         columns = range(self.domain.dimension) if self.columns is None else self.columns
         left = self.coefficients.view(-1, self.basis.dimension)[:, 1:].any(0).tolist()
         features = [feature for feature, there in zip(self.basis.features, left, strict=True) if there]
+        if any(feature.kind == UNITS for feature in features):
+            return set(columns)
         return {columns[place] for feature in features for place in (feature.i, feature.j)}
 
     @cached_property
@@ -373,8 +376,8 @@ class ComposedRelease(EffectRelease):
         return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return coefficients, curvatures, feature_weights, scale and standardisation."""
-        standardisation = self.standardisation.tensors()
+        """Return coefficients, curvatures, feature_weights, scale and standardisation, and hidden units if any."""
+        standardisation, units = self.standardisation.tensors(), self.basis.units
         return {
             "theta": self.theta,
             "estimates": self.estimates,
@@ -383,6 +386,7 @@ class ComposedRelease(EffectRelease):
             "scale": torch.tensor([self.scale], dtype=torch.float64),
             **({} if self.weight is None else {"weight": torch.tensor([self.weight], dtype=torch.float64)}),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
+            **({} if units is None else {f"units.{name}": tensor for name, tensor in units.tensors().items()}),
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
             **({} if self.numbers is None else {f"interval.{name}": n for name, n in self.numbers.tensors().items()}),
         }
@@ -390,7 +394,8 @@ class ComposedRelease(EffectRelease):
     def facts(self) -> dict[str, Any]:
         """Return the features, the columns in use, and why there is no law."""
         columns = None if self.columns is None else list(self.columns)
-        return {"features": self.basis.config(), "columns": columns, "without": self.without}
+        units = {} if self.basis.units is None else {"units_beyond": self.basis.units.base.config()}
+        return {"features": self.basis.config(), "columns": columns, "without": self.without, **units}
 
     @classmethod
     def build(
@@ -404,7 +409,9 @@ class ComposedRelease(EffectRelease):
             columns and not 0 <= min(columns) <= max(columns) < len(schema.domain.names)
         ):
             raise ValueError("standardisation: not of the columns in use")
-        basis = WeightedBasis.from_config(facts["features"], tensors["feature_weights"], width)
+        own = tensors_of("units", tensors)
+        units = HiddenUnits.from_tensors(own, facts["units_beyond"], width) if own else None
+        basis = WeightedBasis.from_config(facts["features"], tensors["feature_weights"], width, units)
         size = basis.dimension * (len(schema.actions) - 1)
         for name in ("theta", "estimates"):
             require_tensor(tensors[name], (size,), name)

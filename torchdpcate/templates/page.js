@@ -47,7 +47,15 @@ function share(scale, width) {
 function features(effect, u) {
   const missing = (j) => effect.indicators && effect.indicators[j] !== null && u[effect.indicators[j]] > 0;
   const z = effect.columns.map((j, k) => (missing(j) ? 0 : clip((u[j] - effect.mean[k]) / effect.sd[k], -effect.most, effect.most)));
-  return [1, ...effect.features.map(([kind, i, j]) => FEATURES[kind](z[i], z[j]))];
+  const units = effect.units ? beyond(effect.units, z) : [];
+  return [1, ...effect.features.map(([kind, i, j]) => (kind === "h" ? units[i] : FEATURES[kind](z[i], z[j])))];
+}
+
+// Combinations of hidden units less what other features have of them.
+function beyond(units, z) {
+  const raw = units.weights.map((weights, h) => Math.tanh(product(weights, z) + units.biases[h]));
+  const base = [1, ...units.base.map(([kind, i, j]) => FEATURES[kind](z[i], z[j]))];
+  return units.mixed.map((mixed, m) => product(mixed, raw) - product(units.less[m], base));
 }
 
 function quadratic(lower, f) {

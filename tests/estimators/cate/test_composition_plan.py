@@ -7,6 +7,7 @@ import torch
 
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_composed import BUDGET, MADE, N
+from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -72,7 +73,22 @@ def censored(learner: type = RLearner, delta: float = 1e-5, **facts: object) -> 
     return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, both).release_function()
 
 
+def with_units(known: bool = True) -> ComposedRelease:
+    """A release with features of hidden units: a step along a direction of two covariates."""
+    facts = {"propensity": 0.5} if known else {"overlap": 0.25}
+    domain = Domain([-2.0] * 2, [2.0] * 2, -3.0, 3.0, **facts)
+    generator, n = torch.Generator().manual_seed(8), 1_600
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64).clamp(-2, 2)
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    y = a * torch.tanh(4 * (x[:, 0] - x[:, 1])) + torch.rand(n, generator=generator, dtype=torch.float64)
+    constants = PlanConstants(step_bounds=(10, 10))
+    stage = AdaptiveSecondStage(constants=constants)
+    return RLearner(domain, PrivacyBudget(200.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+
+
 OTHERS = {
+    "hidden units": with_units,
+    "hidden units, estimated propensity": lambda: with_units(known=False),
     "arms": of_arms,
     "arms of a trial": lambda: of_arms(known=True),
     "arms, binary": lambda: of_arms(kind="binary"),
@@ -106,6 +122,8 @@ class TestContract(PlanContract):
         ),
         ("constant_only",),
     )
+    possible = ("off the grid units.weights", "off the grid units.biases")  # means of what noisy steps reached
+    worked_out = ("units.correlations", "units.mixed", "units.less", "units.shares")
     followed = ("standardisation", "estimates", "scale", "interval", "curvatures", "weight")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):

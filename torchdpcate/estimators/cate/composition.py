@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.builder import rebuilt
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
@@ -197,6 +198,8 @@ class Composition:
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         by_sums = isinstance(records, RecordStream) or plan.weight is not None
+        if by_sums and plan.units:
+            plan = rebuilt(plan, hidden=False)  # which trains nothing
         solver, nuisance = self.settings.learnt_by(self.budget, by_sums)
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         if device.type != "cpu" and not any(nuisance.chosen(step, plan.size).trains for step in plan.shares.shares):

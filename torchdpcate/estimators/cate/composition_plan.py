@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.covariates import LEAST_SPREAD
-from torchdpcate.composition.effect_law import Covariates
+from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
@@ -112,7 +112,7 @@ class CompositionPlan(Plan):
         effect = release.effect if isinstance(release, ComposedRule) else release
         if not isinstance(effect, ComposedRelease):
             return {}
-        return {name: getattr(effect, name) for name in ANSWERS} | {"pairs": _pairs(effect.basis)}
+        return {name: getattr(effect, name) for name in ANSWERS} | _chosen(effect.basis)
 
     def answers_of(self, found: ComposedFit) -> dict[str, Any]:
         """Return the same of a fit."""
@@ -123,14 +123,14 @@ class CompositionPlan(Plan):
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
             "scale": effect.scale,
-            "pairs": _pairs(effect.regression.basis),
+            **_chosen(effect.regression.basis),
         }
 
     def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
         """See ``Plan``: features by plan and choices, coefficients shrunk, the law of intervals."""
         plan, scale, numbers = self.steps.at_weight(answers["weight"]), answers["scale"], answers["numbers"]
         levels = self.levels(answers["columns"])
-        regression = plan.effect(levels, answers["pairs"])
+        regression = plan.effect(levels, answers["pairs"], answers["units"])
         curvatures, law = answers["curvatures"], None
         variances = effect_variances(plan, curvatures, scale)
         if numbers is not None:
@@ -183,11 +183,19 @@ class CompositionPlan(Plan):
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
         plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
-        pairs = _pairs(release.basis)
+        pairs, units = _chosen(release.basis).values()
         if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, STEPS)):
             yield "its products with a step are not those of a choice that its plan requests"
             return
-        yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.feature_weights)
+        if units is not None and not plan.units:
+            yield "it has features of hidden units that its plan does not request"
+            return
+        if units is not None:
+            points = correlated_points(units.correlations, Covariates(release.standardisation, levels))
+            if not units.fit(plan.effect(levels, pairs).basis, points):
+                yield "its features of hidden units are not what its plan makes of these"
+                return
+        yield from _curvatures(release, plan, plan.effect(levels, pairs, units).basis.feature_weights)
         if (numbers is not None) is not plan.intervals:
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
@@ -216,9 +224,9 @@ ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "nu
 """What a release holds of its steps, by the names of its attributes."""
 
 
-def _pairs(basis: WeightedBasis) -> tuple[Any, ...]:
-    """Return the features that a private step chose."""
-    return tuple(feature for feature in basis.features if feature.kind == STEPS)
+def _chosen(basis: WeightedBasis) -> dict[str, Any]:
+    """Return the features that a private step chose, and the hidden units that the outcome's regression released."""
+    return {"pairs": tuple(feature for feature in basis.features if feature.kind == STEPS), "units": basis.units}
 
 
 def _kind(learner: object) -> str | None:
