@@ -104,12 +104,12 @@ def random_law(family: str, seed: int) -> Law:
     return Law(domain, covariates, baseline, effect, lambda x: torch.sigmoid(logit(x)))
 
 
-def error(law: Law, n: int, epsilon: float, method: str, seed: int) -> float:
-    """Return the relative error of the effect by one method."""
+def error(law: Law, n: int, epsilon: float, method: str, least: float, seed: int) -> float:
+    """Return the relative error of the effect by one method; networks from n mu = ``least`` on."""
     hidden = {"hidden": method == UNITS, "constant_only": method == CONSTANT}
     if method == NOT_PRIVATE:
         return errors(law, n, None, KINDS["additive"], seed)[2]
-    return errors(law, n, epsilon, Auto(), seed, **hidden)[2]
+    return errors(law, n, epsilon, Auto(outcome_from=least), seed, **hidden)[2]
 
 
 def main() -> None:
@@ -120,15 +120,14 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[4.0])
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--laws", type=int, nargs="+", default=list(REPORTED))
-    parser.add_argument("--least", type=float, help="n mu from which on there are hidden units, for tuning")
+    parser.add_argument("--least", type=float, default=2e4, help="n mu from which on there are networks")
     parser.add_argument("--output", type=Path, default=HERE.with_suffix(".csv"))
     parser.add_argument("--draw", action="store_true")
     options = parser.parse_args()
     if options.draw:
         draw(options.output)
         return
-    if options.least is not None:
-        of_kind("effect")["units"]["size"] = options.least
+    of_kind("effect")["units"]["size"] = options.least
     torch.set_num_threads(1)
     for n in options.n:
         for epsilon in options.epsilon:
@@ -136,7 +135,7 @@ def main() -> None:
                 names = "ABCDE" if family == "Niu" else options.laws
                 for name in names:
                     law = law_of(name) if family == "Niu" else random_law(family, name)
-                    found = [error(law, n, epsilon, method, 0) for method in options.methods]
+                    found = [error(law, n, epsilon, method, options.least, 0) for method in options.methods]
                     label = f"Niu {name}" if family == "Niu" else family
                     write(options.output, label, name, n, epsilon, options.methods, found)
 

@@ -159,7 +159,7 @@ def test_units_of_an_effect_are_trained_for_what_its_step_has():
     ],
 )
 def test_an_effect_has_hidden_units_by_public_facts_alone(facts, units):
-    given = {"n": 40_000, "budget": PrivacyBudget(4.0, 1e-5), "covariates": 4, "hidden": True} | facts
+    given = {"n": 40_000, "budget": PrivacyBudget(8.0, 1e-5), "covariates": 4, "hidden": True} | facts
     plan = composed_plan(**given)
     assert plan.units is units
     assert (EFFECT_UNITS in plan.shares.shares) is units
@@ -169,7 +169,7 @@ def test_an_effect_has_hidden_units_by_public_facts_alone(facts, units):
 
 @pytest.mark.parametrize(("nuisance", "hidden"), [(Auto(), True), (WideAndDeep(), True), (Additive(), False)])
 def test_those_who_train_networks_give_the_effect_hidden_units(nuisance, hidden):
-    plan = AdaptiveSecondStage(nuisance=nuisance).plan(40_000, PrivacyBudget(4.0, 1e-5), Domain([0.0], [1.0], 0.0, 1.0))
+    plan = AdaptiveSecondStage(nuisance=nuisance).plan(40_000, PrivacyBudget(8.0, 1e-5), Domain([0.0], [1.0], 0.0, 1.0))
     assert plan.units is hidden
 
 

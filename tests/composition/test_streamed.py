@@ -247,7 +247,7 @@ def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
 def test_a_stream_trains_no_hidden_units_for_the_effect(tmp_path):
     """In memory the same learner does: from public facts alone, which the statement has."""
     study = Niu("D", n=1_600).load()
-    settings = study.schema, PrivacyBudget(200.0, 1e-5)
+    settings = study.schema, PrivacyBudget(800.0, 1e-5)
     learner, other = (RLearner(*settings, second_stage=AdaptiveSecondStage(constants=FEW)) for _ in range(2))
     release = learner.fit_stream(Batches(study, 500)).release_function()
     assert release.basis.units is None

@@ -292,7 +292,7 @@ class Auto(ComposedNuisance):
         'Additive'
     """
 
-    outcome_from: float = 2e4
+    outcome_from: float = 5e4
     additive: ComposedNuisance = field(default_factory=lambda: Additive(NoisyNewton()))
     deep: ComposedNuisance = field(default_factory=WideAndDeep)
 

@@ -83,7 +83,7 @@ def with_units(known: bool = True) -> ComposedRelease:
     y = a * torch.tanh(4 * (x[:, 0] - x[:, 1])) + torch.rand(n, generator=generator, dtype=torch.float64)
     constants = PlanConstants(step_bounds=(10, 10))
     stage = AdaptiveSecondStage(constants=constants)
-    return RLearner(domain, PrivacyBudget(200.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+    return RLearner(domain, PrivacyBudget(800.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
 
 
 OTHERS = {
