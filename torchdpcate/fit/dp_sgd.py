@@ -301,7 +301,9 @@ class _Bursts:
             for name in ("on_train_batch_start", "on_train_batch_end")
         )
         self.steps = 0
-        self.placed = trainer.strategy.root_device.type == "cpu" and trainer.precision == "32-true"
+        tensors = getattr(self.loader.dataset.dataset, "tensors", ())  # type: ignore[union-attr]
+        devices = {trainer.strategy.root_device.type, *(tensor.device.type for tensor in tensors)}
+        self.placed = devices == {"cpu"} and trainer.precision == "32-true"
 
     @contextmanager
     def attached(self) -> Iterator[None]:
