@@ -25,9 +25,9 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """Another device than the CPU: one that computes there and refuses what CUDA does, and a GPU where there is one."""
-    import torch
+    import torch  # and Lightning, which few tests need
 
-    from tests.device import emulated  # Lightning, which few tests need
+    from tests.device import emulated
 
     if request.param == "emulated":
         with emulated():

@@ -172,13 +172,17 @@ def _swapped(first: Tensor, second: Tensor) -> None:
         _swap(first, second)
 
 
+_IN_PLACE = mock.patch.object(torch.utils, "swap_tensors", _swapped)
+
+
 @contextmanager
 def emulated() -> Iterator[torch.device]:
     """Make the device known, and put Trainers there that the package makes where tensors lie."""
     _registered()
     # a partial, so that the package does not take a maker of Trainers that a test gives for its own
     own = mock.patch("torchdpcate.fit.trainer.default_trainer", partial(_emulated_trainer))
-    with _Factories(), own, mock.patch.object(torch.utils, "swap_tensors", _swapped):
+    # autograd starts the threads of all devices at its first pass, which may have been before this one was known
+    with torch.autograd.set_multithreading_enabled(False), _Factories(), own, _IN_PLACE:
         yield torch.device(EMULATED, 0)
 
 
