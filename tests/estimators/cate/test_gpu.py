@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.device import trainer_on
+from tests.estimators.selection import test_selector as selection
 from torchdpcate import (
     CrossFit,
     DoublyRobustEffect,
@@ -15,14 +16,17 @@ from torchdpcate import (
     KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
+    PolicySelector,
     PrivacyBudget,
     RLearner,
 )
+from torchdpcate.audit.neighbours import refitted
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.fit.arms import PrivateNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Legendre
 from torchdpcate.fit.nuisance_config import NuisanceConfig
@@ -136,14 +140,22 @@ def test_composed_networks_train_on_a_device(nuisance, device):
     check_module(model.release_function(), device)
 
 
+def test_neighbours_are_refitted_where_the_head_lies(device):
+    stage = fitted(device, second_stage=NEURAL).stage_
+    assert refitted(stage, stage.block).theta.device.type == device
+
+
 @slow
-def test_averages_and_rules(device):
+def test_averages_rules_and_selection(device):
     settings = {"trainer": trainer_on(device)}
     released = DoublyRobustEffect(STUDY.domain, BUDGET, nuisance=NETWORKS, **settings).fit(*RECORDS).release()
     assert np.isfinite(released.estimate)
     with pytest.warns(UserWarning, match="trains no network"):
         rule = EffectRule(STUDY.domain, BUDGET, **settings).fit(*RECORDS).release()
     assert set(rule.decide(RECORDS[0][:9]).tolist()) <= {0, 1}
+    nuisance = PrivateNuisances(NETWORKS, **settings)
+    chosen = PolicySelector(selection.DOMAIN, BUDGET, policies=selection.POLICIES, nuisance=nuisance)
+    assert chosen.fit(*selection.records(500)).release().privacy.level == "conditional"
 
 
 def test_a_second_device_refuses_the_first(device):
