@@ -301,7 +301,8 @@ class _Bursts:
             for name in ("on_train_batch_start", "on_train_batch_end")
         )
         self.steps = 0
-        tensors = getattr(self.loader.dataset.dataset, "tensors", ())  # type: ignore[union-attr]
+        records = getattr(trainer.train_dataloader, "dataset", None)
+        tensors = getattr(getattr(records, "dataset", None), "tensors", ())
         devices = {trainer.strategy.root_device.type, *(tensor.device.type for tensor in tensors)}
         self.placed = devices == {"cpu"} and trainer.precision == "32-true"
 
