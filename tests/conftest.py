@@ -22,6 +22,22 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{secrets.token_hex(8)}"))
 
 
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Another device than the CPU: one that computes there and refuses what CUDA does, and a GPU where there is one."""
+    import torch  # and Lightning, which few tests need
+
+    from tests.device import emulated
+
+    if request.param == "emulated":
+        with emulated():
+            yield request.param
+    elif torch.cuda.is_available():
+        yield request.param
+    else:
+        pytest.skip("no CUDA GPU on this machine")
+
+
 @pytest.fixture
 def listening() -> Iterator[None]:
     """Python's own handler of Ctrl-C, and the system's in processes started meanwhile.

@@ -1,4 +1,4 @@
-"""Influence functions and kernel solves on a GPU against the CPU; skipped where there is no GPU."""
+"""Influence functions and kernel solves on another device against the CPU: emulated, and a GPU where there is one."""
 
 import math
 
@@ -10,41 +10,36 @@ from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.kernel_system import DenseSystem, ProductSystem
 from torchdpcate.heads.neural import NeuralHead
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine"),
-]
 N, Q = 300, 3
-DEVICE = "cuda"
 
 
 @pytest.mark.parametrize("solver", [CholeskySolver, ConjugateGradientSolver])
-def test_influence_is_that_of_the_cpu(solver):
+def test_influence_is_that_of_the_cpu(solver, device):
     generator = torch.Generator().manual_seed(0)
     head = NeuralHead(Q, -torch.ones(Q), torch.ones(Q), width=6, ridge=0.1, generator=generator)
     x = torch.rand(N + 4, Q, dtype=torch.float64, generator=generator) * 2 - 1
     w = torch.rand(N, dtype=torch.float64, generator=generator) - 0.5
     s = w * head(x[:N]).detach() + 0.1 * torch.randn(N, dtype=torch.float64, generator=generator)
     found = []
-    for device in ("cpu", DEVICE):
-        on = head.to(device)
-        parts = (part.to(device) for part in (x[:N], s, w))
-        F = InfluenceFunction(on.functional, on.theta.detach(), *parts, 0.1, x[N:].to(device), solver=solver())
-        assert F.rows.device.type == device
-        found.append((F.rows.cpu(), F.norm(*(part[:50].to(device) for part in (x, s, w))).cpu()))
+    for place in ("cpu", device):
+        on = head.to(place)
+        parts = (part.to(place) for part in (x[:N], s, w))
+        F = InfluenceFunction(on.functional, on.theta.detach(), *parts, 0.1, x[N:].to(place), solver=solver())
+        assert F.rows.device.type == place
+        found.append((F.rows.cpu(), F.norm(*(part[:50].to(place) for part in (x, s, w))).cpu()))
     for here, there in zip(*found, strict=True):
         torch.testing.assert_close(there, here, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("system", [DenseSystem, ProductSystem])
-def test_kernel_solves_are_those_of_the_cpu(system):
+def test_kernel_solves_are_those_of_the_cpu(system, device):
     generator = torch.Generator().manual_seed(1)
     z = torch.rand(N, Q, dtype=torch.float64, generator=generator)
     w, B = torch.rand(2, N, dtype=torch.float64, generator=generator)
     active = torch.rand(N, generator=generator) < 0.9
     found = []
-    for device in ("cpu", DEVICE):
-        on = [part.to(device) for part in (z, w, B[:, None], active)]
+    for place in ("cpu", device):
+        on = [part.to(place) for part in (z, w, B[:, None], active)]
         made = system(lambda a, b: torch.exp(-torch.cdist(a, b).square()), *on[:2], math.sqrt(N) / 10)
         first = made.solve(on[2], torch.ones_like(on[3]))  # then a set of records that differs by few
         found.append([first.cpu(), made.solve(*on[2:]).cpu(), made.product(on[2]).cpu()])

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturb
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.trainer import trainer_on
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
@@ -94,8 +93,7 @@ def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
     head = copy.deepcopy(stage.head)
     with torch.no_grad():
         head.theta.copy_(stage.theta)
-    trainer = partial(default_trainer, accelerator="gpu" if stage.theta.is_cuda else "cpu")
-    fit = fit_neural_head(head, block.x, block.s, block.w, trainer, epochs=0)
+    fit = fit_neural_head(head, block.x, block.s, block.w, trainer_on(stage.theta.device), epochs=0)
     return dataclasses.replace(stage, block=block, head=head, fit=fit)
 
 

@@ -301,7 +301,10 @@ class _Bursts:
             for name in ("on_train_batch_start", "on_train_batch_end")
         )
         self.steps = 0
-        self.placed = trainer.strategy.root_device.type == "cpu" and trainer.precision == "32-true"
+        records = getattr(trainer.train_dataloader, "dataset", None)
+        tensors = getattr(getattr(records, "dataset", None), "tensors", ())
+        devices = {trainer.strategy.root_device.type, *(tensor.device.type for tensor in tensors)}
+        self.placed = devices == {"cpu"} and trainer.precision == "32-true"
 
     @contextmanager
     def attached(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
 from torchdpcate.fit.linear_taps import LinearTaps, linear_layers, sum_type
 from torchdpcate.fit.trainable import RecordLossModule, check_shape
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource, SystemNoise
 
 _handlers = list(logging.getLogger().handlers)
 from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
@@ -55,7 +56,9 @@ class _Guarded:
     noise_scale: float
     grid: float
     params: list[nn.Parameter]
+    thread: ThreadPoolExecutor
     _rows: Iterator[Tensor] = iter(())
+    _next: Future[Tensor] | None = None
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> Any:
         self.guard()
@@ -78,14 +81,7 @@ class _Guarded:
 
     def noisy(self, total: Tensor) -> Tensor:
         """Return the clipped sums [p] with noise, in float64."""
-        step = self.grid
-        drawn = next(self._rows, None)
-        if drawn is None:
-            # of steps that the ledger has paid for already, as many as are drawn fast together
-            rows = max(1, min(self.ahead(), _NUMBERS // len(total)))
-            self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
-            drawn = next(self._rows)
-        drawn = drawn.to(total.device)
+        step, drawn = self.grid, self._drawn(len(total), total.device)
         # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact
         if len(total) <= _PIECE or total.device.type != "cpu":
             return total.double().div(step).round_().mul_(step).add_(drawn)
@@ -93,6 +89,29 @@ class _Guarded:
         for part, own, noise in zip(noisy.split(_PIECE), total.split(_PIECE), drawn.split(_PIECE), strict=True):
             torch.div(own.double(), step, out=part).round_().mul_(step).add_(noise)
         return noisy
+
+    def _drawn(self, size: int, device: torch.device) -> Tensor:
+        # the operating system's entropy has no order that a thread could change
+        if size > _NUMBERS and device.type != "cpu" and isinstance(self.noise, SystemNoise):
+            return self._drawn_before(size, device)
+        drawn = next(self._rows, None)
+        if drawn is None:
+            # of steps that the ledger has paid for already, as many as are drawn fast together
+            rows = max(1, min(self.ahead(), _NUMBERS // size))
+            self._rows = self.noise.fine_gaussian_rows(rows, size, self.noise_scale)
+            drawn = next(self._rows)
+        return drawn.to(device)
+
+    def _drawn_before(self, size: int, device: torch.device) -> Tensor:
+        """Noise that was drawn while the device took the step before, if the ledger had paid for this one then."""
+
+        def draw() -> Tensor:
+            drawn = next(self.noise.fine_gaussian_rows(1, size, self.noise_scale))
+            return drawn.pin_memory() if device.type == "cuda" else drawn
+
+        drawn = draw() if self._next is None else self._next.result()
+        self._next = self.thread.submit(draw) if self.ahead() > 1 else None
+        return drawn.to(device, non_blocking=True)
 
 
 class _GuardedOptimizer(_Guarded, DPOptimizer):
@@ -176,6 +195,7 @@ class Engine(ABC):
         wrapped.guard, wrapped.ahead, wrapped.noise = guard, ahead, noise
         wrapped.noise_scale = self.plan.noise_multiplier * self.plan.max_grad_norm
         wrapped.grid = noise.fine_grid(wrapped.noise_scale)
+        wrapped.thread = ThreadPoolExecutor(1)  # begins with the first draw that it is given
         return wrapped
 
     @abstractmethod

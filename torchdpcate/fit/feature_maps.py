@@ -384,7 +384,9 @@ class Representation(FeatureMap):
             raise InputError("features = representation: needs the trained nuisances of the same learner")
         # In a tuple, so that its weights are not saved a second time as part of this module.
         self._nuisances = (nuisances,)
-        self._dimension = 1 + nuisances.representation(self.domain.grid(1)).shape[1]
+        point = self.domain.grid(1)
+        point = point.to(next(nuisances.parameters(), point).device)
+        self._dimension = 1 + nuisances.representation(point).shape[1]
 
     @property
     def dimension(self) -> int:

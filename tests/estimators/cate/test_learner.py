@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,6 @@ from tests.release.helpers import DOMAIN, SCHEMA
 from tests.release.test_file import function_release
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.cli.main import main
-from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
@@ -288,13 +285,3 @@ def test_predict_clips_and_the_card_says_so(tmp_path, capsys):
         text = own_words(release)["implementation.preprocessing_and_hyperparameter_tuning"]
         assert ("of records and queries alike" in text) == clips
     assert "rows 1 to 4" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("nuisance", [Auto(), Additive(NoisyNewton())], ids=lambda one: type(one).__name__)
-def test_a_composition_says_that_it_leaves_the_device_unused(nuisance):
-    def elsewhere(**settings):
-        return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda")))
-
-    stage = AdaptiveSecondStage(nuisance=nuisance)
-    with pytest.warns(UserWarning, match="accelerator = cuda: this plan trains no network"):
-        RLearner(STUDY.domain, BUDGET, second_stage=stage, trainer=elsewhere).fit(*RECORDS)

@@ -112,16 +112,15 @@ class DPSGDHead(FunctionMechanism):
 
     def _train(self, problem: LinearProblem, plan: DPSGDPlan, noise: NoiseSource) -> Tensor:
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
-        from torchdpcate.fit.trainer import default_trainer
+        from torchdpcate.fit.trainer import trainer_on
         from torchdpcate.fit.training import train  # Lightning, which verification does without
         from torchdpcate.heads.dp_sgd import HeadModule
 
         psi, unit = problem.psi[:], _unit(problem)
-        accelerator = "gpu" if psi.is_cuda else "cpu"
         head = train(
             HeadModule(psi.shape[1], problem.ridge, self.learning_rate),
             CausalData(psi, problem.w, problem.s / unit),
-            lambda **settings: default_trainer(accelerator=accelerator, **settings),
+            trainer_on(psi.device),
             batch_size=min(self.batch_size, problem.n),
             epochs=self.epochs,
             average=self.average,

@@ -1,0 +1,174 @@
+"""Learners on another device than the CPU: an emulated one, which refuses what CUDA does, and a GPU if there is one."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from tests.device import trainer_on
+from tests.estimators.selection import test_selector as selection
+from torchdpcate import (
+    CrossFit,
+    DoublyRobustEffect,
+    DRLearner,
+    EffectRule,
+    KernelSecondStage,
+    LinearSecondStage,
+    NeuralSecondStage,
+    PolicySelector,
+    PrivacyBudget,
+    RLearner,
+)
+from torchdpcate.audit.neighbours import refitted
+from torchdpcate.composition.linear_fit import NoisyNewton
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
+from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.fit.arms import PrivateNuisances
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, Legendre
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.screening import Screening
+from torchdpcate.heads import TangentSecondStage
+from torchdpcate.papers.oprescu import Dataset1
+
+BUDGET = PrivacyBudget(2.0, 1e-5)
+STUDY = Dataset1(n=400, queries=10, seed=3).load()
+RECORDS = (STUDY.records.x, STUDY.records.a, STUDY.records.y)
+NETWORKS = NuisanceConfig(width=4, batch_size=60, epochs=1)
+LINEAR = LinearSecondStage(ridge=0.02)
+SQUARED = LinearSecondStage(ridge=0.02, loss="squared")
+KERNEL = KernelSecondStage(ridge=0.05)
+NEURAL = NeuralSecondStage(width=3, depth=1, epochs=1, ridge=0.02)
+slow = pytest.mark.slow
+
+
+def fitted(device, kind=RLearner, **settings):
+    settings = {"nuisance": ConvexNuisanceConfig(), "second_stage": LINEAR, **settings}
+    return kind(STUDY.domain, BUDGET, trainer=trainer_on(device), **settings).fit(*RECORDS)
+
+
+def check_module(release, device):
+    """Answers of a release are the CPU's; those of its module come from where it was moved."""
+    x = RECORDS[0][:5]
+    there = release.module().to(device)(x.to(device))
+    assert there.device.type == device
+    np.testing.assert_allclose(there.detach().cpu().numpy().squeeze(), release.effect(x.numpy()), atol=1e-6)
+
+
+FUNCTIONS = {
+    "objective": (None, {}),
+    "objective of networks": (None, {"nuisance": NETWORKS}),
+    "doubly robust, crossed": ("output", {"kind": DRLearner, "split": CrossFit()}),
+    "statistics": ("statistics", {"second_stage": SQUARED}),
+    "plug_in": ("plug_in", {}),
+    "dp_sgd_head": (DPSGDHead(batch_size=200, epochs=2), {}),
+    "tangent": (None, {"second_stage": TangentSecondStage(ridge=0.02), "nuisance": NETWORKS}),
+    "screened": (None, {"screen": Screening(most=1)}),
+    "tuned": (None, {"second_stage": LinearSecondStage(), "tune": Tuning(features=(Legendre(1), Legendre(2)))}),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name, device):
+    mechanism, settings = FUNCTIONS[name]
+    model = fitted(device, **settings)
+    assert model.stage_.block.x.device.type == device
+    check_module(model.release_function(mechanism), device)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_features(name, device):
+    networks = name in ("representation", "tangent")
+    model = fitted(
+        device,
+        nuisance=NETWORKS if networks else ConvexNuisanceConfig(),
+        second_stage=LinearSecondStage(FEATURE_MAPS[name](), ridge=0.02),
+    )
+    check_module(model.release_function(), device)
+
+
+QUERIES = {
+    "smooth sensitivity": ("smooth_sensitivity", {}),
+    "kernel, smooth": ("smooth_sensitivity", {"second_stage": KERNEL}),
+    "kernel, process": ("gaussian_process", {"second_stage": KERNEL}),
+}
+INFLUENCE = {"linear": LINEAR, "kernel": KERNEL, "neural": NEURAL}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries(name, device):
+    mechanism, settings = QUERIES[name]
+    assert np.isfinite(np.asarray(fitted(device, **settings).release_queries(STUDY.queries, mechanism).answers)).all()
+
+
+@pytest.mark.parametrize("kind", [RLearner, pytest.param(DRLearner, marks=slow)])
+@pytest.mark.parametrize("stage", INFLUENCE)
+def test_influence(stage, kind, device, monkeypatch):
+    # the search for the worst record goes all its ways, on each a step
+    monkeypatch.setattr("torchdpcate.heads.supremum._CLIMB_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.heads.supremum._SWEEP_ROUNDS", 1)
+    model = fitted(device, kind, second_stage=INFLUENCE[stage])
+    answers = model.release_queries(STUDY.queries[:2], InfluencePerturbation(starts=1)).answers
+    assert np.isfinite(np.asarray(answers)).all()
+    assert model.nonprivate_effect(RECORDS[0][:3]).shape == (3,)
+
+
+@pytest.mark.parametrize("stage", [LINEAR, KERNEL])
+def test_online_answers(stage, device, tmp_path):
+    service = fitted(device, second_stage=stage).answer_online(tmp_path / "service")
+    assert np.isfinite(np.asarray(service.release(STUDY.queries[:3]).answers)).all()
+
+
+@pytest.mark.parametrize("nuisance", [Auto(), Additive(NoisyNewton())], ids=lambda one: type(one).__name__)
+def test_a_composition_says_that_it_leaves_the_device_unused(nuisance, device):
+    with pytest.warns(UserWarning, match=f"accelerator = {device}: this plan trains no network"):
+        model = RLearner(
+            STUDY.domain, BUDGET, second_stage=AdaptiveSecondStage(nuisance=nuisance), trainer=trainer_on(device)
+        ).fit(*RECORDS)
+    check_module(model.release_function(), device)
+
+
+@pytest.mark.parametrize("nuisance", [Additive(), pytest.param(WideAndDeep(), marks=slow)])
+def test_composed_networks_train_on_a_device(nuisance, device):
+    settings = {"second_stage": AdaptiveSecondStage(nuisance=nuisance), "trainer": trainer_on(device)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*this plan trains no network")
+        model = RLearner(STUDY.domain, BUDGET, **settings).fit(*RECORDS)
+    check_module(model.release_function(), device)
+
+
+def test_neighbours_are_refitted_where_the_head_lies(device):
+    stage = fitted(device, second_stage=NEURAL).stage_
+    assert refitted(stage, stage.block).theta.device.type == device
+
+
+@slow
+def test_averages_rules_and_selection(device):
+    settings = {"trainer": trainer_on(device)}
+    released = DoublyRobustEffect(STUDY.domain, BUDGET, nuisance=NETWORKS, **settings).fit(*RECORDS).release()
+    assert np.isfinite(released.estimate)
+    with pytest.warns(UserWarning, match="trains no network"):
+        rule = EffectRule(STUDY.domain, BUDGET, **settings).fit(*RECORDS).release()
+    assert set(rule.decide(RECORDS[0][:9]).tolist()) <= {0, 1}
+    nuisance = PrivateNuisances(NETWORKS, **settings)
+    chosen = PolicySelector(selection.DOMAIN, BUDGET, policies=selection.POLICIES, nuisance=nuisance)
+    assert chosen.fit(*selection.records(500)).release().privacy.level == "conditional"
+
+
+def test_a_second_device_refuses_the_first(device):
+    here, there = torch.ones(2), torch.ones(2, device=device)
+    for mixed in (
+        lambda: here + there,
+        lambda: torch.cat([here, there]),
+        lambda: here[there.long()],
+        lambda: there @ here,
+    ):
+        with pytest.raises(RuntimeError, match="device"):
+            mixed()
+    with pytest.raises((RuntimeError, TypeError)):
+        there.numpy()
+    assert (there + torch.tensor(1.0)).tolist() == [2, 2]
+    assert (there.cpu() + here).tolist() == (there.to("cpu") * 2).tolist() == [2, 2]
