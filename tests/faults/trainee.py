@@ -26,6 +26,7 @@ from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import SystemNoise
 
@@ -185,5 +186,5 @@ def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: 
     points[:] = [way.points[name] for name in COUNTED]
 
 
-def _charge_nothing_yet(account: StepAccount, ledger: Ledger) -> None:
-    account.entry = ledger.charge(account.block, account.charge, account.plan.event, count=0, planned=STEPS)
+def _charge_nothing_yet(account: StepAccount, ledger: Ledger, level: Level) -> None:
+    account.entry = ledger.charge(account.block, account.charge, account.plan.event, count=0, planned=STEPS, level=level)
