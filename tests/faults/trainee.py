@@ -187,4 +187,5 @@ def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: 
 
 
 def _charge_nothing_yet(account: StepAccount, ledger: Ledger, level: Level) -> None:
-    account.entry = ledger.charge(account.block, account.charge, account.plan.event, count=0, planned=STEPS, level=level)
+    counts = {"count": 0, "planned": STEPS, "level": level}
+    account.entry = ledger.charge(account.block, account.charge, account.plan.event, **counts)
