@@ -51,7 +51,9 @@ class BalancingWeights(WeightScheme):
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
         """See ``WeightScheme.restated``: certified anew by the stated settings."""
         stated = {name: public[f"weights_{name}"] for name in cls._settings()}
-        settings: dict[str, Any] = {name: value and as_number(value) for name, value in stated.items()}
+        settings: dict[str, Any] = {
+            name: value if name == "kernel" else value and as_number(value) for name, value in stated.items()
+        }
         scheme = cls(**settings)
         bounds = scheme.bounds(n, domain)
         return bounds, scheme._public(bounds)
