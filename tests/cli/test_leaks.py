@@ -81,7 +81,8 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     assert report.leaks == ()
     assert report.notes == ()
     searches = {row.against: row for row in report.comparisons}
-    assert sum(searches.pop("these by their names").expected) < FALSE_ALARM
+    # of numbers with all their digits; a finding's own have two, and are a leak only where a whole number is equal to them
+    assert searches.pop("these by their names").expected[0] < FALSE_ALARM
     assert searches["the records"].pairs > 5e3
     assert searches["the curator's single numbers"].pairs > 20
     assert searches["the curator's vectors"].pairs > 20
@@ -103,7 +104,7 @@ def test_a_run_with_its_pages_holds_nothing_of_the_curators_and_what_is_planted_
     report = scan(run)
     assert report.leaks == ()
     assert report.suspects == ()
-    assert sum(report.comparisons[0].expected) < FALSE_ALARM
+    assert report.comparisons[0].expected[0] < FALSE_ALARM
     assert pd.read_csv(run / "curator" / "report.csv")["seconds"].tolist() == [26.9531874251]
     (run / "release" / "note.md").write_text("it took 26.95318743")  # as a page might round it
     assert [leak.file for leak in scan(run).leaks] == ["note.md"]
