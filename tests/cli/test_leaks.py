@@ -81,7 +81,7 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     assert report.leaks == ()
     assert report.notes == ()
     searches = {row.against: row for row in report.comparisons}
-    # of numbers with all their digits; a finding's own have two, and are a leak only where a whole number is equal to them
+    # of numbers with all their digits; a finding has two, a leak only where a whole number of the curator equals them
     assert searches.pop("these by their names").expected[0] < FALSE_ALARM
     assert searches["the records"].pairs > 5e3
     assert searches["the curator's single numbers"].pairs > 20
