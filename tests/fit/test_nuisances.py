@@ -116,6 +116,7 @@ assert torch.equal(loaded.predict(x).mu1, expected)
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_loaded_in_another_process_from_its_path_alone(records, tmp_path):
     facts = {"names": ["age", "dose", "x"], "scales": ["linear", "log", "linear"], "propensity": 0.3}
     domain = Domain([-1.0, 1.0, -1.0], [1.0, 9.0, 1.0], -3.0, 5.0, origin="protocol", **facts)

@@ -105,7 +105,7 @@ def test_queries(name, device):
 
 
 @pytest.mark.parametrize("kind", [RLearner, pytest.param(DRLearner, marks=slow)])
-@pytest.mark.parametrize("stage", INFLUENCE)
+@pytest.mark.parametrize("stage", [pytest.param(name, marks=() if name == "kernel" else slow) for name in INFLUENCE])
 def test_influence(stage, kind, device, monkeypatch):
     # the search for the worst record goes all its ways, on each a step
     monkeypatch.setattr("torchdpcate.heads.supremum._CLIMB_STEPS", 1)
