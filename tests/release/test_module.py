@@ -12,6 +12,7 @@ from tests.release.test_file import STATEMENT, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
 from torchdpcate.fit.tangent_features import Tangent
@@ -53,16 +54,23 @@ def function(features, kind: str = "networks", columns=None) -> FunctionRelease:
     return FunctionRelease(theta, features, known, SCHEMA, STATEMENT, None, columns=columns)
 
 
-def composed(treatment="drug", columns=None) -> ComposedRelease:
+def composed(treatment="drug", columns=None, hidden=False) -> ComposedRelease:
     schema = TableSchema.from_dict(FACTS | {"treatment": treatment})
     domain = schema.domain if columns is None else schema.domain.select(columns)
     features = all_features(Levels(domain.two_levels, domain.indicators), KINDS)
+    units = None
+    if hidden:
+        k, draws = domain.dimension, torch.Generator().manual_seed(3)
+        W, points = (torch.randn(rows, k, generator=draws, dtype=torch.float64) for rows in (6, 500))
+        base, one = WeightedBasis(features, torch.ones(1 + len(features)).double()), torch.eye(k).double()
+        units = HiddenUnits.beyond(W, torch.zeros(6).double(), base, one, points)
+        features = (*features, *units.features)
     weights = torch.full((1 + len(features),), 1 / (1 + len(features)), dtype=torch.float64)
     theta = coefficients(len(weights) * (len(schema.actions) - 1))
     ones = torch.ones(domain.dimension, dtype=torch.float64)
-    units, curvatures = Standardisation(0.1 * ones, 0.4 * ones), torch.eye(len(theta), dtype=torch.float64)
-    basis = WeightedBasis(features, weights)
-    return ComposedRelease(theta, theta, curvatures, 1.0, basis, units, schema, STATEMENT, columns=columns)
+    scales, curvatures = Standardisation(0.1 * ones, 0.4 * ones), torch.eye(len(theta), dtype=torch.float64)
+    basis = WeightedBasis(features, weights, units)
+    return ComposedRelease(theta, theta, curvatures, 1.0, basis, scales, schema, STATEMENT, columns=columns)
 
 
 def rule() -> RuleRelease:
@@ -74,6 +82,8 @@ RELEASES = {
     "composed": composed,
     "composed of some": lambda: composed(columns=(2, 0, 4, 1)),
     "composed of three arms": lambda: composed(ARMS),
+    "composed with hidden units": lambda: composed(hidden=True),
+    "composed with hidden units of some": lambda: composed(columns=(2, 0, 4, 1), hidden=True),
     "linear": lambda: function(Legendre(3), "convex"),
     "linear of some": lambda: function(Legendre(3), "convex", (0, 2)),
     "products": lambda: function(Products(squares=True), "averaged"),

@@ -57,6 +57,10 @@ class HiddenUnits:
         mixed, less = self.mixed.to(z), self.less.to(z)
         return self._raw(z) @ mixed - self.base(z) @ less
 
+    def traced(self, z: Tensor) -> Tensor:
+        """Return what ``__call__`` does, on the device and of the type of its numbers: for graphs that are exported."""
+        return torch.tanh(z @ self.weights.T + self.biases) @ self.mixed - self.base.traced(z) @ self.less
+
     def _raw(self, z: Tensor) -> Tensor:
         return torch.tanh(z @ self.weights.to(z).T + self.biases.to(z))
 

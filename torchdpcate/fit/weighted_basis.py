@@ -305,6 +305,10 @@ class WeightedBasis:
         parts = [torch.ones_like(z[:, :1])]
         for kind, group in groupby(self.features, key=lambda feature: feature.kind):
             pairs = list(group)
+            if kind == UNITS:
+                assert self.units is not None
+                parts.append(self.units.traced(z)[:, [f.i for f in pairs]])
+                continue
             first = z[:, [f.i for f in pairs]]
             parts.append(_FUNCTIONS[kind](first, z[:, [f.j for f in pairs]] if kind in PRODUCTS else first))
         return torch.cat(parts, 1) * self.feature_weights.sqrt()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis
 from torchdpcate.release.composed import ComposedRelease, effects_of
@@ -108,15 +109,26 @@ class ComposedValues(nn.Module):
         for name, tensor in {**numbers, "weights": basis.feature_weights}.items():
             self.register_buffer(name, tensor.clone())
         self.domain, self.columns, self.features = release.domain, release.columns, basis.features
+        self.base = None if basis.units is None else basis.units.base.features
+        if basis.units is not None:
+            for name, tensor in {**basis.units.tensors(), "base": basis.units.base.feature_weights}.items():
+                self.register_buffer(f"units_{name}", tensor.clone())
         self.arms, self.shift = len(release.schema.actions), release.shift
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the effects, [m] or [m, K - 1], at encoded covariates x [m, q]."""
         units = Standardisation(self.mean, self.sd)
         z = units.of(self.domain.scale(x), self.columns, self.domain.indicators)
-        psi = WeightedBasis(self.features, self.weights).traced(z)
+        psi = WeightedBasis(self.features, self.weights, self._units()).traced(z)
         bound = self.domain.outcome_range
         return (effects_of(psi, self.theta, self.arms) + self.shift).clamp(-bound, bound)
+
+    def _units(self) -> HiddenUnits | None:
+        """Return the hidden units with their numbers where this module's are."""
+        if self.base is None:
+            return None
+        numbers = {name.removeprefix("units_"): own for name, own in self.named_buffers() if name.startswith("units_")}
+        return HiddenUnits(base=WeightedBasis(self.base, numbers.pop("base")), **numbers)
 
 
 class Gain(nn.Module):
