@@ -18,9 +18,9 @@ _TOLERANCE = 1e-3  # of the loss; float32 rounds by 1e-6, and a sum in place of 
 
 
 def check_loss(trainer: Trainer, module: LightningModule) -> None:
-            "training_step: its loss of three records is not the mean of their losses one by one; DPSGD needs a mean "
-            "of one term a record: reduction='mean', no class weights in it, no sum and no contrast of records, and "
-            "predictions and targets of one shape"
+    r"""Refuse a training step whose loss of three records is not the mean of their losses one by one.
+
+    .. math:: \ell(\{1, 2, 3\}) = \tfrac13 \sum_i \ell(\{i\})
 
     A sum over the batch, a mean by weights of the batch, a contrast between records, and shapes [B, 1] and [B] that
     broadcast all fail: a clipped record would then move what others add.  It is a trial and no proof: dropout is off,
@@ -49,9 +49,9 @@ def check_loss(trainer: Trainer, module: LightningModule) -> None:
     if abs(together - mean) > _TOLERANCE * size:
         # without the losses: nothing pays for them, and a message goes farther than the curator's folder
         raise InputError(
-            "training_step: its loss of three records is not the mean of their losses one by one; DPSGD needs a mean of one "
-            "term a record: reduction='mean', no class weights in it, no sum and no contrast of records, and predictions "
-            "and targets of one shape"
+            "training_step: its loss of three records is not the mean of their losses one by one; DPSGD needs a mean "
+            "of one term a record: reduction='mean', no class weights in it, no sum and no contrast of records, and "
+            "predictions and targets of one shape"
         )
 
 
