@@ -1,4 +1,4 @@
-"""What a process runs on: signals that end it, CPU threads, a GPU's memory, torchrun."""
+"""What a process runs on: signals that end it, CPU threads, its cache, a GPU's memory, torchrun."""
 
 import os
 import signal
@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from torchdpcate.errors import InputError
 
+BATCH = 4_096
+"""Records that are worked on at once: what is made of them stays in a processor's cache."""
 # Below this many parameters a step is shorter than waking a second thread, and on a busy machine the
 # threads wait for each other: two threads were measured 7 times slower than one there.
 _SMALL = 100_000

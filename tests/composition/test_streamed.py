@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.composition.cases import Given, batch
+from torchdpcate._process import BATCH
 from torchdpcate.composition import steps as composition_steps
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
@@ -19,7 +20,7 @@ from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, most_additions, summation_error
+from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments, halvings
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream

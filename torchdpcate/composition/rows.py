@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate._process import threads_for
+from torchdpcate._process import BATCH, threads_for
 from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
-from torchdpcate.composition.steps import BATCH, added
+from torchdpcate.composition.steps import added
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate._process import BATCH
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -16,9 +17,6 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
-
-BATCH = 4_096
-"""Records that are summed at once: what is worked out of them stays in a processor's cache."""
 
 
 def added(parts: Iterable[Tensor]) -> Tensor:

@@ -112,7 +112,7 @@ def to_float64(value: Any, what: str) -> Tensor:
         # NumPy would take words, moments and durations for numbers, and drop imaginary parts.
         if array.dtype.kind not in "biufO" or (array.dtype.kind == "O" and not _are_numbers(array)):
             raise TypeError
-        return torch.tensor(array.astype(np.float64))
+        return torch.from_numpy(array.astype(np.float64, order="C"))
     except (TypeError, ValueError, OverflowError):  # their messages would show a value
         raise InputError(f"{what} must be numbers; encode or drop what is not") from None
 
@@ -186,6 +186,8 @@ def is_number(name: Any) -> bool:
 
 def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None:
     """Raise InputError naming the worst column of ``matrix`` [n, q] that holds NaN or infinity."""
+    if bool(torch.isfinite(matrix.sum())):
+        return  # NaN and infinity stay in a sum; one that is too large is looked at number by number
     bad = (~torch.isfinite(matrix)).sum(0)
     if bad.any():
         column = int(bad.argmax())

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
 from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.records import CausalData, ClippedValues, RecordStream
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_ROWS = 4_096  # at a time, so that what is worked out of them stays in a processor's cache
 _MOST = 10_000  # digests
 _MEND_PROPENSITY = "correct these cells: the design of a study knows it for every record"
 _MEND_WEIGHT = "correct these cells: a record that is to count nothing has the weight 0"
@@ -122,12 +122,12 @@ def keyed_digest(records: CausalData | RecordStream) -> int:
         records: Within their bounds.
     """
     first = next(iter(records)) if isinstance(records, RecordStream) else records
-    rows = _ROWS if isinstance(records, RecordStream) else first.n
+    rows = BATCH if isinstance(records, RecordStream) else first.n
     table = [first.x[:rows], first.a[:rows, None], first.y[:rows, None]]
     width = first.x.shape[1] + 2
     keys = torch.from_numpy(np.random.default_rng(list(_key)).integers(-(1 << 63), (1 << 63) - 1, width + 2) | 1)
     total = records.n * int(keys[-1])
-    for parts in zip(*(part.split(_ROWS) for part in table), strict=True):
+    for parts in zip(*(part.split(BATCH) for part in table), strict=True):
         # adding zero makes -0.0 the number 0.0
         bits = (torch.cat([part.cpu().float() for part in parts], 1) + 0.0).view(torch.int32)
         mixed = (bits * keys[:width]).sum(1)

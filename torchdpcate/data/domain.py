@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import (
     MEND_MISSING,
     is_frame,
@@ -341,8 +342,8 @@ class Domain:
             InputError: Names the column with most values outside, how many, and its bounds.
         """
         X = self.matrix(X, what)
-        outside = (self.clip_covariates(X) != X).sum(0)
-        if outside.any():
+        if not all(torch.equal(self.clip_covariates(rows), rows) for rows in X.split(BATCH)):
+            outside = (self.clip_covariates(X) != X).sum(0)
             column = int(outside.argmax())
             bounds = self.covariate_low[column].item(), self.covariate_high[column].item()
             remedy = _MOVE if what.startswith("query") else _CLIP

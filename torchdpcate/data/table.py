@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE
+from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._csv import PLAIN, CsvForm, last_row_remedy
 from torchdpcate.data._frames import (
@@ -221,7 +222,7 @@ class CachedStream(RecordStream):
     """
 
     def __init__(
-        self, stream: RecordStream, folder: str | Path, batch_rows: int = 4_096, name: str = "records"
+        self, stream: RecordStream, folder: str | Path, batch_rows: int = BATCH, name: str = "records"
     ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdpcate._process import BATCH
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.hidden_units import HiddenUnits
@@ -114,12 +116,24 @@ class ComposedRelease(EffectRelease):
 
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
-        return self.basis(self.standardisation.of(self.domain.scale(x), self.columns, self.domain.indicators))
+        if self.columns is None:
+            return self.basis(self.standardisation.of(self.domain.scale(x), None, self.domain.indicators))
+        seen, domain = self._seen
+        u = domain.scale(x[:, seen])
+        return self.basis(self.standardisation.of(u, range(len(self.columns)), domain.indicators))
+
+    @cached_property
+    def _seen(self) -> tuple[list[int], Domain]:
+        """Columns that the features are of, with those that say where one is missing after them, and their bounds."""
+        assert self.columns is not None
+        beside = (self.domain.indicators[column] for column in self.columns)
+        seen = list(dict.fromkeys((*self.columns, *(place for place in beside if place is not None))))
+        return seen, self.domain.select(seen)
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
-        bound = self.domain.outcome_range
-        found = effects_of(self.features(x), self.coefficients, len(self.schema.actions))
+        bound, arms = self.domain.outcome_range, len(self.schema.actions)
+        found = torch.cat([effects_of(self.features(rows), self.coefficients, arms) for rows in x.split(BATCH)])
         return (found if self.law is None else found + self.shift).clamp(-bound, bound)
 
     def module(self) -> nn.Module:

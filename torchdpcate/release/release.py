@@ -151,7 +151,10 @@ class Release(ABC):
         return table(self)
 
     def _covariates(self, X: Any) -> Tensor:
-        return self.schema.within(self.schema.matrix(as_frame(X), "query"), "query")
+        X = as_frame(X)
+        if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.flags.carray:
+            X = torch.from_numpy(X)  # answers only read it, so it need not be copied
+        return self.schema.within(self.schema.matrix(X, "query"), "query")
 
 
 class EffectRelease(Release):
