@@ -9,6 +9,7 @@ import torch
 
 from tests.release.helpers import nuisances
 from tests.release.test_file import STATEMENT, query_release
+from torchdpcate._process import BATCH
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
@@ -81,6 +82,7 @@ def rule() -> RuleRelease:
 RELEASES = {
     "composed": composed,
     "composed of some": lambda: composed(columns=(2, 0, 4, 1)),
+    "composed of a column without its indicator": lambda: composed(columns=(2, 0)),
     "composed of three arms": lambda: composed(ARMS),
     "composed with hidden units": lambda: composed(hidden=True),
     "composed with hidden units of some": lambda: composed(columns=(2, 0, 4, 1), hidden=True),
@@ -111,6 +113,20 @@ def test_outputs_are_those_of_the_release(make):
     assert not any(tensor.dtype == torch.float64 for tensor in single.state_dict().values())
     assert torch.allclose(single(x).double(), expected(release, x), rtol=0, atol=1e-3)
     assert not any(parameter.requires_grad for parameter in single.parameters())
+
+
+def test_effects_of_many_rows_are_those_of_each():
+    release = composed(ARMS, columns=(2, 0, 4, 1))
+    x = release.schema.grid(2 * BATCH + 1)
+    many = torch.from_numpy(release.effect(x.numpy()))
+    assert torch.allclose(many, release.module()(x), rtol=0, atol=1e-12)
+    outside = x.clone()
+    outside[-1, 2] = 1001.0
+    with pytest.raises(InputError, match=r"'dose'.*1 value"):
+        release.effect(outside.numpy())
+    outside[-1, 2] = torch.inf
+    with pytest.raises(InputError, match="'dose' has 1 missing or infinite value"):
+        release.effect(outside.numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
