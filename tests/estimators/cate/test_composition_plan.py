@@ -7,10 +7,12 @@ import torch
 
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_composed import BUDGET, MADE, N
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.composition_plan import planned_composition
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -131,3 +133,10 @@ class TestContract(PlanContract):
         plan = plan_of(release)
         assert list(plan.problems(release)) == []
         assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
+
+
+def test_planned_noise_says_whether_hidden_units_are_trained():
+    domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 1.0)
+    plans = [composed_plan(n, PrivacyBudget(1.0, 1e-6), 8, hidden=True) for n in (100_000, 1_000_000)]
+    remarks = [planned_composition(plan, domain).remarks[0] for plan in plans]
+    assert [remark.endswith("covariates, and hidden units for it") for remark in remarks] == [False, True]

@@ -352,7 +352,8 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
         remarks=(
-            f"{ASKED}{plan.form} effect of {plan.retained} of {domain.dimension} covariates",
+            f"{ASKED}{plan.form} effect of {plan.retained} of {domain.dimension} covariates"
+            + ", and hidden units for it" * plan.units,
             *_with_delta(plan, domain, scale),
         ),
     )
