@@ -228,3 +228,15 @@ def test_a_stream_is_refused():
     site = Site("north", SIZES, Meeting(SIZES).link("north"))
     with pytest.raises(InputError, match="stream: a site holds its records in memory"):
         site.rows(object())
+
+
+@pytest.mark.parametrize("total", [torch.zeros(1), torch.tensor([0.0, torch.nan]), torch.tensor([0.0, 1e16])])
+def test_a_total_that_noisy_sums_do_not_make_is_refused(total):
+    class Strange:
+        def total(self, step: str, values: Tensor) -> Tensor:
+            return total.double()
+
+    session = noted(NoiseSource.system(), lambda *_: None)
+    steps = SiteSteps(session, Shares(0.5, {"moments": 1.0}, 2), link=Strange())
+    with pytest.raises(InputError, match="sites: the total of step 'moments' is none of 2 noisy sums"):
+        steps.noisy(torch.zeros(2), 1.0, steps.pay("moments"))

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from torchdpcate.composition.steps import NoisySteps, StepEvent
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer
 
+_MOST = 1e15  # of a total
 Facts = Mapping[str, Any]
 """What a site says of its plan before anything is paid: public facts in plain types, by name."""
 
@@ -35,6 +37,13 @@ class Link(Protocol):
 
         Raises:
             InputError: A site is at another step, or does not answer.
+        """
+
+    def finish(self, release: Path) -> None:
+        """Take the file of the release, which is public and the same at all sites.
+
+        Args:
+            release: The file.
         """
 
 
@@ -140,11 +149,18 @@ class SiteSteps(NoisySteps):
 
     def noisy(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
         """See ``NoisySteps``: the total of all sites."""
-        return self.link.total(self.paid[-1], super().noisy(values, sensitivity, event))
+        return self._total(super().noisy(values, sensitivity, event))
 
     def noisy_gradient(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
         """See ``NoisySteps``: the total of all sites."""
-        return self.link.total(self.paid[-1], super().noisy_gradient(values, sensitivity, event))
+        return self._total(super().noisy_gradient(values, sensitivity, event))
+
+    def _total(self, noisy: Tensor) -> Tensor:
+        total = self.link.total(self.paid[-1], noisy)
+        # larger numbers could overflow at some records alone, which would show in the next sum
+        if total.shape != noisy.shape or not bool((total.abs() <= _MOST).all()):
+            raise InputError(f"sites: the total of step {self.paid[-1]!r} is none of {noisy.numel()} noisy sums")
+        return total
 
 
 # -- what is done with the messages of all sites
@@ -276,3 +292,6 @@ class MeetingLink:
         """See ``Link``."""
         found: Tensor = self.meeting.met(self.name, (step, values), added_up)
         return found.clone()
+
+    def finish(self, release: Path) -> None:
+        """See ``Link``: in one process nobody needs it."""
