@@ -125,11 +125,11 @@ def test_a_message_that_is_brought_again_has_the_same_answer(short):
     site.join()
 
 
-def test_a_socket_is_of_its_owner_alone(short):
+def test_a_socket_is_of_its_owner_and_group_alone(short):
     link = SocketLink("north", short / "n.sock", 0.05)
     with pytest.raises(InputError):
         link.agree({})
-    assert (short / "n.sock").stat().st_mode & 0o177 == 0
+    assert (short / "n.sock").stat().st_mode & 0o117 == 0
     with pytest.raises(InputError, match="is there already"):
         SocketLink("north", short / "n.sock", 1.0)
     with pytest.raises(InputError, match="longer than 100 bytes"):
@@ -161,10 +161,13 @@ def test_the_extra_is_named_where_flower_is_not_there(tmp_path, monkeypatch, cap
     monkeypatch.setattr("torchdpcate.cli.sites.find_spec", lambda name: None)
     (tmp_path / "sites.yaml").write_text("north: 300\nsouth: 400\n")
     assert main(["sites", str(tmp_path / "sites.yaml"), "-o", str(tmp_path / "all")]) == 2
-    assert capsys.readouterr().err == "torchdpcate: sites: needs Flower; pip install 'torchdpcate[flower]'\n"
+    assert capsys.readouterr().err == "torchdpcate: sites: needs Flower (extra flower); pip install flwr\n"
 
 
-TABLE = "train data=table data.path=north.csv data.domain=domain.yaml run_dir=run sites.path=sites.yaml".split()
+TABLE = (
+    *("train", "data=table", "data.path=north.csv", "data.domain=domain.yaml"),
+    *("run_dir=run", "sites.path=sites.yaml"),
+)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LONGEST = 100  # bytes of a socket's path, which systems limit
-_OWN = 0o177  # umask of what only its owner may use
+_OWN = 0o117  # umask of what its owner and their group may use
 
 
 class SocketLink:

@@ -102,7 +102,7 @@ def sites(
     if not any(tls) and not insecure and host not in _LOOPBACK:
         raise InputError(f"host = {host}: give --certfile, --keyfile and --cafile for TLS, or say --insecure")
     if find_spec("flwr") is None:
-        raise InputError("sites: needs Flower; pip install 'torchdpcate[flower]'")
+        raise InputError("sites: needs Flower (extra flower); pip install flwr")
     with tempfile.TemporaryDirectory(prefix="torchdpcate-sites-") as place:
         folder, environment = Path(place), {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(Path(place) / "flower")}
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
