@@ -141,7 +141,7 @@ def test_a_socket_is_of_its_owner_and_group_alone(short):
     [
         (["missing.yaml"], "sites = missing.yaml: cannot be read (FileNotFoundError); give a yaml file"),
         (["list.yaml"], "sites = list.yaml: give lines such as north: 1200"),
-        (["none.yaml"], "sites.north = 0: give an integer of at least 1"),
+        (["none.yaml"], "sites = none.yaml: give lines such as north: 1200"),
         (["sites.yaml", "--wait", "0"], "wait = 0"),
         (["sites.yaml", "--certfile", "a.pem"], "sites: TLS needs all of --certfile, --keyfile and --cafile"),
         (["sites.yaml", "--host", "0.0.0.0"], "host = 0.0.0.0: give --certfile"),
@@ -150,7 +150,7 @@ def test_a_socket_is_of_its_owner_and_group_alone(short):
 def test_words_that_do_not_fit_are_refused(words, why, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("list.yaml").write_text("- north\n")
-    Path("none.yaml").write_text("north: 0\nsouth: 2\n")
+    Path("none.yaml").write_text("north: many\nsouth: 2\n")
     Path("sites.yaml").write_text("north: 300\nsouth: 400\n")
     assert main(["sites", *words, "-o", "all"]) == 2
     assert why in capsys.readouterr().err
@@ -175,7 +175,7 @@ TABLE = (
     [
         ([], "sites.name: has no default; give sites.name=VALUE beside sites.path"),
         (["sites.name=north"], "sites.socket: has no default"),
-        (["sites.name=east", "sites.socket=s"], "site = east: none of north, south"),
+        (["sites.name=east", "sites.socket=s"], "site = east: is none of the sites"),
         (["sites.name=south", "sites.socket=s"], "site = south: has 20 records, and said 400 to all sites"),
         (["sites.name=north", "sites.socket=s", "second_stage=linear"], "sites.path: sites add up the sums of one"),
         (["sites.name=north", "sites.socket=s", "sites.wait=0.05"], "no word from the coordinator for 0.05 s"),

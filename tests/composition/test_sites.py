@@ -209,8 +209,8 @@ def test_numbers_of_other_steps_are_not_added_up():
         ({"budget": None}, "sites: send each other noisy sums alone"),
         ({"domain": Domain([0.0] * 51, [1.0] * 51, 0.0, 1.0)}, "covariates = 51: sites choose none"),
         ({"second_stage": {"nuisance": WideAndDeep()}}, "sites: add up sums over their records alone; nuisance Wide"),
-        ({"site": {"name": "east"}}, "site = east: none of north, south, west"),
-        ({"site": {"sizes": {"north": 1}}}, "give two sites or more"),
+        ({"site": {"name": "east"}}, "site = east: is none of the sites"),
+        ({"site": {"sizes": {"north": 1}}}, "sites: there is 1; give two or more"),
         ({"site": {"sizes": {"north": 0, "south": 1}}}, "sites.north = 0: give an integer of at least 1"),
     ],
 )

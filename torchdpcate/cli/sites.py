@@ -16,7 +16,7 @@ import yaml
 
 from torchdpcate._files import atomic_path, refuse_existing
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import integer, positive
+from torchdpcate.privacy.budget import positive
 
 _APP = """\
 [project]
@@ -62,9 +62,10 @@ def read_sizes(path: str | Path) -> dict[str, int]:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"sites = {path}: cannot be read ({type(error).__name__}); give a yaml file") from None
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+    named = isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
+    if not named or not all(type(size) is int and size > 0 for size in found.values()):
         raise InputError(f"sites = {path}: give lines such as north: 1200, a name and a number of records each")
-    return {name: integer(f"sites.{name}", size, least=1) for name, size in found.items()}
+    return dict(found)
 
 
 def sites(

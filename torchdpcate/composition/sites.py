@@ -80,11 +80,11 @@ class Site:
 
     def __post_init__(self) -> None:
         if len(self.sizes) < 2:
-            raise InputError(f"sites = {dict(self.sizes)}: give two sites or more, with the number of records of each")
+            raise InputError(f"sites: there is {len(self.sizes)}; give two or more, with the number of records of each")
         for name, size in self.sizes.items():
             integer(f"sites.{name}", size, least=1)
         if self.name not in self.sizes:
-            raise InputError(f"site = {self.name}: none of {', '.join(self.sizes)}; give one of these names")
+            raise InputError(f"site = {self.name}: is none of the sites; give the name of one of them")
 
     def total_of(self, n: int) -> int:
         """Return the number of records of all sites.
