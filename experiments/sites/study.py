@@ -8,7 +8,6 @@ delta = 1e-5 a record. Adds to table.csv beside this file; ``--draw`` makes tabl
 """
 
 import argparse
-import csv
 import math
 import threading
 from collections.abc import Sequence
@@ -112,7 +111,7 @@ def means(lines: list[dict[str, str]], law: str, n: int, method: str) -> tuple[f
 
 def draw(path: Path) -> None:
     """Write table.md and table.png of table.csv."""
-    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    lines = read_lines(path)
     sizes = sorted({int(line["n"]) for line in lines})
     rows = [["law", "records a site", "data sets", *METHODS]]
     figure, axes = plt.subplots(1, len(LAWS), figsize=(10, 3.4), sharey=True, layout="constrained")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,6 @@ wait = 0.0
 """
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _START = 60.0  # seconds that the SuperLink may take to start
-_LINES = 3  # of its log that are shown where it does not
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -175,7 +175,9 @@ def _check_alive(link: subprocess.Popen, folder: Path) -> None:
 
 
 def _last(text: str) -> str:
-    return " ".join(" ".join(text.split("\n")[-_LINES - 1 :]).split())
+    """Return the last line that tells of an error, or the last one."""
+    lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in text.splitlines() if line.strip()] or ["no word"]
+    return next((line for line in reversed(lines) if re.search("ERROR|Errno|Error", line)), lines[-1])
 
 
 def _conclude(folder: Path, output: Path) -> None:
