@@ -50,7 +50,7 @@ def fit(
     return release
 
 
-def asked(short: Path, wait: float, number: int, message: bytes) -> dict[str, bytes]:
+def asked(short: Path, wait: float, number: int, message: bytes, last: bool) -> dict[str, bytes]:
     """What all sites answer to a message."""
     found: dict[str, bytes] = {}
 

@@ -16,8 +16,8 @@ from torchdpcate.release.file import RELEASE_FILE, load_release
 MESSAGES = "messages.jsonl"
 """All that the coordinator saw, a message a line."""
 
-Ask = Callable[[int, bytes], Mapping[Any, bytes]]
-"""From the number of a message and the message to the answers of those who gave one, by anything that tells them."""
+Ask = Callable[[int, bytes, bool], Mapping[Any, bytes]]
+"""From a message's number, the message, and whether no answer to it matters, to the answers by who gave them."""
 _CLOSE = 1e-6  # of coefficients: sums of other machines
 
 
@@ -36,13 +36,14 @@ def coordinated(ask: Ask, sizes: Mapping[str, int], folder: Path) -> Path:
     with (folder / MESSAGES).open("w", encoding="utf-8") as seen:
         for number in count():
             try:
-                said = _said(ask(number, json.dumps({"round": number, "answer": answer}).encode()), sizes, seen)
+                asked = json.dumps({"round": number, "answer": answer}).encode()
+                said = _said(ask(number, asked, False), sizes, seen)
                 if all("release" in own for own in said.values()):
                     return _released(said, folder)
                 answer = _answer(said, sizes)
             except InputError as error:
                 refusal = {"round": number + 1, "answer": {"refused": str(error)}}
-                ask(number + 1, json.dumps(refusal).encode())
+                ask(number + 1, json.dumps(refusal).encode(), True)
                 raise
     raise AssertionError
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from torchdpcate.cli.site_link import carried
 
 _BODY = "sites"
+_LAST = 30.0  # seconds for a message whose answers do not matter
 _POLL = 0.1  # seconds between questions for answers, of the SuperLink on this machine
 
 client = ClientApp()
@@ -35,7 +37,7 @@ def coordinate(grid: Grid, context: Context) -> None:
     folder, wait, sizes = Path(str(config["folder"])), float(config["wait"]), json.loads(str(config["sizes"]))
     try:
         nodes = _nodes(grid, len(sizes), wait)
-        coordinated(lambda number, asked: _asked(grid, nodes, number, asked, wait), sizes, folder)
+        coordinated(partial(_asked, grid, nodes, wait), sizes, folder)
         outcome = ""
     except Exception as error:
         outcome = str(error) or type(error).__name__
@@ -53,11 +55,12 @@ def _nodes(grid: Grid, sites: int, wait: float) -> list[int]:
     return nodes
 
 
-def _asked(grid: Grid, nodes: Iterable[int], number: int, asked: bytes, wait: float) -> dict[int, bytes]:
+def _asked(grid: Grid, nodes: Iterable[int], wait: float, number: int, asked: bytes, last: bool) -> dict[int, bytes]:
     """Return the answers of those SuperNodes that gave one in time."""
     content = RecordDict({_BODY: ConfigRecord({"message": asked, "wait": wait})})
     messages = [Message(content, node, "query", group_id=str(number)) for node in nodes]
-    left, found, end = set(grid.push_messages(messages)), dict[int, bytes](), time.monotonic() + 2 * wait
+    left, found = set(grid.push_messages(messages)), dict[int, bytes]()
+    end = time.monotonic() + (_LAST if last else 2 * wait)
     while left and time.monotonic() < end:
         time.sleep(_POLL)
         for reply in grid.pull_messages(left):
