@@ -30,7 +30,7 @@ from torchdpcate.papers import Niu
 SITES, BUDGET = 5, PrivacyBudget(1.0, 1e-5)
 LAWS = {"A": "confounded", "B": "a trial", "D": "kinks"}
 """Designs of Niu et al. (2022)."""
-REPEATS = {300: 20, 1_000: 20, 3_000: 12, 10_000: 6, 20_000: 4}
+REPEATS = {300: 20, 1_000: 40, 3_000: 20, 10_000: 8, 20_000: 4}
 """Data sets of each number of records a site."""
 POOLED, TOGETHER, COMBINED, ALONE, NOT_PRIVATE = "pooled", "sites", "combined", "one site alone", "pooled, not private"
 METHODS = (POOLED, TOGETHER, COMBINED, ALONE, NOT_PRIVATE)
