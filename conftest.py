@@ -35,15 +35,16 @@ settings.load_profile("steady")
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 TESTS = Path(__file__).parent / "tests"
-PAGE = TESTS.parent / "torchdpcate" / "pages" / "explore.py"
-"""Needs the extra ``explore``."""
+PACKAGE = TESTS.parent / "torchdpcate"
+EXTRAS = {PACKAGE / "pages" / "explore.py": "nicegui", PACKAGE / "cli" / "flower_apps.py": "flwr"}
+"""Modules that import a library of an extra."""
 FOLDERS = {TESTS / "faults": "faults", TESTS / "experiments": "studies"}
 """Tiers of whole folders."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Look for examples in the package and not in what the tests use: importing that may start a training."""
-    if collection_path == PAGE and importlib.util.find_spec("nicegui") is None:
+    if collection_path in EXTRAS and importlib.util.find_spec(EXTRAS[collection_path]) is None:
         return True
     helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if helper and collection_path.is_relative_to(TESTS) else None

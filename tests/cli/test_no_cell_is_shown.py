@@ -75,6 +75,8 @@ TRAIN = {
     ],
     "effect.public_sample": [["task=average_effect", "effect=covariate_balancing", "effect.public_sample=FILE", *GOOD]],
     "rule.population": [["task=rule", "rule.share=0.5", "rule.population=FILE", *GOOD]],
+    "sites.path": [["sites.path=FILE", "sites.name=a", "sites.socket=s", *GOOD]],
+    "sites.socket": [["sites.path=good.yaml", "sites.name=a", "sites.socket=FILE", *GOOD]],
     "budget.shared": [["budget.shared=FILE", *GOOD]],
     "run_dir": [["data.path=good.csv", "data.domain=good.yaml", "run_dir=FILE"]],
     "release.counter": [[*SERVICE, "release.counter=FILE", *GOOD]],
@@ -104,6 +106,7 @@ OTHERS = [
     ["explore", "FILE"],
     ["answer", "FILE", "--queries", "FILE"],
     ["ledger", "FILE"],
+    ["sites", "FILE", "-o", "all"],
     ["report", "FILE"],
     ["report", "FILE", "--reference", "FILE"],
     ["audit", "leak", "FILE"],
@@ -230,6 +233,7 @@ def test_every_setting_that_takes_a_path_is_among_those_tried():
             if name and group not in ("domain", "experiment") and (name[1].endswith("path") or kinds.search(line)):
                 found.add(f"{group}.{name[1]}".removeprefix("."))
     blocks = {"shared": "budget.shared", "population": "rule.population"}
+    blocks |= {"path": "sites.path", "socket": "sites.socket"}
     assert {blocks.get(name, name) for name in found} - NO_PATH == PATHS.keys()
     assert TRAIN.keys() - {"more of data.path"} == PATHS.keys()
 

@@ -41,7 +41,7 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
     settings = {"seed", "unit", "run_dir", "force", "sweep", "budget"}
-    settings |= {"plan", "figure", "rule", "subgroups", "subgroup_effects"}
+    settings |= {"plan", "sites", "figure", "rule", "subgroups", "subgroup_effects"}
     assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)
 

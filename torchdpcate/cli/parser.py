@@ -182,6 +182,16 @@ def make_parser() -> Parser:
     explore.add_argument("--port", type=int, default=8080, help="port on the loopback interface (default 8080)")
     explore.add_argument("--no-browser", action="store_false", dest="show", help="do not open a browser")
 
+    sites = commands.add_parser("sites", help="add up noisy sums of several sites into one release (extra flower)")
+    sites.add_argument("sizes", metavar="SITES", help="yaml file with each site's name and number of records, public")
+    sites.add_argument("-o", "--output", required=True, help="folder to write: the release, and all messages")
+    sites.add_argument("--host", default="127.0.0.1", help="where Flower's SuperLink listens (default 127.0.0.1)")
+    sites.add_argument("--port", type=int, default=8000, help="its port (default 8000)")
+    for name, what in (("certfile", "TLS certificate"), ("keyfile", "key of that"), ("cafile", "who signed it")):
+        sites.add_argument(f"--{name}", metavar="PEM", help=f"{what}, as of flower-superlink")
+    sites.add_argument("--insecure", action="store_true", help="do without TLS beyond the loopback interface")
+    sites.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="for sites, at each message")
+
     answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
     answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
     answer.add_argument("--queries", required=True, help=f"{_TABLE}, with the covariates' columns")

@@ -24,6 +24,8 @@ PATHS = {
     "queries.path": False,
     "release.counter": False,
     "rule.population": False,
+    "sites.path": False,
+    "sites.socket": False,
     "subgroups": True,
 }
 """Settings that name a file or a folder, and whether they take a list too."""

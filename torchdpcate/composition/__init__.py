@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "plan": ["ComposedPlan"],
         "priors": ["EmpiricalBayes"],
         "settings": ["AdaptiveSecondStage", "Additive", "Auto", "WideAndDeep"],
+        "sites": ["Meeting", "Site"],
         "steps": ["Shares", "total_mu"],
     },
 )

@@ -529,6 +529,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         constants=constants.from_text(facts["constants"]),
         arms=arms,
         hidden=bool(facts.get("hidden_units", False)),
+        sites=facts.get("sites", 1),
     )
 
 

@@ -83,6 +83,7 @@ class Builder(PlanFacts):
         own = self.own_numbers()
         if self.weight is not None:
             own["shares"] = beside_weights(self.shares, self.follow_up > 0)
+        own["shares"] = replace(own.get("shares", self.shares), sites=self.sites)
         return ComposedPlan(**{f.name: getattr(self, f.name) for f in fields(ComposedPlan) if f.name not in own}, **own)
 
     def own_numbers(self) -> dict[str, Any]:
@@ -122,8 +123,11 @@ class Builder(PlanFacts):
 
     @cached_property
     def mu(self) -> float:
-        """The Gaussian that costs all of the steps' part of the budget; infinite without privacy."""
-        return total_mu(self.budget) * math.sqrt(self.part)
+        """The Gaussian that costs all of the steps' part of the budget; infinite without privacy.
+
+        Of several sites that of the noise in their total, which has each one's.
+        """
+        return total_mu(self.budget) * math.sqrt(self.part / self.sites)
 
     @property
     def size(self) -> float:
@@ -247,7 +251,9 @@ class Builder(PlanFacts):
     @cached_property
     def retained(self) -> int:
         """See ``ComposedPlan``."""
-        return self.covariates if self.reduced else self.best_retained()
+        if self.reduced or self.sites > 1:  # a private choice is no sum, which sites could add up
+            return self.covariates
+        return self.best_retained()
 
     def best_retained(self) -> int:
         """Return the number of covariates of least expected error, the r-th one's weight being 1/r.
@@ -312,6 +318,7 @@ class Builder(PlanFacts):
     def pairs(self) -> int:
         """See ``ComposedPlan``."""
         may = self.may("pairs") and not self.constant_only and self._rule is None and self.covariates > 1
+        may = may and self.sites == 1  # see retained
         return self.constants.pairs if may and self.size >= self.constants.pair_size else 0
 
     @property

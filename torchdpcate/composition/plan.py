@@ -62,6 +62,7 @@ class PlanFacts:
         weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
         follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
         hidden: Whether the effect may have features of hidden units, which need networks.
+        sites: Number of sites that have the records, and add noise to sums of their own each.
 
     Raises:
         InputError: No records, or no covariates.
@@ -86,6 +87,7 @@ class PlanFacts:
     weight: float | None = None
     follow_up: int = 0
     hidden: bool = False
+    sites: int = 1
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -357,6 +359,7 @@ class ComposedPlan(PlanFacts):
             **({"target": RULE} if isinstance(self.constants, RuleConstants) else {}),
             "constants": constants,
             **({"hidden_units": True} if self.units else {}),
+            **({"sites": self.sites} if self.sites > 1 else {}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }
 

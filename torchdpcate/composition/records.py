@@ -34,6 +34,7 @@ from torchdpcate.composition.regressions import (
 )
 from torchdpcate.composition.rows import Change, InMemory, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
+from torchdpcate.composition.sites import Site, SiteSteps
 from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
@@ -121,6 +122,7 @@ def fit_composition(
     two_levels: Sequence[bool],
     solver: Solver | None = None,
     nuisance: ComposedNuisance | None = None,
+    site: Site | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records: one batch in memory, or one pass for each total over a stream.
 
@@ -132,12 +134,15 @@ def fit_composition(
         two_levels: Whether each covariate has two levels, public, [q].
         solver: How regressions are solved; None takes ``NoisyNewton``.
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
+        site: The site whose records these are, where there are several; it requests sums over records alone.
 
     Raises:
         InputError: A stream whose length changes.
         BudgetError: The block cannot pay.
     """
     steps = NoisySteps(session, plan.shares, rows.batch)
+    if site is not None:
+        rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
         rows, plan, steps = weighed(rows, domain, plan, steps)
         return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class InMemory(Rows):
 
     def then(self, change: Change) -> "InMemory":
         """See ``Rows``."""
-        return InMemory(change(self.records))
+        return replace(self, records=change(self.records))
 
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""

@@ -15,6 +15,7 @@ from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit,
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
 from torchdpcate.composition.planned import NO_INTERVALS_OF_ARMS, require_little_noise
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
+from torchdpcate.composition.sites import Site
 from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -32,6 +33,8 @@ Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
 
 
+MOST_AT_SITES = 50
+"""Encoded covariates at most where several sites have the records: all are retained, as none is chosen."""
 BY_SUMS = (NoisyNewton, PerturbedObjectiveSolver)
 """Solvers that request sums over records alone."""
 
@@ -349,9 +352,10 @@ class AdaptiveSecondStage:
         intervals: Whether to request the numbers that intervals rest on, about a fifth of mu^2: true, false, or
             ``auto``, which asks where the domain knows the propensity. With an estimated one, true is refused where
             its planned noise is too large for intervals to hold.
+        site: Which of several sites holds the records, all of which run this plan (``Site``); None: there is one.
 
     Raises:
-        InputError: ``intervals`` is none of these.
+        InputError: ``intervals`` is none of these; or a site beside what requests more than sums over records.
 
     Example:
         >>> from torchdpcate import Domain
@@ -367,10 +371,13 @@ class AdaptiveSecondStage:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance = field(default_factory=Auto)
     intervals: bool | str = "auto"
+    site: Site | None = None
 
     def __post_init__(self) -> None:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
+        if self.site is not None and self.needs_all_records is not None:
+            raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
 
     def plan(
         self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT, arms: int = 2
@@ -390,6 +397,9 @@ class AdaptiveSecondStage:
         """
         if arms > 2:
             kind = self._of_arms(budget, kind, arms)
+        if self.site is not None:
+            n = self.site.total_of(n)
+            _check_sites(budget, domain)
         known, constants = domain.known_propensity is not None, self.constants
         if budget is not None and budget.delta == 0:
             solver, _ = self.learnt_by(budget)
@@ -405,7 +415,8 @@ class AdaptiveSecondStage:
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
             arms=arms,
-            hidden=self.nuisance.network is not None,
+            hidden=self.nuisance.network is not None and self.site is None,
+            sites=1 if self.site is None else len(self.site.sizes),
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return plan
@@ -458,6 +469,19 @@ class AdaptiveSecondStage:
             raise InputError("delta = 0: solver = LightningFit takes Gaussian steps; leave the solver out")
         solver = PerturbedObjectiveSolver() if type(self.solver) is NoisyNewton else self.solver
         return solver, Additive(PerturbedObjectiveSolver())
+
+
+def _check_sites(budget: PrivacyBudget | None, domain: Domain) -> None:
+    """Refuse what sites cannot do by noisy sums."""
+    if budget is None:
+        raise InputError("sites: send each other noisy sums alone; give a budget (privacy.epsilon, privacy.delta)")
+    if budget.delta == 0:
+        raise InputError("delta = 0: sites add up Gaussian noise; give privacy.delta above 0, for instance 1e-6")
+    if domain.dimension > MOST_AT_SITES:
+        raise InputError(
+            f"covariates = {domain.dimension}: sites choose none by private scores, which are no sums; name at most "
+            f"{MOST_AT_SITES} columns in the domain"
+        )
 
 
 def known_propensities(records: CausalData, domain: Domain, arms: int = 2) -> Tensor | None:

@@ -106,9 +106,13 @@ class Shares:
     The shares are fixed before any output; the steps may look at the outputs before them (Dong, Roth & Su 2022,
     corollary 3.3).
 
+    Of K sites, each of which adds the whole noise of its own charges, mu is that of the noise in their total, and what
+    a site is charged has :math:`\sqrt K` times as much.
+
     Attributes:
         total: mu of all steps together; infinite without privacy.
         shares: Share of each step, positive, together at most one.
+        sites: K; 1 where all records are in one place.
 
     Raises:
         InputError: Shares that are not positive, or add up to more than one.
@@ -121,6 +125,7 @@ class Shares:
 
     total: float
     shares: Mapping[str, float] = field(default_factory=dict)
+    sites: int = 1
 
     def __post_init__(self) -> None:
         total = math.fsum(self.shares.values())
@@ -149,8 +154,8 @@ class Shares:
         return squared_mu(event)
 
     def due(self, step: str) -> float:
-        """Return what all events of a step cost together."""
-        return self.of(step) ** 2
+        """Return what all events of a step cost together, each site."""
+        return self.sites * self.of(step) ** 2
 
     def event(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
         """Return one of ``count`` equal events that share ``part`` of a step.
@@ -160,7 +165,7 @@ class Shares:
             part: Share of the step.
             count: Number of events.
         """
-        return GaussianEvent(math.sqrt(count / (part * (1 - _INWARDS))) / self.of(step))
+        return GaussianEvent(math.sqrt(count / (part * self.sites * (1 - _INWARDS))) / self.of(step))
 
 
 @dataclass(frozen=True)

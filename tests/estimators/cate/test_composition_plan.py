@@ -10,6 +10,7 @@ from tests.verify.test_composed import BUDGET, MADE, N
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.sites import Site
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.composition_plan import planned_composition
@@ -88,7 +89,19 @@ def with_units(known: bool = True) -> ComposedRelease:
     return RLearner(domain, PrivacyBudget(800.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
 
 
+class Silent:
+    """A link to two sites that send nothing but zeros."""
+
+    def agree(self, facts: object) -> None:
+        pass
+
+    def total(self, step: str, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+
 OTHERS = {
+    "sites": lambda: released(site=Site("a", dict.fromkeys("abc", N), Silent())),
+    "sites, scores": lambda: released(DRLearner, site=Site("a", dict.fromkeys("abc", N), Silent())),
     "hidden units": with_units,
     "hidden units, estimated propensity": lambda: with_units(known=False),
     "arms": of_arms,
@@ -114,7 +127,7 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("arms", "weights", "censored")
+    default = ("arms", "weights", "censored", "sites")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
         (

@@ -15,9 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE
+from torchdpcate.cli.site_link import SocketLink
+from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices, words
 from torchdpcate.cli.tasks.averages import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
@@ -36,6 +39,7 @@ from torchdpcate.pages.figures import arm_panels, effect_figure_of, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.file import RELEASE_FILE
 from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
 
@@ -126,7 +130,7 @@ class Effects(TaskSpec):
             domain=self.study.schema,
             budget=budget,
             nuisance=None if self._composed else instantiate(config.nuisance),
-            second_stage=self._second_stage(),
+            second_stage=self._second_stage(None if budget is None else self._site),
             trainer=instantiate(config.trainer),
             seed=config.seed,
             filter="gaussian" if self._by_gaussian_filter(budget) else "sums",
@@ -272,6 +276,8 @@ class Effects(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+        if self._site is not None:
+            self._site.link.finish(self.folder / "release" / RELEASE_FILE)
         balance = self.learner.nonprivate_balance()
         if balance is not None:
             write_balance(balance, self.folder / "curator")
@@ -353,8 +359,8 @@ class Effects(TaskSpec):
         learner.fit(records.x, records.a, records.y)
         return torch.as_tensor(learner.release_function().effect(queries))
 
-    def _second_stage(self) -> SecondStage | AdaptiveSecondStage:
-        """Return the second stage; that of a composition has nuisances of its own kind."""
+    def _second_stage(self, site: Site | None) -> SecondStage | AdaptiveSecondStage:
+        """Return the second stage; that of a composition has nuisances of its own kind, and may be one of a site."""
         nuisance, second_stage = instantiate(self.config.nuisance), instantiate(self.config.second_stage)
         if isinstance(second_stage, AdaptiveSecondStage) and isinstance(nuisance, NuisanceConfig):
             nuisance = WideAndDeep.alone(nuisance)
@@ -364,13 +370,28 @@ class Effects(TaskSpec):
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
                 "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
             )
-        return replace(second_stage, nuisance=nuisance) if isinstance(nuisance, ComposedNuisance) else second_stage
+        if not isinstance(nuisance, ComposedNuisance):
+            return second_stage
+        return replace(second_stage, nuisance=nuisance, site=site)
+
+    @cached_property
+    def _site(self) -> Site | None:
+        """This site, where there are several."""
+        given = self.config.sites
+        if given.path is None:
+            return None
+        for name in ("name", "socket"):
+            if given[name] is None:
+                raise InputError(f"sites.{name}: has no default; give sites.{name}=VALUE beside sites.path")
+        if not self._composed:
+            raise InputError("sites.path: sites add up the sums of one composition; use second_stage=adaptive")
+        return Site(str(given.name), read_sizes(given.path), SocketLink(str(given.name), given.socket, given.wait))
 
     def _nuisances(self) -> dict[str, str]:
         """Return what learnt each nuisance of a composition, which follows from public facts."""
         settings, plan = self.learner.second_stage, self.learner.plan_
         assert isinstance(settings, AdaptiveSecondStage)
-        _, nuisance = settings.learnt_by(self.learner.budget, self.streams)
+        _, nuisance = settings.learnt_by(self.learner.budget, self.streams or settings.site is not None)
         steps = [step for step in ("outcome", "propensity") if step in plan.shares.shares]
         return {step: type(nuisance.chosen(step, plan.size)).__name__ for step in steps}
 

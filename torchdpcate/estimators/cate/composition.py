@@ -135,8 +135,7 @@ class Composition:
 
     def blocks(self, n: int) -> dict[str, Tensor]:
         """Return the one block of all records."""
-        self.plan(n)
-        return {RECORDS: torch.arange(n)}
+        return {RECORDS: torch.arange(self.plan(n).n)}
 
     def check(self, n: int, mechanism: "str | Mechanism | None") -> None:
         """Refuse what a composition does not have.
@@ -197,14 +196,18 @@ class Composition:
         device = check_device(self.trainer)
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
-        by_sums = isinstance(records, RecordStream) or plan.weight is not None
+        site = self.settings.site
+        by_sums = isinstance(records, RecordStream) or plan.weight is not None or site is not None
         if by_sums and plan.units:
             plan = rebuilt(plan, hidden=False)  # which trains nothing
         solver, nuisance = self.settings.learnt_by(self.budget, by_sums)
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         if device.type != "cpu" and not any(nuisance.chosen(step, plan.size).trains for step in plan.shares.shares):
             warnings.warn(_ON_THE_CPU.format(device.type), stacklevel=2)
-        found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
+        if site is not None:  # before anything is paid
+            facts = CompositionPlan(plan, self.schema, self.learner).agreed()
+            site.link.agree({"sizes": dict(site.sizes), **facts})
+        found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance, site)
         balance, guarantee = None, self._guarantee
         if isinstance(records, CausalData) and plan.arms == 2:
             balance = weighted_balance(domain, records, found.propensity)

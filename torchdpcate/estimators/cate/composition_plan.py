@@ -1,5 +1,6 @@
 """The public plan of a composition's release: its steps, what they conclude, and what verification works out anew."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,12 @@ from torchdpcate.release.statement import PrivacyStatement
 FORMULA = (
     "Gaussian noise in each step, on all records and by its share of the budget; in the effect's gradients of standard "
     "deviation 2 S sqrt(steps) / mu, S the clip and mu what the share buys; composed_estimator section 3"
+)
+SITES_FORMULA = (
+    "each site adds Gaussian noise to sums of its own records in each step, by its share of the budget, before they "
+    "leave it: each record has this guarantee against everybody, coordinator and other sites included, and a person "
+    "with records at k sites pays k times; the total of K sites has sqrt(K) times one site's noise, in the effect's "
+    "gradients 2 S sqrt(K steps) / mu; composed_estimator section 3"
 )
 PURE_FORMULA = (
     "pure noise in each step, on all records and by its share of epsilon; the effect's objective has K-norm noise of "
@@ -92,6 +99,8 @@ class CompositionPlan(Plan):
     @property
     def formula(self) -> str:
         """See ``Plan``."""
+        if self.steps.sites > 1:
+            return SITES_FORMULA
         if self.steps.kind != PURE:
             return FORMULA
         return SUMS_FORMULA if self.steps.by_sums else PURE_FORMULA
@@ -99,6 +108,12 @@ class CompositionPlan(Plan):
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
         return {"learner": self.learner, **self.steps.facts()}
+
+    def agreed(self) -> dict[str, Any]:
+        """Return what several sites must say alike before any of them pays, in plain types, all of it public."""
+        requested = {name: value for name, value in self.public().items() if name.startswith("requested_")}
+        facts = {**requested, "domain": self.schema.to_dict(), **self.public(), "shares": self.steps.shares.shares}
+        return dict(json.loads(json.dumps(facts)))
 
     @classmethod
     def restated(cls, release: Release) -> Self:
