@@ -59,25 +59,27 @@ class RayCluster:
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
-        known = "ray" in sys.modules
-        if address is None and not known:
-            os.environ.update({name: os.environ.get(name, value) for name, value in _TOKEN.items()})
-        self.ray, self._own, self.local, self._folder = load_ray(), False, address is None, ""
-        if self.ray.is_initialized():
+        self._own, self._folder = False, ""
+        loaded = sys.modules.get("ray")
+        if loaded is not None and loaded.is_initialized():
             if address is not None:
                 raise InputError(f"ray.address = {address}: this process is connected to a cluster; leave it out")
+            self.ray = load_ray()
             return
-        if address is None and os.environ.get("RAY_AUTH_MODE") != "token":
+        host = None if address is None else _reached(address)
+        if host is None and loaded is None:
+            os.environ.update({name: os.environ.get(name, value) for name, value in _TOKEN.items()})
+        if host is None and os.environ.get("RAY_AUTH_MODE") != "token":
             raise InputError(
                 "ray.address: Ray was imported without a token, and its own cluster would obey whoever reaches it; "
                 "import it later, or set RAY_AUTH_MODE=token first"
             )
-        self._own = True
+        self.ray, self._own = load_ray(), True
         with _signals_kept():
-            if address is None:
+            if host is None:
                 self._start(cpus or os.cpu_count() or 1)
             else:
-                self._connect(address)
+                self._connect(host)
 
     @property
     def cpus(self) -> int:
@@ -112,11 +114,11 @@ class RayCluster:
             raise InputError(f"ray: a cluster on this machine does not start: {_first(error)}") from None
 
     def _connect(self, address: str) -> None:
-        found = _checked(address)
         try:  # Ray itself tries for minutes, and may end the process
-            if found != AUTO:
-                subprocess.run([sys.executable, "-c", _PROBE, found], timeout=_CONNECT, capture_output=True, check=True)
-            self.ray.init(address=found, log_to_driver=False, logging_level="error")
+            if address != AUTO:
+                command = [sys.executable, "-c", _PROBE, address]
+                subprocess.run(command, timeout=_CONNECT, capture_output=True, check=True)
+            self.ray.init(address=address, log_to_driver=False, logging_level="error")
         except subprocess.CalledProcessError as error:
             raise _unreachable(address, error.stderr.decode(errors="replace").strip().splitlines()[-1:]) from None
         except subprocess.TimeoutExpired:
@@ -125,8 +127,8 @@ class RayCluster:
             raise _unreachable(address, [_first(error)]) from None
 
 
-def _checked(address: str) -> str:
-    """Return an address with its port, behind which somebody listens."""
+def _reached(address: str) -> str:
+    """Return an address with its port, where somebody listens."""
     if address == AUTO:
         return address
     host, _, port = address.rpartition(":") if ":" in address else (address, "", str(_PORT))

@@ -2,6 +2,7 @@
 
 import secrets
 import tempfile
+import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -198,6 +199,8 @@ class RayParts(PartedStream):
 
     def ask(self, function: Callable[[Any], Any], of: str = RECORDS) -> list[Any]:
         """See ``PartedStream``."""
+        if not self._actors.holds(of):
+            raise InputError("stream: the copy of its parts was removed; ask within the block of copied(), or anew")
         return self._actors.each(("ask", function, of))
 
     def holding(
@@ -228,7 +231,9 @@ class _Part:
         except TorchDPCateError as error:
             return type(error), str(error)
         except Exception as error:
-            return InputError, f"ray: {type(error).__name__} in a part; data.engine=null shows where"
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(where.filename).name}, line {where.lineno}"
+            return InputError, f"ray: {type(error).__name__} in a part ({place}); data.engine=null shows more"
 
     def ready(self) -> None:
         """Answer."""
@@ -295,6 +300,10 @@ class _Actors:
         """Let each part hold what its function makes."""
         self._answers([("hold", name, function, of) for function in functions])
         self._holds[name] = functions, of
+
+    def holds(self, name: str) -> bool:
+        """Return whether the parts hold something of a name."""
+        return name in self._holds
 
     def remember(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         """Let actors that are started again hold what other functions make."""
