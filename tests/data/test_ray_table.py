@@ -1,18 +1,21 @@
 """A table in parts on a Ray cluster of this machine: the stream's numbers, no record beyond its actor, deaths."""
 
 import importlib.util
+import json
 import os
 import signal
 import socket
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import NoiseSource, PrivacyBudget
+from torchdpcate import NoiseSource, PrivacyBudget, load_release
+from torchdpcate.cli.main import main
 from torchdpcate.data.ray_cluster import RayCluster
 from torchdpcate.data.ray_table import RayTable
 from torchdpcate.data.table import Table, TableStream
@@ -133,6 +136,15 @@ def test_a_cluster_that_cannot_be_reached_is_one_line_in_seconds():
         RayCluster(address)
 
 
+def test_a_run_without_its_cluster_ends_with_one_line_and_leaves_nothing(parquet, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("domain.yaml").write_text(json.dumps(DOMAIN))
+    given = f"data.path={parquet}", "data.domain=domain.yaml", "data.stream=true", "data.engine=ray"
+    assert main(["train", *given, "ray.address=127.0.0.1:1", "run_dir=r"]) == 2
+    assert "ray.address = 127.0.0.1:1: no cluster can be reached" in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -163,6 +175,18 @@ class TestOnACluster:
         torch.testing.assert_close(numbers(several), numbers(stream), rtol=1e-9, atol=1e-12)
         assert several.release().privacy.to_dict() == stream.release().privacy.to_dict()
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_run_of_the_command_line(self, table, parquet, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        Path("domain.yaml").write_text(json.dumps(DOMAIN))
+        words = "task=average_effect", "effect=difference_in_means", f"data.path={parquet}", "data.domain=domain.yaml"
+        fixed = *words, "data.stream=true", "privacy.noise_seed=1"
+        assert main(["train", *fixed, "run_dir=stream"]) == 0
+        assert main(["train", *fixed, "data.engine=ray", "ray.parts=2", "run_dir=parts"]) == 0
+        stream, parts = (load_release(f"{name}/release/release.safetensors") for name in ("stream", "parts"))
+        assert parts.numbers == pytest.approx(stream.numbers, rel=1e-9)
+        assert parts.privacy.to_dict() == stream.privacy.to_dict()
+        assert not [path for path in Path("parts/curator").iterdir() if path.is_dir()]
 
     def test_other_files_are_converted_once(self, records, parquet, table, tmp_path):
         records.to_csv(tmp_path / "t.csv", index=False)
