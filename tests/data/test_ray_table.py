@@ -15,9 +15,14 @@ import pytest
 import torch
 
 from torchdpcate import NoiseSource, PrivacyBudget, load_release
+from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
+from torchdpcate.data._csv import PLAIN
+from torchdpcate.data._frames import MOST_BYTES
+from torchdpcate.data.parts import spans
 from torchdpcate.data.ray_cluster import RayCluster
-from torchdpcate.data.ray_table import RayTable
+from torchdpcate.data.ray_table import RayTable, _read
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
@@ -145,6 +150,23 @@ def test_a_run_without_its_cluster_ends_with_one_line_and_leaves_nothing(parquet
     assert not Path("r").exists()
 
 
+def test_a_part_tells_the_rows_of_its_file_and_refuses_a_file_that_has_changed(records, tmp_path):
+    path, schema = tmp_path / "t.parquet", TableSchema.of(DOMAIN)
+    records.to_parquet(path, row_group_size=GROUP)
+    _, second = spans([[GROUP] * (N // GROUP)], 2)
+    with _read([path], second, schema, MOST_BYTES, PLAIN) as part:
+        assert torch.equal(torch.cat([batch.y for batch in part]), torch.tensor(records["y"].to_numpy())[N // 2 :])
+    with _read([path], second, schema, MOST_BYTES, PLAIN, part.counted) as again:
+        assert again.n == N // 2
+        os.utime(path, (0, 0))
+        with pytest.raises(InputError, match=rf"^data file '{path}' has changed since it was first read"):
+            next(iter(again))
+    spoilt = records.assign(y=np.where(np.arange(N) == N - 1, 99.0, records["y"]))
+    spoilt.to_parquet(path, row_group_size=GROUP)
+    with pytest.raises(InputError, match=rf"^{path}, rows 6001 to 12000: outcome"):
+        _read([path], second, schema, MOST_BYTES, PLAIN).__enter__()
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -163,7 +185,7 @@ class TestOnACluster:
     pytestmark = cluster
 
     def test_one_part_is_the_stream_to_the_bit_and_two_agree_with_the_same_charges(self, table, parquet, tmp_path):
-        settings = RLearner, PrivacyBudget(2.0, 0.0)
+        settings = RLearner, PrivacyBudget(2.0, 1e-5)
         with TableStream(parquet, DOMAIN).copied(tmp_path) as copy:
             stream = effect(copy, *settings)
         with RayTable(parquet, DOMAIN, parts=1) as whole, whole.copied(tmp_path) as one:
@@ -176,25 +198,23 @@ class TestOnACluster:
         assert several.release().privacy.to_dict() == stream.release().privacy.to_dict()
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_run_of_the_command_line(self, table, parquet, tmp_path, monkeypatch, capsys):
+    def test_a_run_of_the_command_line_converts_other_files_once(
+        self, records, table, parquet, tmp_path, monkeypatch, capsys
+    ):
         monkeypatch.chdir(tmp_path)
         Path("domain.yaml").write_text(json.dumps(DOMAIN))
-        words = "task=average_effect", "effect=difference_in_means", f"data.path={parquet}", "data.domain=domain.yaml"
-        fixed = *words, "data.stream=true", "privacy.noise_seed=1"
-        assert main(["train", *fixed, "run_dir=stream"]) == 0
-        assert main(["train", *fixed, "data.engine=ray", "ray.parts=2", "run_dir=parts"]) == 0
+        records.to_csv("t.csv", index=False)
+        words = "task=average_effect", "effect=difference_in_means", "data.domain=domain.yaml", "data.stream=true"
+        for name, more in (("stream", [f"data.path={parquet}"]), ("parts", ["data.path=t.csv", "data.engine=ray"])):
+            parts = ["ray.parts=2"] if name == "parts" else []
+            assert main(["train", *words, *more, *parts, "privacy.noise_seed=1", f"run_dir={name}"]) == 0
         stream, parts = (load_release(f"{name}/release/release.safetensors") for name in ("stream", "parts"))
         assert parts.numbers == pytest.approx(stream.numbers, rel=1e-9)
         assert parts.privacy.to_dict() == stream.privacy.to_dict()
         assert not [path for path in Path("parts/curator").iterdir() if path.is_dir()]
-
-    def test_other_files_are_converted_once(self, records, parquet, table, tmp_path):
-        records.to_csv(tmp_path / "t.csv", index=False)
-        with TableStream(parquet, DOMAIN).copied(tmp_path) as copy:
-            expected = numbers(effect(copy))
-        with RayTable(tmp_path / "t.csv", DOMAIN, parts=2) as made, made.copied(tmp_path) as two:
-            assert two.parts == 2
-            torch.testing.assert_close(numbers(effect(two)), expected, rtol=1e-9, atol=1e-12)
+        found = scan("parts")
+        assert found.leaks == ()
+        assert not [note for note in found.notes if "could not be loaded" in note]
 
     def test_copies_are_their_owners_and_nothing_of_a_record_is_in_logs_or_the_object_store(
         self, records, table, tmp_path
@@ -217,41 +237,22 @@ class TestOnACluster:
             assert values[["x0", "x1"]].to_numpy().tobytes() not in found
             assert not any(str(values[name]).encode() in found for name in ("x0", "x1", "y"))
 
-    def test_an_actor_that_dies_is_started_again_and_nothing_else_changes(self, table, tmp_path):
+    def test_an_actor_that_dies_is_started_again_and_at_the_third_time_the_fit_ends_in_one_line(self, table, tmp_path):
+        path, words = tmp_path / "ledger.json", r"^ray: the actor of part 2 of 2 died 3 times"
         with table[0].copied(tmp_path) as parts:
             expected, before = effect(parts), pids(parts)
             with dying(parts, {1}):
                 again = effect(parts)
             assert torch.equal(numbers(again), numbers(expected))
             assert [now == old for now, old in zip(pids(parts), before, strict=True)] == [True, False]
-        assert [e.reserved for e in again.ledger_.entries] == [e.reserved for e in expected.ledger_.entries]
-        with pytest.raises(InputError, match=r"^stream: the copy of its parts was removed"):
-            pids(parts)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_one_that_dies_three_times_is_one_line_and_what_was_spent_stays(self, parquet, table, tmp_path):
-        path, words = tmp_path / "ledger.json", "^ray: the actor of part 2 of 2 died 3 times"
-        with RayTable(parquet, DOMAIN, parts=2) as mortal, mortal.copied(tmp_path) as parts:
+            assert [e.reserved for e in again.ledger_.entries] == [e.reserved for e in expected.ledger_.entries]
             refused = pytest.raises(InputError, match=words)
-            with dying(parts, {6, 7, 8}), refused:
+            with dying(parts, {6, 7}), refused:
                 effect(parts, RLearner, PrivacyBudget(1.0, 0.0), path)
         assert any(entry.reserved for entry in Ledger.load(path).entries)
         assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
-
-    def test_files_that_change_are_refused_by_an_actor_that_starts_again(self, records, table, tmp_path):
-        path = tmp_path / "t.parquet"
-        records.to_parquet(path, row_group_size=GROUP)
-        with RayTable(path, DOMAIN, parts=2) as made, made.copied(tmp_path) as parts:
-            os.utime(path, (0, 0))
-            os.kill(pids(parts)[0], signal.SIGKILL)
-            with pytest.raises(InputError, match=rf"^data file '{path}' has changed since it was first read"):
-                pids(parts)
-
-    def test_what_is_wrong_in_a_part_is_told_as_of_the_file(self, records, table, tmp_path):
-        path = tmp_path / "t.parquet"
-        records.assign(y=np.where(np.arange(N) == N - 1, 99.0, records["y"])).to_parquet(path, row_group_size=GROUP)
-        with pytest.raises(InputError, match=rf"^{path}, rows 6001 to 12000: outcome"):
-            RayTable(path, DOMAIN, parts=2)
+        with pytest.raises(InputError, match=r"^stream: the copy of its parts was removed"):
+            pids(parts)
 
     @pytest.mark.parametrize(("parts", "words"), [(5, "the cluster has 4 processors"), (0, "give a positive integer")])
     def test_parts_that_there_is_no_room_for(self, table, parquet, parts, words):

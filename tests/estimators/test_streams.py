@@ -138,7 +138,7 @@ QUICK = "average, trial", "average, means", "subgroups, fitted", "policies, pure
 
 @pytest.mark.parametrize(
     "name",
-    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in ("r, pure", "rule", "average, balancing"))],
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in ("r, pure", "average, balancing"))],
 )
 def test_one_part_is_a_stream_to_the_bit_and_several_agree(name):
     def fitted(stream):

@@ -3,6 +3,7 @@
 import secrets
 import tempfile
 import traceback
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,8 +165,8 @@ class RayTable(TableStream):
         groups = [groups_in_metadata(path) for path in self.paths]
         wanted = self._wanted(sum(map(sum, groups)))
         found = spans(groups, wanted)
-        enough = len(found) == wanted and (wanted == 1 or all(span.rows >= CACHED_ROWS for span in found))
-        return found if enough else None
+        enough = len(found) == wanted and (wanted == 1 or min(span.rows for span in found) >= CACHED_ROWS)
+        return found if enough and all(groups) else None
 
     def _wanted(self, n: int) -> int:
         """Return the number of parts that n records have."""
@@ -217,11 +218,13 @@ class RayParts(PartedStream):
 class _Part:
     """What runs in an actor: things by their names, made and asked by functions.
 
-    No error leaves it but in the library's words: Ray writes others, with the values that they show, into its logs.
+    No error leaves it but in the library's words, and no warning is written: Ray would write others into its logs, with
+    the values that they show.
     """
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
         self._held: dict[str, tuple[AbstractContextManager[Any], Any]] = {}
 
     def answer(self, request: tuple[str, ...]) -> tuple[Any, str | None]:

@@ -109,6 +109,7 @@ class TableStream(RecordStream):
         self.counted = self._count()
         self.n, self.clipped = int(self.counted.sizes.sum()), self.counted.clipped
         self._check()
+        self.clipped.warn(self.schema)
 
     def __iter__(self) -> Iterator[CausalData]:
         """Yield all records in batches; see ``RecordStream``."""
@@ -140,7 +141,7 @@ class TableStream(RecordStream):
         return found
 
     def _check(self) -> None:
-        """Refuse, and warn of, what all records together show."""
+        """Refuse what all records together show."""
         if not self.n:
             raise InputError(f"data file {listed(self.paths)} holds no rows; bring records")
         with about(self.paths):
@@ -148,7 +149,6 @@ class TableStream(RecordStream):
             self.counted.outcomes.check()
             if self.schema.cluster is not None:
                 self.schema.cluster.check(self.counted.clusters)
-        self.clipped.warn(self.schema)
 
     def _batches(
         self, path: str | Path, groups: RowGroups | None, clusters: Counter[str] | None = None
@@ -455,6 +455,7 @@ class Table(CsvForm, StudySource):
 
     def public(self) -> PublicStudy:
         """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
+        self.check_engine()
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         unit = self.unit
         n = None if self.n is None else self.n * unit.records
