@@ -88,6 +88,15 @@ def test_a_launcher_without_its_extra_names_it(launcher, extra, here, capsys):
     assert not Path("s").exists()
 
 
+@pytest.mark.parametrize("launcher", ["submitit_slurm", "ray"])
+def test_a_shared_ledger_over_several_machines_is_refused_before_any_run(launcher, here, capsys):
+    assert main(["train", "-m", f"hydra/launcher={launcher}", *OWL, "seed=0,1", "run_dir=s", SHARED[0]]) == 2
+    expected = f"hydra/launcher={launcher}: its runs may be on other machines, where the lock of budget.shared need not"
+    assert expected in one_line(capsys)
+    assert not Path("s").exists()
+    assert not Path("shared").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not installed("hydra-joblib-launcher"), reason="needs hydra-joblib-launcher")
 def test_a_parallel_sweep_shares_its_total(here, capsys):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.in_parts import LocalParts
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.linear_fit import LightningFit
@@ -57,11 +58,17 @@ class Batches(RecordStream):
     """Records in batches of a size."""
 
     def __init__(self, domain, records, size):
-        self.schema, self.n, self.records, self.size, self.readings = TableSchema.of(domain), N, records, size, 0
+        self.schema, self.n, self.records, self.size, self.readings = (
+            TableSchema.of(domain),
+            records.n,
+            records,
+            size,
+            0,
+        )
 
     def __iter__(self):
         self.readings += 1
-        for rows in torch.arange(N).split(self.size):
+        for rows in torch.arange(self.n).split(self.size):
             yield self.records.subset(rows)
 
 
@@ -124,6 +131,34 @@ def test_one_batch_is_memory_to_the_bit_and_several_agree(name, tmp_path):
         assert learner.release().privacy.to_dict() == memory.release().privacy.to_dict()
     several = shown(made().fit_stream(Batches(domain, records, 1_100)))
     torch.testing.assert_close(several, expected, rtol=1e-6, atol=1e-6)
+
+
+QUICK = "average, trial", "average, means", "subgroups, fitted", "policies, pure"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in ("r, pure", "average, balancing"))],
+)
+def test_one_part_is_a_stream_to_the_bit_and_several_agree(name):
+    def fitted(stream):
+        return shown(FAMILIES[name](noise=NoiseSource.fixed(3)).fit_stream(stream))
+
+    domain = FAMILIES[name]().domain
+    records = drawn((1, 2, 5) if domain is THREE else (0, 1))
+    records = records if domain is COLUMN else records.with_propensity(None)
+    stream = Batches(domain, records, 400)
+    parts = [Batches(domain, records.subset(torch.arange(*ends)), 400) for ends in ((0, 700), (700, 1_100), (1_100, N))]
+    expected = fitted(stream)
+    assert torch.equal(fitted(LocalParts([stream])), expected)
+    torch.testing.assert_close(fitted(LocalParts(parts)), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_medians_of_outcomes_in_parts_are_refused_unpaid():
+    learner, stream = FAMILIES["policies, trial"](), Batches(TRIAL, drawn().with_propensity(None), N)
+    with pytest.raises(InputError, match=r"number of each record .* nuisance_guarantee=composed$"):
+        learner.fit_stream(LocalParts([stream]))
+    assert not learner.ledger_.entries
 
 
 REFUSED = {

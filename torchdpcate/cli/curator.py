@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.task import TaskSpec, family_of
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import RELEASE_FILE, load_release
@@ -184,12 +186,10 @@ def record_numbers(study: Study | StreamedStudy) -> dict[str, Tensor]:
     Args:
         study: The data.
     """
-    actions, domain, sums = study.schema.actions, study.domain, torch.zeros(())
-    labels = torch.tensor(actions, dtype=torch.float64)[:, None]
-    for batch in [study.records] if isinstance(study, Study) else study.records:
-        arms = (batch.a == labels).double()
-        rows = torch.cat([torch.ones_like(batch.y)[:, None], batch.y[:, None], batch.x], 1)
-        sums = sums + arms @ rows  # of each arm: size, outcomes, covariates
+    actions, domain = study.schema.actions, study.domain
+    requested = partial(_arm_sums, torch.tensor(actions, dtype=torch.float64)[:, None])
+    found = [requested([study.records])] if isinstance(study, Study) else study.records.ask(requested)
+    sums = torch.stack(found).sum(0)
     size, outcome = sums[:, 0], sums[:, 1]
     means = sums.sum(0)[1:] / size.sum()
     names = ("control", "treated") if actions == (0, 1) else tuple(map(str, actions))
@@ -199,3 +199,13 @@ def record_numbers(study: Study | StreamedStudy) -> dict[str, Tensor]:
         **{f"mean.outcome.{name}": mean for name, mean in zip(names, outcome / size, strict=True)},
         **{f"mean.covariate.{name}": mean for name, mean in zip(domain.names, means[1:], strict=True)},
     }
+
+
+def _arm_sums(labels: Tensor, batches: Iterable[CausalData]) -> Tensor:
+    """Return the sums of ones, outcomes and covariates in each arm, [K, 2 + q]."""
+    sums = torch.zeros(())
+    for batch in batches:
+        arms = (batch.a == labels).double()
+        rows = torch.cat([torch.ones_like(batch.y)[:, None], batch.y[:, None], batch.x], 1)
+        sums = sums + arms @ rows
+    return sums

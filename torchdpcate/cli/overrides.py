@@ -197,8 +197,12 @@ _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the 
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
 _LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
+_HERE = ("basic", "joblib", "submitit_local")  # launchers whose jobs are all of this machine, where a lock holds
 _NEAREST, _LIKE = 3, 0.6
-_ONE_DEVICE = "training takes one process on one device, which trainer.accelerator names"
+_ONE_DEVICE = (
+    "training takes one process on one device, which trainer.accelerator names; many records in several processes: "
+    "data.engine=ray, by sums"
+)
 _PAID = "privacy is paid for a public number of steps; give nuisance.epochs or second_stage.epochs"
 _OF_LIGHTNING = {
     "trainer.callbacks": "a callback runs code beside records and losses that nothing paid for; give it in Python, by "
@@ -227,6 +231,7 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
         InputError: Such a word.
     """
     overrides = _overrides(words)
+    _check_ledger(overrides)
     if any(override.is_add() or override.is_force_add() for override in overrides):
         _check_choices(overrides)
         _check_names(overrides)
@@ -391,6 +396,18 @@ def _check_launcher(overrides: Sequence[Override]) -> None:
             except PackageNotFoundError:
                 remedy = f"pip install hydra-{extra}-launcher, or leave it out to run one after the other"
                 raise InputError(f"{override.input_line}: needs the extra {extra}; {remedy}") from None
+
+
+def _check_ledger(overrides: Sequence[Override]) -> None:
+    """Refuse one ledger over runs that may be on several machines: they may not see its file, nor keep its lock."""
+    chosen = {override.key_or_group: override for override in overrides}
+    launcher, shared = chosen.get("hydra/launcher"), chosen.get("budget.shared")
+    if launcher is None or shared is None or shared.value() is None or launcher.value() in _HERE:
+        return
+    raise InputError(
+        f"{launcher.input_line}: its runs may be on other machines, where the lock of budget.shared need not hold; use "
+        f"{', '.join(_HERE[1:])}, or give each run its part of the total by privacy.epsilon, without budget.shared"
+    )
 
 
 def _check_names(overrides: Sequence[Override]) -> None:

@@ -271,22 +271,26 @@ class TaskSpec(ABC):
         return 0
 
     def fit(self) -> None:
-        """Fit the learner on the records; a stream from a copy in the curator's folder, which is removed then."""
+        """Fit the learner on the records; a stream by a copy, which is removed then."""
         study: Any = self.study
         records = study.records
         if not self.streams:
             self.learner.fit(records.x, records.a, study.outcomes, **study.own)
             return
         from torchdpcate._files import private_folder
-        from torchdpcate.data.table import CachedStream
 
         private_folder(self.folder / "curator")
-        with CachedStream(records, self.folder / "curator") as copy:
+        with records.copied(self.folder / "curator") as copy:
             self._fit_stream(copy)
 
     def _fit_stream(self, stream: "RecordStream") -> None:
         """Fit the learner on a stream, which is not there later."""
         self.learner.fit_stream(stream)
+
+    def close(self) -> None:
+        """Give back what the data hold, such as the parts of a stream."""
+        if "study" in vars(self) and self.streams:
+            self.study.records.close()  # type: ignore[union-attr]
 
     @property
     def streams(self) -> bool:

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
@@ -117,8 +117,10 @@ def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     folder = run_folder(config)
     runs.append((folder, generated))
     bars = progress(bool(OmegaConf.select(config, "trainer.progress", default=False)))
-    with bars, warnings.catch_warnings(action="ignore", category=PrivacyWarning):  # run says it in its own words
-        run(hydra.utils.instantiate(config.task), config, folder)
+    task = hydra.utils.instantiate(config.task)
+    quiet = warnings.catch_warnings(action="ignore", category=PrivacyWarning)  # run says it in its own words
+    with bars, quiet, closing(task):
+        run(task, config, folder)
 
 
 def _sweeps_folder() -> Path:

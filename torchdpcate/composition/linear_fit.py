@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import newton
 from torchdpcate.fit.dp_sgd_plan import check_limit
-from torchdpcate.fit.minimise import newton_direction
+from torchdpcate.fit.minimise import ReadBatches, newton_direction
 from torchdpcate.fit.trainer import default_trainer
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class LinearFit(ABC):
         """Sum of the weights; see ``curvatures``."""
         return float(self.weights.sum())
 
-    def parts(self) -> "Iterator[LinearFit]":
-        """Yield itself: the one batch in memory."""
-        yield self
+    def read(self, numbers: "Callable[[LinearFit], tuple[Tensor, ...]]") -> ReadBatches:
+        """Return what reads numbers of the regressions of all batches: of this one, in memory."""
+        return lambda: iter([numbers(self)])
 
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """One pure event a regression: a perturbed objective, or sums of outcomes times treatments times covariates."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -76,10 +77,7 @@ class PerturbedObjectiveSolver(Solver):
         loss, factor = _loss(fit)
         unit = (noise_ridge(plan) / plan.ridge).sqrt()  # coordinates in which the ridge is its least entry
 
-        def batches() -> Iterator[tuple[Tensor, ...]]:
-            for part in fit.parts():
-                predictors, weights = part.predictors.cpu().double(), part.weights.cpu().double()
-                yield predictors * unit, part.targets.cpu().double(), cut_weights(predictors, weights) * factor
+        batches = fit.read(partial(_weighted, unit, factor))
 
         def minimum(b: Tensor) -> Tensor:
             stop = noise.tolerance * float(unit.min())
@@ -87,6 +85,12 @@ class PerturbedObjectiveSolver(Solver):
 
         source = steps.session.noise
         return source.released(noise.release(minimum, source, runs))
+
+
+def _weighted(unit: Tensor, factor: float, part: LinearFit) -> tuple[Tensor, ...]:
+    """Return features in coordinates by ``unit``, targets and weights, cut and times ``factor``, of a batch."""
+    predictors, weights = part.predictors.cpu().double(), part.weights.cpu().double()
+    return predictors * unit, part.targets.cpu().double(), cut_weights(predictors, weights) * factor
 
 
 def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNoise:

@@ -32,7 +32,7 @@ from torchdpcate.composition.regressions import (
     outcome_means,
     residuals,
 )
-from torchdpcate.composition.rows import Change, InMemory, Rows, StreamedRows
+from torchdpcate.composition.rows import Change, InMemory, PartedRows, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.sites import Site, SiteSteps
 from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
@@ -47,6 +47,7 @@ from torchdpcate.composition.summaries import (
     sizes,
 )
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.parts import PartedStream
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.hidden_units import HiddenUnits
@@ -109,8 +110,11 @@ def rows_of(records: CausalData | RecordStream, domain: Domain, actions: Sequenc
         actions: Labels of the arms, ascending, whose positions among them take their places.
     """
     positions = partial(with_positions, tuple(actions))
+    changes = positions, partial(within_bounds, domain, len(actions))
+    if isinstance(records, PartedStream):
+        return PartedRows(records, records.n, changes=changes)
     if isinstance(records, RecordStream):
-        return StreamedRows(records, records.n, (positions, partial(within_bounds, domain, len(actions))))
+        return StreamedRows(records, records.n, changes)
     return InMemory(replace(positions(records), propensity=known_propensities(records, domain, len(actions))))
 
 

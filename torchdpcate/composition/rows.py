@@ -1,9 +1,10 @@
 """Records as a composition sees them: totals of statistics over their batches, of which there is one in memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor
 from torchdpcate._process import BATCH, threads_for
 from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
 from torchdpcate.composition.steps import added
+from torchdpcate.data.parts import RECORDS, PartedStream
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
+from torchdpcate.fit.minimise import PartedBatches, ReadBatches
 
 Change = Callable[[CausalData], CausalData]
 """From a batch to what is worked out of its records, one by one: data, and a pure function, as a ``Statistic`` is."""
@@ -182,10 +185,108 @@ class StreamedRows(Rows):
         """See ``Rows``."""
         return StreamedFit(self, fits, (self.n, size))
 
+    def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> ReadBatches:
+        """Return what reads numbers of all batches, as ``minimise_batches`` takes it."""
+        return lambda: map(numbers, self.batches())
+
     def _changed(self, batch: CausalData) -> CausalData:
         for change in self.changes:
             batch = change(batch)
         return batch
+
+
+@dataclass(frozen=True, eq=False)
+class PartedRows(Rows):
+    """Records in parts, each of which is summed where it is; the sums are added in the order of the parts.
+
+    A part has a batch of records at least, but for the only one. With m batches in the largest of P parts a number goes
+    through at most ``batch`` + m + P - 3 additions, and all n records through ``batch`` + ceil(n / batch) by
+    ``most_additions``, which is no less: the other P - 1 parts have a batch each.
+
+    Attributes:
+        stream: The records.
+        n: Their number, by the plan.
+        of: Name of what the parts hold.
+        changes: What to work out of a batch, one after the other, in each pass anew.
+    """
+
+    stream: PartedStream
+    n: int
+    of: str = RECORDS
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def batch(self) -> int | None:  # type: ignore[override]
+        """See ``Rows``."""
+        return self.stream.batch_rows
+
+    @property
+    def x(self) -> Tensor:
+        """See ``Rows``."""
+        return torch.empty(0)
+
+    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
+        """See ``Rows``."""
+        return added(self.stream.ask(partial(_part_total, self.changes, terms), self.of))
+
+    def threads(self) -> AbstractContextManager[None]:
+        """See ``Rows``: as parts have it."""
+        return threads_for(0)
+
+    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
+        """Refuse: a number of each record would leave its part.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            "stream: a number of each record would leave its part; use data.engine=null, or for policies "
+            "nuisance_guarantee=composed"
+        )
+
+    def then(self, change: Change) -> "PartedRows":
+        """See ``Rows``: in each pass anew."""
+        return replace(self, changes=(*self.changes, change))
+
+    @contextmanager
+    def stored(self, name: str) -> "Iterator[PartedRows]":
+        """See ``Rows``: each part stores its own."""
+        with self.stream.holding(name, partial(_part_stored, self.changes, name), self.of):
+            yield replace(self, of=name, changes=())
+
+    def fit(self, fits: Fits, size: int) -> "StreamedFit":
+        """See ``Rows``."""
+        return StreamedFit(self, fits, (self.n, size))
+
+    def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> PartedBatches:
+        """See ``StreamedRows``."""
+        return PartedBatches(self.stream, partial(_part_read, self.changes, numbers), self.of)
+
+
+def _part_of(changes: Sequence[Change], held: RecordStream | StreamedRows) -> StreamedRows:
+    """Return what is worked out of what a part holds."""
+    rows = StreamedRows(held, held.n) if isinstance(held, RecordStream) else held
+    return reduce(StreamedRows.then, changes, rows)
+
+
+def _part_total(
+    changes: Sequence[Change], terms: Callable[[CausalData], Tensor], held: RecordStream | StreamedRows
+) -> Tensor:
+    return _part_of(changes, held).total(terms)
+
+
+def _part_stored(
+    changes: Sequence[Change], name: str, held: RecordStream | StreamedRows
+) -> AbstractContextManager[StreamedRows]:
+    return _part_of(changes, held).stored(name)
+
+
+def _part_read(
+    changes: Sequence[Change],
+    numbers: Callable[[CausalData], tuple[Tensor, ...]],
+    held: RecordStream | StreamedRows,
+) -> ReadBatches:
+    return _part_of(changes, held).read(numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +299,7 @@ class StreamedFit:
         shape: Number of records n, and of features.
     """
 
-    rows: StreamedRows
+    rows: StreamedRows | PartedRows
     fits: Fits
     shape: tuple[int, int]
 
@@ -215,11 +316,11 @@ class StreamedFit:
     @property
     def mass(self) -> float:
         """Sum of the weights."""
-        return sum(part.mass for part in self.parts())
+        return float(self.rows.total(partial(_mass, self.fits)))
 
-    def parts(self) -> Iterator[LinearFit]:
-        """Yield the regressions of all batches."""
-        return map(self.fits.of, self.rows.batches())
+    def read(self, numbers: Callable[[LinearFit], tuple[Tensor, ...]]) -> ReadBatches | PartedBatches:
+        """Return what reads numbers of the regressions of all batches; see ``LinearFit``."""
+        return self.rows.read(partial(_numbers, self.fits, numbers))
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
@@ -227,8 +328,24 @@ class StreamedFit:
 
     def total(self, theta: Tensor) -> float:
         """Return the sum at theta [p]; see ``LinearFit``, as of the next."""
-        return sum(part.total(theta) for part in self.parts())
+        return float(self.rows.total(partial(_value, self.fits, theta)))
 
     def hessian(self, theta: Tensor, least: float = 0.0) -> Tensor:
         """Return the sum's Hessian, [p, p]."""
-        return added(part.hessian(theta, least) for part in self.parts())
+        return self.rows.total(partial(_hessian, self.fits, theta, least))
+
+
+def _mass(fits: Fits, batch: CausalData) -> Tensor:
+    return torch.tensor(fits.of(batch).mass, dtype=torch.float64)
+
+
+def _value(fits: Fits, theta: Tensor, batch: CausalData) -> Tensor:
+    return torch.tensor(fits.of(batch).total(theta), dtype=torch.float64)
+
+
+def _hessian(fits: Fits, theta: Tensor, least: float, batch: CausalData) -> Tensor:
+    return fits.of(batch).hessian(theta, least)
+
+
+def _numbers(fits: Fits, numbers: Callable[[LinearFit], tuple[Tensor, ...]], batch: CausalData) -> tuple[Tensor, ...]:
+    return numbers(fits.of(batch))

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = exports(
             "person_rows",
         ),
         "propensity": ("KnownPropensity",),
+        "ray_table": ("RayTable",),
         "records": (
             "CausalData",
             "RecordStream",

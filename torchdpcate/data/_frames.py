@@ -33,7 +33,9 @@ MOST_BYTES = 1 << 30
 """What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
-def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
+def parquet_batches(
+    path: str, columns: list[str], batch_rows: int, most_bytes: int, groups: range | None = None
+) -> "Iterator[pa.RecordBatch]":
     """Yield the columns of a file; text stays in dictionaries, so that a word is in memory once.
 
     Args:
@@ -41,6 +43,7 @@ def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: 
         columns: The columns to read.
         batch_rows: Rows of a batch, at most.
         most_bytes: Unpacked size of the columns in one row group, at most.
+        groups: Row groups to read; None reads all.
 
     Raises:
         InputError: A column that is missing or neither numbers nor words, or a file that unpacks to more than it may.
@@ -62,14 +65,15 @@ def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: 
         ]
         _check_sizes(metadata, leaves, text, path, most_bytes)
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=text, **settings) as file:
-        yield from file.iter_batches(batch_rows, columns=columns)
+        yield from file.iter_batches(batch_rows, row_groups=None if groups is None else list(groups), columns=columns)
 
 
-def stated_rows(path: str) -> int:
-    """Return the number of rows that a file says it has."""
+def stated_groups(path: str) -> list[int]:
+    """Return the number of rows that a file says each of its row groups has."""
     from pyarrow import parquet
 
-    return parquet.read_metadata(path).num_rows
+    metadata = parquet.read_metadata(path)
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def _leaves(file: "ParquetFile") -> list[tuple[int, str]]:
@@ -223,6 +227,17 @@ def read_frame(
     return pd.concat(frames, ignore_index=True)
 
 
+def groups_in_metadata(path: str | Path) -> list[int]:
+    """Return the number of rows that a parquet file says each of its row groups has; nothing else of it is read.
+
+    Raises:
+        InputError: It is missing or broken.
+    """
+    check_there(path)
+    with readable(path):
+        return stated_groups(arrow_path(path))
+
+
 def rows_in_metadata(paths: Any) -> int:
     """Return the number of rows that parquet files say they have; nothing else of them is read.
 
@@ -232,14 +247,11 @@ def rows_in_metadata(paths: Any) -> int:
     Raises:
         InputError: A file of another kind, or one that is missing or broken.
     """
-    rows = 0
-    for path in [paths] if isinstance(paths, str | Path) else list(paths):
+    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    for path in files:
         if file_kind(path) != PARQUET:
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
-        check_there(path)
-        with readable(path):
-            rows += stated_rows(arrow_path(path))
-    return rows
+    return sum(sum(groups_in_metadata(path)) for path in files)
 
 
 def _check_rows(path: str | Path, rows: int, most_rows: int, most_bytes: int) -> None:
@@ -257,6 +269,7 @@ def iter_frames(
     batch_rows: int = 65536,
     most_bytes: int = MOST_BYTES,
     form: CsvForm = PLAIN,
+    groups: range | None = None,
 ) -> Iterator["pd.DataFrame"]:
     """Yield the columns of a file in frames of at most ``batch_rows`` rows, in constant memory.
 
@@ -267,6 +280,7 @@ def iter_frames(
         batch_rows: Rows of a frame, at most.
         most_bytes: What a row group of a parquet file may unpack to; csv is read a MiB at a time.
         form: How a csv file is written.
+        groups: Row groups to read of a parquet file; None reads all.
 
     Raises:
         InputError: As ``read_frame``.
@@ -277,7 +291,7 @@ def iter_frames(
         if kind == CSV:
             batches = csv_batches(arrow_path(path), list(columns), form=form)
         elif kind == PARQUET:
-            batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes))
+            batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes), groups)
         else:
             batches = _of_program(path, kind, list(columns), text, batch_rows)
         for batch in batches:

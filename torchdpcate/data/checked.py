@@ -121,7 +121,7 @@ def keyed_digest(records: CausalData | RecordStream) -> int:
     Args:
         records: Within their bounds.
     """
-    first = next(iter(records)) if isinstance(records, RecordStream) else records
+    first = records.first() if isinstance(records, RecordStream) else records
     rows = BATCH if isinstance(records, RecordStream) else first.n
     table = [first.x[:rows], first.a[:rows, None], first.y[:rows, None]]
     width = first.x.shape[1] + 2
@@ -270,6 +270,10 @@ class Outcomes:
         moved = self.schema.outcome in records.clipped.moved
         now = bool(zero.any()), bool(one.any()), moved or not bool((zero | one).all())
         self._found = [before or after for before, after in zip(self._found, now, strict=True)]
+
+    def join(self, other: "Outcomes") -> None:
+        """Add what was found among other records."""
+        self._found = [here or there for here, there in zip(self._found, other._found, strict=True)]
 
     def check(self) -> None:
         """Refuse outcomes that are all 0 and 1 where the domain does not say what they are: they may be events.

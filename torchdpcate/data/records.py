@@ -303,6 +303,21 @@ class RecordStream(ABC):
             InputError: Values outside the domain, or missing ones: says in which rows.
         """
 
+    def first(self) -> CausalData:
+        """Return the first batch."""
+        return next(iter(self))
+
+    def ask(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Return what a function makes of the records, or of each part of them where they lie in parts.
+
+        Args:
+            function: Of a ``RecordStream``.
+        """
+        return [function(self)]
+
+    def close(self) -> None:  # noqa: B027
+        """Give back what is held for them, such as a file; most hold nothing."""
+
     def check_schema(self, schema: "TableSchema", columns: bool) -> None:
         """Refuse a stream that is not of a learner's domain.
 

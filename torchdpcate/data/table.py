@@ -1,13 +1,14 @@
 """A user's own table: csv or parquet with its public facts in a domain file, at once or batch by batch."""
 
+import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from torchdpcate.data._frames import (
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.faults import every_fault
+from torchdpcate.data.parts import RowGroups
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import (
     NOTHING_CLIPPED,
@@ -66,6 +68,7 @@ class TableStream(RecordStream):
         batch_rows: Rows a batch, at most; memory grows with it and not with the files.
         most_bytes: What a row group of a parquet file may unpack to.
         form: How csv files are written.
+        groups: Row groups that are read of each file, which is parquet then; None reads all of all files.
 
     Raises:
         InputError: A missing, broken or empty file, a missing column, values missing, not numeric or outside the
@@ -91,54 +94,70 @@ class TableStream(RecordStream):
         batch_rows: int = 65536,
         most_bytes: int = MOST_BYTES,
         form: CsvForm = PLAIN,
+        groups: Sequence[RowGroups] | None = None,
     ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
         self.paths = [path] if isinstance(path, str | Path) else list(path)
+        self._groups = [None] * len(self.paths) if groups is None else list(groups)
         self.schema = TableSchema.of(domain).handling(out_of_bounds)
         self.batch_rows = batch_rows
         self.most_bytes = most_bytes
         self.form = form
-        self.n, self._seals, self.clipped = self._count()
+        self.counted = self._count()
+        self.n, self.clipped = int(self.counted.sizes.sum()), self.counted.clipped
+        self._check()
         self.clipped.warn(self.schema)
 
     def __iter__(self) -> Iterator[CausalData]:
         """Yield all records in batches; see ``RecordStream``."""
-        for path, seal in zip(self.paths, self._seals, strict=True):
-            _refuse_changed(path, seal)
-            yield from self._batches(path)
-            _refuse_changed(path, seal)
+        for path, groups, seal in zip(self.paths, self._groups, self.counted.seals, strict=True):
+            refuse_changed(path, seal)
+            yield from self._batches(path, groups)
+            refuse_changed(path, seal)
 
-    def _count(self) -> tuple[int, list[tuple[int, ...]], ClippedValues]:
-        """Read everything once; return the number of records, what shows that a file was changed, what is clipped."""
-        name, actions = self._treatment, self.schema.actions
-        sizes = torch.zeros(len(actions), dtype=torch.long)
-        seals, clipped, outcomes = [], NOTHING_CLIPPED, Outcomes(self.schema)
-        clusters: Counter[str] = Counter()
-        for path in self.paths:
+    def copied(self, folder: str | Path) -> AbstractContextManager[RecordStream]:
+        """Give a copy on disk, for many passes; see ``CachedStream``.
+
+        Args:
+            folder: The curator's.
+        """
+        return CachedStream(self, folder)
+
+    def _count(self) -> "Counted":
+        """Read everything once."""
+        sizes = torch.zeros(len(self.schema.actions), dtype=torch.long)
+        found = Counted(sizes, NOTHING_CLIPPED, Outcomes(self.schema), Counter(), [])
+        for path, groups in zip(self.paths, self._groups, strict=True):
             seal = _seal(path)
-            for batch in self._batches(path, clusters):
-                sizes += arm_sizes(batch.a, name, actions)
-                clipped += batch.clipped
-                outcomes.add(batch)
-            _refuse_changed(path, seal)
-            seals.append(seal)
-        if not sizes.any():
+            for batch in self._batches(path, groups, found.clusters):
+                sizes += arm_sizes(batch.a, self._treatment, self.schema.actions)
+                found = found._replace(clipped=found.clipped + batch.clipped)
+                found.outcomes.add(batch)
+            refuse_changed(path, seal)
+            found.seals.append(seal)
+        return found
+
+    def _check(self) -> None:
+        """Refuse what all records together show."""
+        if not self.n:
             raise InputError(f"data file {listed(self.paths)} holds no rows; bring records")
         with about(self.paths):
-            check_arms(sizes, name, actions)
-            outcomes.check()
+            check_arms(self.counted.sizes, self._treatment, self.schema.actions)
+            self.counted.outcomes.check()
             if self.schema.cluster is not None:
-                self.schema.cluster.check(clusters)
-        return int(sizes.sum()), seals, clipped
+                self.schema.cluster.check(self.counted.clusters)
 
-    def _batches(self, path: str | Path, clusters: Counter[str] | None = None) -> Iterator[CausalData]:
+    def _batches(
+        self, path: str | Path, groups: RowGroups | None, clusters: Counter[str] | None = None
+    ) -> Iterator[CausalData]:
         """Yield the records of one file; add those of each cluster to a count, where one is given."""
-        done, cluster = 0, None if clusters is None else self.schema.cluster
+        done, cluster = 0 if groups is None else groups.before, None if clusters is None else self.schema.cluster
         columns, text = record_columns(self.schema), self.schema.text_columns
         if cluster is not None:
             columns, text = _with_clusters(columns, text, self.schema)
-        frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form)
+        own = None if groups is None else groups.groups
+        frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form, own)
         for frame in frames:
             rows = f"{path}, rows {done + 1} to {done + len(frame)}"
             with about(rows), _last_row(path, frame, self.schema, frames), every_fault(frame, self.schema):
@@ -153,6 +172,24 @@ class TableStream(RecordStream):
     @property
     def _treatment(self) -> str:
         return f"treatment column {self.schema.treatment!r}"
+
+
+class Counted(NamedTuple):
+    """What one reading of a table finds; the curator's.
+
+    Attributes:
+        sizes: Records of each arm, [K].
+        clipped: How many values are moved to their bounds.
+        outcomes: What values they have.
+        clusters: Records of each cluster.
+        seals: For each file, what shows that it was changed.
+    """
+
+    sizes: Tensor
+    clipped: ClippedValues
+    outcomes: Outcomes
+    clusters: Counter[str]
+    seals: list[tuple[int, ...]]
 
 
 def _with_clusters(
@@ -185,7 +222,16 @@ def _seal(path: str | Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _refuse_changed(path: str | Path, seal: tuple[int, ...]) -> None:
+def refuse_changed(path: str | Path, seal: tuple[int, ...]) -> None:
+    """Refuse a file that is not the one that was read first.
+
+    Args:
+        path: The file.
+        seal: Of ``Counted.seals``.
+
+    Raises:
+        InputError: It has changed.
+    """
     if _seal(path) != seal:
         raise InputError(
             f"data file {str(path)!r} has changed since it was first read; leave it alone while a learner reads it, "
@@ -202,7 +248,7 @@ class CachedStream(RecordStream):
     Args:
         stream: The records.
         folder: Folder of the file, made for the curator; it needs 8 bytes a number.
-        batch_rows: Rows of a batch, at most; few enough for what is worked out of them to stay in a processor's cache.
+        batch_rows: Rows of a batch, at most.
         name: Of the file.
 
     Raises:
@@ -228,6 +274,7 @@ class CachedStream(RecordStream):
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
         self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
         self.path = Path(folder) / f"{name}.npy"
+        self.folder, self._skipped = self.path.parent, 0
         self._width, self._own, self._weighted, self._followed, self._start = 0, 0, False, False, 0
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
@@ -249,7 +296,7 @@ class CachedStream(RecordStream):
         width, own = self._width, self._own
         q = width - 2 - own - self._weighted - 2 * self._followed
         with self.path.open("rb") as file:
-            file.seek(self._start)
+            file.seek(self._start + 8 * width * self._skipped)
             for first in range(0, self.n, self.batch_rows):
                 rows = min(self.batch_rows, self.n - first)
                 numbers = np.fromfile(file, "<f8", rows * width)
@@ -262,13 +309,24 @@ class CachedStream(RecordStream):
                 yield CausalData(part[:, :q], part[:, q], part[:, q + 1], pi, weight=weight, follow_up=follow_up)
 
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
-        """Return the stream of what is worked out of each batch, in a file beside this one.
+        """Return the stream of what is worked out of each batch, in a file of its own in ``folder``.
 
         Args:
             change: From a batch to numbers of the same records, one row each.
             name: Of the new file.
         """
-        return CachedStream(_Mapped(self, change), self.path.parent, self.batch_rows, name)
+        return CachedStream(_Mapped(self, change), self.folder, self.batch_rows, name)
+
+    def span(self, rows: range, folder: str | Path) -> "CachedStream":
+        """Return the stream of some consecutive rows of this file, which others may be mapped beside.
+
+        Args:
+            rows: Their positions.
+            folder: Where files of what is worked out of them are written.
+        """
+        part = copy.copy(self)
+        part.n, part._skipped, part.folder = len(rows), self._skipped + rows.start, Path(folder)
+        return part
 
     def close(self) -> None:
         """Remove the file."""
@@ -338,6 +396,9 @@ class Table(CsvForm, StudySource):
             most: a small file may hold more than any memory.
         stream: Whether to read the records batch by batch, for what can be learnt in constant memory: then ``open``
             takes the place of ``load``.
+        engine: ``"ray"`` sums a stream in parts on a Ray cluster, see ``RayTable``; None here.
+        address: Of the cluster, see ``RayCluster``.
+        parts: How many; see ``RayTable``.
         person: Column that says whose a record is, or several columns that do together; then persons are protected, see
             ``person_names`` and ``person_rows``.
         per_person: Records of each person.
@@ -360,6 +421,9 @@ class Table(CsvForm, StudySource):
     queries: int = 300
     n: int | None = None
     stream: bool = False
+    engine: str | None = None
+    address: str | None = None
+    parts: int | None = None
     most_bytes: int = MOST_BYTES
     person: str | Sequence[str] | None = None
     per_person: int = 1
@@ -389,6 +453,7 @@ class Table(CsvForm, StudySource):
 
     def public(self) -> PublicStudy:
         """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
+        self.check_engine()
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         unit = self.unit
         n = None if self.n is None else self.n * unit.records
@@ -414,16 +479,37 @@ class Table(CsvForm, StudySource):
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
 
+    def check_engine(self) -> None:
+        """Refuse an engine that is not there, and settings of one that is not chosen.
+
+        Raises:
+            InputError: Says which.
+        """
+        if self.engine not in (None, "ray"):
+            raise InputError(f"data.engine = {self.engine}: choose ray or null")
+        if self.engine is None and (self.address, self.parts) != (None, None):
+            name = "parts" if self.address is None else "address"
+            raise InputError(f"ray.{name} = {self.parts or self.address}: is of data.engine=ray; add it")
+        if self.engine is not None and not self.stream:
+            raise InputError("data.engine = ray: sums the records of a stream; add data.stream=true")
+
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         self.check_stream()
-        stream = TableStream(
-            self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes, form=CsvForm.of(self) or PLAIN
-        )
+        self.check_engine()
+        given, most, form = (self.path, self.domain, self.out_of_bounds), self.most_bytes, CsvForm.of(self) or PLAIN
+        stream: TableStream
+        if self.engine is None:
+            stream = TableStream(*given, most_bytes=most, form=form)
+        else:
+            from torchdpcate.data.ray_table import RayTable
+
+            stream = RayTable(*given, self.address, self.parts, most, form)
         return StreamedStudy(stream, table_name(self.path), self._points(stream.schema))
 
     def load(self) -> Study:
         """Read, check and encode the table."""
+        self.check_engine()
         if self.stream:
             raise InputError("data.stream is true, and this reads all records at once; leave it out")
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)

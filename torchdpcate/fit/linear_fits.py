@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -368,9 +368,7 @@ def _noisy_descent(
     runs: int,
 ) -> Tensor:
     """Return where steps by noisy gradients end, [runs, p]; a module's function, so that a prepared fit pickles."""
-
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        return ((batch.psi, target(batch)) for batch in records.batches())
+    pairs = records.pairs(target)
 
     def gradient(theta: Tensor) -> Tensor:
         return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + settings["ridge"] * theta

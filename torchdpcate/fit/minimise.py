@@ -1,11 +1,14 @@
 """Minimisers of weighted, perturbed, strongly convex sums, with certified stops; sums for ridge regressions."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from torchdpcate.data.parts import RECORDS, PartedStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import ConvexDomain, newton
 from torchdpcate.fit.losses import Loss
@@ -200,9 +203,39 @@ def _constrained_quadratic(
     return point  # the damped Newton loop looks at what it brings
 
 
-Batches = Callable[[], Iterable[tuple[Tensor, ...]]]
+ReadBatches = Callable[[], Iterable[tuple[Tensor, ...]]]
 """Reads all records anew, batch by batch: features [b, p] or [runs, b, p], targets and, if not all are one, weights
 [b] or [runs, b]."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartedBatches:
+    """Batches that lie in parts elsewhere: sums over them are taken there.
+
+    Attributes:
+        stream: The records.
+        read: From what a part holds to what reads its batches.
+        of: Name of what is held.
+    """
+
+    stream: PartedStream
+    read: Callable[[Any], ReadBatches]
+    of: str = RECORDS
+
+    def added(self, sums: Callable[[ReadBatches], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Return the totals of sums over the batches of each part, added in the order of the parts."""
+        found = self.stream.ask(partial(_of_part, self.read, sums), self.of)
+        return tuple(reduce(torch.add, numbers) for numbers in zip(*found, strict=True))
+
+
+def _of_part(
+    read: Callable[[Any], ReadBatches], sums: Callable[[ReadBatches], tuple[Tensor, ...]], held: Any
+) -> tuple[Tensor, ...]:
+    return sums(read(held))
+
+
+Batches = ReadBatches | PartedBatches
+"""All records, by passes over them."""
 
 _LEAST_RECORDS = 64  # of a piece: smaller ones cost more in calls than their memory is worth
 
@@ -226,6 +259,9 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         >>> value.tolist(), gradient.tolist(), hessian.tolist()
         ([5.0], [[-2.0, -4.0]], [[[2.0, 0.0], [0.0, 2.0]]])
     """
+    if isinstance(batches, PartedBatches):
+        value, gradient, hessian = batches.added(partial(summed, loss=loss, theta=theta))
+        return value, gradient, hessian
     runs, p = theta.shape
     none, flat = theta.new_zeros(runs), torch.zeros_like(theta)
     value, gradient, hessian = theta.new_zeros(runs), torch.zeros_like(theta), theta.new_zeros(runs, p, p)
@@ -256,11 +292,17 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
         >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
         [[-2.0, -4.0]]
     """
+    if isinstance(batches, PartedBatches):
+        return batches.added(partial(_gradients, loss, theta, n, bound))[0]
+    return _gradients(loss, theta, n, bound, batches)[0]
+
+
+def _gradients(loss: Loss, theta: Tensor, n: int, bound: float, batches: ReadBatches) -> tuple[Tensor, ...]:
     gradient = torch.zeros_like(theta)
     for psi, target, weights in _pieces(batches(), len(theta)):
         pulls = weights * loss(linear_predictor(psi, theta), target).first
         gradient = gradient + exact_sum(pulls[:, :, None] * psi, n, bound, dim=1)
-    return gradient
+    return (gradient,)
 
 
 def minimise_batches(
@@ -306,12 +348,19 @@ def minimise_batches(
         return newton_direction(gradient, hessian)
 
     def curvatures() -> tuple[Tensor, Tensor]:
-        norms = torch.zeros_like(ridges)
-        for psi, _, weights in _pieces(batches(), len(linear_terms)):
-            norms = norms + (weights * psi.square().sum(-1)).sum(-1)
-        return ridges, loss.curvature * norms + ridges
+        norms = partial(_norms, torch.zeros_like(ridges))
+        (total,) = batches.added(norms) if isinstance(batches, PartedBatches) else norms(batches)
+        return ridges, loss.curvature * total + ridges
 
     return newton(evaluate, step, torch.zeros_like(linear_terms), tolerance, bounds=curvatures)[0]
+
+
+def _norms(start: Tensor, batches: ReadBatches) -> tuple[Tensor, ...]:
+    """Return the weighted sums of all squared norms of features, [runs], added to a start."""
+    norms = start
+    for psi, _, weights in _pieces(batches(), len(start)):
+        norms = norms + (weights * psi.square().sum(-1)).sum(-1)
+    return (norms,)
 
 
 def _pieces(batches: Iterable[tuple[Tensor, ...]], runs: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

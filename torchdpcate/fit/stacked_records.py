@@ -3,17 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.parts import PartedStream
 from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import Loss
-from torchdpcate.fit.minimise import Batches, minimise_batches, summed
+from torchdpcate.fit.minimise import Batches, PartedBatches, ReadBatches, minimise_batches, summed
 from torchdpcate.privacy.budget import integer
 
 
@@ -85,7 +87,7 @@ class Records(ABC):
         """
         if self.sets not in (1, len(linear_terms)):
             raise InputError(f"linear_terms: {len(linear_terms)} rows for {self.sets} data sets; give one for each")
-        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
+        return minimise_batches(self.pairs(target), loss, gamma, linear_terms, tolerance)
 
     def total(self, terms: Terms) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch, [runs, k]."""
@@ -93,9 +95,13 @@ class Records(ABC):
 
     def slopes(self, loss: Loss, target: Target, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return value [runs], gradient [runs, p] and Hessian [runs, p, p] of sum l(psi'theta, t) at theta."""
-        return summed(self._pairs(target), loss, theta)
+        return summed(self.pairs(target), loss, theta)
 
-    def _pairs(self, target: Target) -> Batches:
+    def pairs(self, target: Target) -> Batches:
+        """Return features and targets of all records, as sums over them take them."""
+        return self._read(target)
+
+    def _read(self, target: Target) -> ReadBatches:
         return lambda: ((batch.psi, target(batch)) for batch in self.batches())
 
 
@@ -175,14 +181,65 @@ class StreamedRecords(Records):
             InputError: Values outside the domain or missing, treatments other than 0 and 1, an arm without records, or
                 another number of records than the stream says.
         """
+        sizes = self.sizes()
+        check_arms(sizes)
+        if int(sizes.sum()) != self.n:
+            raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
+
+    def sizes(self) -> Tensor:
+        """Return the records of each arm, [2]; errors are those of ``check`` about single records."""
         sizes = torch.zeros(2, dtype=torch.long)
         for records in self.stream:
             self.domain.check_covariates(records.x)
             self.domain.check_outcome(records.y)
             sizes += arm_sizes(records.a)
-        check_arms(sizes)
-        if int(sizes.sum()) != self.n:
-            raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
+        return sizes
+
+
+@dataclass(frozen=True, eq=False)
+class PartedRecords(StreamedRecords):
+    """Records in parts, each of which is summed where it is."""
+
+    stream: PartedStream
+
+    def batches(self) -> Iterator[Batch]:
+        """See ``Records``: none leaves its part.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError("stream: batches would leave their parts; use data.engine=null")
+
+    def total(self, terms: Terms) -> Tensor:
+        """See ``Records``."""
+        return torch.stack(self._ask(partial(_total, terms))).sum(0)
+
+    def pairs(self, target: Target) -> PartedBatches:
+        """See ``Records``."""
+        return PartedBatches(self.stream, partial(_pairs, self._settings, target))
+
+    def sizes(self) -> Tensor:
+        """See ``StreamedRecords``."""
+        return torch.stack(self._ask(StreamedRecords.sizes)).sum(0)
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return self.features, self.domain, self.make
+
+    def _ask(self, function: Callable[[StreamedRecords], Tensor]) -> list[Tensor]:
+        return self.stream.ask(partial(_of_part, self._settings, function))
+
+
+def _of_part(settings: tuple[Any, ...], function: Callable[[StreamedRecords], Tensor], part: RecordStream) -> Tensor:
+    return function(StreamedRecords(part, *settings))
+
+
+def _total(terms: Terms, records: Records) -> Tensor:
+    return records.total(terms)
+
+
+def _pairs(settings: tuple[Any, ...], target: Target, part: RecordStream) -> ReadBatches:
+    return StreamedRecords(part, *settings)._read(target)
 
 
 def _within(records: CausalData, domain: Domain) -> CausalData:
@@ -213,6 +270,7 @@ def records_of(
     """
     if isinstance(records, CausalData):
         return StackedRecords((make or make_batch)(records.copy(), features, domain))
-    found = StreamedRecords(records, features, domain, make)
+    kind = PartedRecords if isinstance(records, PartedStream) else StreamedRecords
+    found = kind(records, features, domain, make)  # type: ignore[arg-type]
     found.check()
     return found

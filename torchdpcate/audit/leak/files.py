@@ -441,13 +441,16 @@ def _paths(config: Mapping[str, Any]) -> list[str]:
     return [path for path in [*named, config.get("run_dir")] if isinstance(path, str) and set(path) & set("/\\.")]
 
 
+_OF_STREAMS = ("stream", "engine", "address", "parts")  # here all is read at once
+
+
 def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     from hydra.utils import instantiate
 
     from torchdpcate.data._yaml import check_targets
 
     try:
-        settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once
+        settings = {name: value for name, value in config["data"].items() if name not in _OF_STREAMS}
         check_targets(settings, "data")  # a run's files may come from anywhere, and a class is named by them
         study: Study = instantiate(settings).load()
         table = _raw_table(curator, config["data"])

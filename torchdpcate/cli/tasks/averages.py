@@ -271,7 +271,12 @@ class Averages(TaskSpec):
     def _fit_stream(self, stream: RecordStream) -> None:
         """See ``TaskSpec``; with all that requests sums over it."""
         super()._fit_stream(stream)
-        _ = self.learner.release(), self._others, self._balance
+        table = self.study
+        self.study = replace(table, records=stream)
+        try:
+            _ = self.learner.release(), self._others, self._balance
+        finally:
+            self.study = table
 
     def released(self) -> AverageEffectRelease:
         """Release the estimate; warnings are shown."""

@@ -436,14 +436,14 @@ class KnownPropensityEffect(AverageEffectLearner):
 
     def _of(self, records: CausalData | RecordStream) -> Records:
         """See ``AverageEffectLearner``: with the records' own propensity, and weight, as their features."""
-        return records_of(records, self.features(), self.schema_.domain, self._batch)
-
-    def _batch(self, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
-        known = self._known()
-        own = known.of(records).nan_to_num(0.5).clamp(*known.bounds)
-        own_weight = weight_within(records, self.schema_.domain)
-        weight = [] if own_weight is None else [own_weight]
-        return make_batch(records, lambda x: torch.stack([own, *weight], 1), domain)
+        return records_of(records, self.features(), self.schema_.domain, partial(_batch, self._known()))
 
     def _known(self) -> KnownPropensity:
         return known_propensity(TableSchema.of(self.domain))
+
+
+def _batch(known: KnownPropensity, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
+    own = known.of(records).nan_to_num(0.5).clamp(*known.bounds)
+    own_weight = weight_within(records, domain)
+    weight = [] if own_weight is None else [own_weight]
+    return make_batch(records, lambda x: torch.stack([own, *weight], 1), domain)

@@ -218,11 +218,11 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         plan = self.choice_plan(rows.n)
         found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
         step = sum_grid(max(rows.n, FEWEST), found.clip)
-        self.baseline_ = found.baseline
+        self.baseline_, direction, library = found.baseline, self._direction, self.library_
 
         def of(batch: CausalData) -> Tensor:
-            gains = self._direction * torch.round(times_weight(found.gains(batch), batch) / step) * step
-            return utilities(gains_as_scores(gains), self.library_, batch.x)
+            gains = direction * torch.round(times_weight(found.gains(batch), batch) / step) * step
+            return utilities(gains_as_scores(gains), library, batch.x)
 
         self.utilities_ = rows.total(of)
         self._keep_plan(self._policy_plan(facts_of(found), None))

@@ -1,0 +1,453 @@
+"""A user's own table in parts on a Ray cluster: each actor reads and sums its part, and nothing but sums leaves it."""
+
+import secrets
+import tempfile
+import traceback
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Self
+
+import torch
+
+from torchdpcate._files import private_folder
+from torchdpcate._process import BATCH
+from torchdpcate._text import plain
+from torchdpcate.data._csv import PLAIN, CsvForm
+from torchdpcate.data._frames import MOST_BYTES, PARQUET, file_kind, groups_in_metadata
+from torchdpcate.data.checked import Outcomes
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.parts import RECORDS, PartedStream, Span, spans
+from torchdpcate.data.ray_cluster import RayCluster
+from torchdpcate.data.records import NOTHING_CLIPPED, CausalData, RecordStream
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import CachedStream, Counted, TableStream
+from torchdpcate.errors import InputError, TorchDPCateError
+
+_TABLE = "table"  # what a part holds: its rows of the files
+_DEATHS = 3
+_ROOM = 60.0  # seconds until all actors have a place
+
+
+class RayTable(TableStream):
+    """Records of files, counted and checked in parts on a Ray cluster, for a copy in parts of which sums are taken.
+
+    ``close``, or the end of a ``with`` block, ends the actors, and the cluster if it is one of its own.
+
+    Each part is read by an actor where all files are parquet, have as many row groups, and name no clusters of records;
+    their sizes are public, as n is. Other files are read here. A part has 4,096 records at least, so that the sum of
+    parts rounds by no more than a stream's does, see ``most_additions``.
+
+    What the cluster's operators can see is in docs/SECURITY.md.
+
+    Args:
+        path: As of ``TableStream``, as the other arguments are that it has.
+        domain: The domain file.
+        out_of_bounds: ``"refuse"`` or ``"clip"``.
+        address: See ``RayCluster``.
+        parts: How many; None for as many as the cluster has processors and the table records.
+        most_bytes: What a row group may unpack to.
+        form: How csv files are written.
+
+    Raises:
+        InputError: See ``TableStream`` and ``RayCluster``; or more parts than the cluster or the table has room for.
+
+    Example:
+        >>> with RayTable(["a.parquet", "b.parquet"], "trial.yaml", parts=2) as table:  # doctest: +SKIP
+        ...     with table.copied("curator") as parts:
+        ...         learner.fit_stream(parts)
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
+        out_of_bounds: str = "refuse",
+        address: str | None = None,
+        parts: int | None = None,
+        most_bytes: int = MOST_BYTES,
+        form: CsvForm = PLAIN,
+    ) -> None:
+        if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
+            raise InputError(f"ray.parts = {parts}: give a positive integer")
+        files = [path] if isinstance(path, str | Path) else list(path)
+        cluster = RayCluster(address, parts)
+        self._parts, self._actors = parts, _Actors(cluster)
+        self._finish = weakref.finalize(self, self._actors.close)
+        try:
+            if parts is not None and parts > cluster.cpus:
+                raise InputError(f"ray.parts = {parts}: the cluster has {cluster.cpus} processors; give no more parts")
+            super().__init__([Path(file).absolute() for file in files], domain, out_of_bounds, 65536, most_bytes, form)
+        except BaseException:
+            self._finish()
+            raise
+
+    def __iter__(self) -> Iterator[CausalData]:
+        """Refuse: records are summed in parts.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError("stream: is read in parts; give fit_stream its copy: with table.copied(FOLDER) as parts")
+
+    def first(self) -> CausalData:
+        """See ``RecordStream``: read here."""
+        return next(super().__iter__())
+
+    def ask(self, function: Callable[[Any], Any]) -> list[Any]:
+        """See ``RecordStream``: of the parts of the files, or read here where they have not as many."""
+        return self._actors.each(("ask", function, _TABLE)) if self._reads else [function(_Here(self))]
+
+    def close(self) -> None:
+        """See the class."""
+        self._finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def copied(self, folder: str | Path) -> Iterator["RayParts"]:
+        """Give a copy on disk in parts, for many sums.
+
+        Args:
+            folder: The curator's, of this process, and of each part where its machine has it; the parts of other
+                machines are in their folder of temporary files. Their copies are readable by their owner alone.
+
+        Raises:
+            InputError: It cannot be written, files have changed, or actors died too often.
+        """
+        folder = Path(folder).absolute()
+        try:
+            if self._reads:
+                with self._actors.holding(RECORDS, self._actors.numbered(partial(_copied, folder)), _TABLE):
+                    yield RayParts(self, self._actors)
+                return
+            with CachedStream(_Here(self), folder) as whole:
+                if not self._actors.count:
+                    self._actors.start(self._wanted(self.n))
+                cuts = [self.n * part // self._actors.count for part in range(self._actors.count + 1)]
+                rows = [range(*ends) for ends in pairwise(cuts)]
+                made = self._actors.numbered(partial(_spanned, folder, whole), rows)
+                with self._actors.holding(RECORDS, made, None):
+                    yield RayParts(self, self._actors)
+        finally:
+            for name in self._actors.names():  # of actors that have died here
+                rmtree(folder / name, ignore_errors=True)
+
+    def _count(self) -> Counted:
+        """Read everything once, in parts where the files have some."""
+        found = self._spans()
+        self._reads = found is not None
+        if found is None:
+            return super()._count()
+        self._actors.start(len(found))
+        settings = self.schema, self.most_bytes, self.form
+        parts = [([self.paths[i] for i in span.paths], span, *settings) for span in found]
+        self._actors.hold(_TABLE, [partial(_read, *part) for part in parts], None)
+        counts = self._actors.each(("ask", _counted, _TABLE))
+        # an actor that is started again need not count again, and refuses files that have changed
+        again = [partial(_read, *part, counted) for part, counted in zip(parts, counts, strict=True)]
+        self._actors.remember(_TABLE, again)
+        return _joined(counts, found, self.schema)
+
+    def _spans(self) -> list[Span] | None:
+        """Return the parts of the files; None where they have not as many."""
+        if self.schema.cluster is not None or any(file_kind(path) != PARQUET for path in self.paths):
+            return None
+        groups = [groups_in_metadata(path) for path in self.paths]
+        wanted = self._wanted(sum(map(sum, groups)))
+        found = spans(groups, wanted)
+        enough = len(found) == wanted and (wanted == 1 or min(span.rows for span in found) >= BATCH)
+        return found if enough and all(groups) else None
+
+    def _wanted(self, n: int) -> int:
+        """Return the number of parts that n records have."""
+        most = max(1, n // BATCH)
+        if self._parts is not None and self._parts > most:
+            raise InputError(
+                f"ray.parts = {self._parts}: a part has {BATCH:,} records or more, and there are {n:,}; give at "
+                f"most {most}"
+            )
+        return self._parts or min(most, max(1, self._actors.cluster.cpus))
+
+
+class RayParts(PartedStream):
+    """The copy of a table, each part in an actor; see ``RayTable.copied``.
+
+    Args:
+        table: The table.
+        actors: Hold its parts.
+    """
+
+    batch_rows = BATCH
+
+    def __init__(self, table: RayTable, actors: "_Actors") -> None:
+        self.schema, self.n, self.clipped = table.schema, table.n, table.clipped
+        self._table, self._actors = table, actors
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self._actors.count
+
+    def ask(self, function: Callable[[Any], Any], of: str = RECORDS) -> list[Any]:
+        """See ``PartedStream``."""
+        if not self._actors.holds(of):
+            raise InputError("stream: the copy of its parts was removed; ask within the block of copied(), or anew")
+        return self._actors.each(("ask", function, of))
+
+    def holding(
+        self, name: str, function: Callable[[Any], AbstractContextManager[Any]], of: str = RECORDS
+    ) -> AbstractContextManager[None]:
+        """See ``PartedStream``."""
+        return self._actors.holding(name, [function] * self._actors.count, of)
+
+    def first(self) -> CausalData:
+        """See ``RecordStream``: read here."""
+        return self._table.first()
+
+
+class _Part:
+    """What runs in an actor: things by their names, made and asked by functions.
+
+    No error leaves it but in the library's words, and no warning is written: Ray would write others into its logs, with
+    the values that they show.
+    """
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        self._held: dict[str, tuple[AbstractContextManager[Any], Any]] = {}
+
+    def answer(self, request: tuple[str, ...]) -> tuple[Any, str | None]:
+        """Return what a method returns, or what is wrong."""
+        try:
+            return getattr(self, request[0])(*request[1:]), None
+        except TorchDPCateError as error:
+            return type(error), str(error)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(where.filename).name}, line {where.lineno}"
+            return InputError, f"ray: {type(error).__name__} in a part ({place}); data.engine=null shows more"
+
+    def ready(self) -> None:
+        """Answer."""
+
+    def ask(self, function: Callable[[Any], Any], of: str) -> Any:
+        """Return what a function makes of what is held."""
+        return function(self._held[of][1])
+
+    def hold(self, name: str, function: Callable[..., AbstractContextManager[Any]], of: str | None) -> None:
+        """Hold what a function makes, of what is held."""
+        context = function() if of is None else function(self._held[of][1])
+        self._held[name] = context, context.__enter__()
+
+    def drop(self, name: str) -> None:
+        """End what is held."""
+        self._held.pop(name)[0].__exit__(None, None, None)
+
+
+class _Actors:
+    """The actors of all parts: one that dies is started again, and made to hold what it held.
+
+    Args:
+        cluster: Where they run.
+    """
+
+    def __init__(self, cluster: RayCluster) -> None:
+        self.cluster, self._actors, self._deaths = cluster, list[Any](), Counter[int]()
+        self._holds: dict[str, tuple[Sequence[Callable[..., Any]], str | None]] = {}
+        self._token = secrets.token_hex(4)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._actors)
+
+    def start(self, count: int) -> None:
+        """Start actors.
+
+        Raises:
+            InputError: The cluster has no room for them.
+        """
+        self._actors = [self._new() for _ in range(count)]
+        ready = [actor.answer.remote(("ready",)) for actor in self._actors]
+        _, waiting = self.cluster.ray.wait(ready, num_returns=count, timeout=_ROOM)
+        if waiting:
+            raise InputError(
+                f"ray: {len(waiting)} of {count} parts have no processor after {_ROOM:g} seconds; give fewer by "
+                "ray.parts, or wait until the cluster is free"
+            )
+
+    def numbered(self, function: Callable[..., Any], *each: Sequence[Any]) -> list[Callable[..., Any]]:
+        """Return a function for each part, with its name and its own arguments."""
+        return [partial(function, *own) for own in zip(self.names(), *each, strict=True)]
+
+    def names(self) -> list[str]:
+        """Return a name of each part, its own among all runs."""
+        return [f"{self._token}-part{part}" for part in range(self.count)]
+
+    def each(self, request: tuple[Any, ...]) -> list[Any]:
+        """Return the answers of all parts to the same request."""
+        return self._answers([request] * self.count)
+
+    def hold(self, name: str, functions: Sequence[Callable[..., Any]], of: str | None) -> None:
+        """Let each part hold what its function makes."""
+        self._answers([("hold", name, function, of) for function in functions])
+        self._holds[name] = functions, of
+
+    def holds(self, name: str) -> bool:
+        """Return whether the parts hold something of a name."""
+        return name in self._holds
+
+    def remember(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
+        """Let actors that are started again hold what other functions make."""
+        self._holds[name] = functions, self._holds[name][1]
+
+    @contextmanager
+    def holding(self, name: str, functions: Sequence[Callable[..., Any]], of: str | None) -> Iterator[None]:
+        """Hold it while the block runs."""
+        self.hold(name, functions, of)
+        try:
+            yield
+        finally:
+            del self._holds[name]
+            # of one that has died nothing is held, and the others must not be ended while they remove their files
+            dropped = [actor.answer.remote(("drop", name)) for actor in self._actors]
+            self.cluster.ray.wait(dropped, num_returns=self.count, timeout=_ROOM)
+
+    def close(self) -> None:
+        """End all actors, and the connection."""
+        if self.cluster.ray.is_initialized():
+            for actor in self._actors:
+                self.cluster.ray.kill(actor)
+        self._actors = []
+        self.cluster.close()
+
+    def _answers(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+        waiting = [actor.answer.remote(request) for actor, request in zip(self._actors, requests, strict=True)]
+        return [self._answer(part, *asked) for part, asked in enumerate(zip(requests, waiting, strict=True))]
+
+    def _answer(self, part: int, request: tuple[Any, ...], waiting: Any) -> Any:
+        """Return the answer of one part, which is started again where it has died."""
+        ray = self.cluster.ray
+        while True:
+            try:
+                if waiting is None:
+                    self._actors[part] = self._new()
+                    for name, (functions, of) in self._holds.items():
+                        self._got(self._actors[part].answer.remote(("hold", name, functions[part], of)))
+                    waiting = self._actors[part].answer.remote(request)
+                return self._got(waiting)
+            except ray.exceptions.RayActorError as error:
+                waiting = None
+                self._deaths[part] += 1
+                if self._deaths[part] == _DEATHS:
+                    why = plain(next(iter(str(error).strip().splitlines()), ""))[:100]
+                    raise InputError(
+                        f"ray: the actor of part {part + 1} of {self.count} died {_DEATHS} times ({why}); give more "
+                        "parts or memory, and start anew: what was spent is in the ledger"
+                    ) from None
+
+    def _got(self, waiting: Any) -> Any:
+        try:
+            value, error = self.cluster.ray.get(waiting)
+        except self.cluster.ray.exceptions.RayTaskError as failed:
+            name = type(failed.cause).__name__
+            raise InputError(f"ray: {name} of a worker; install the same torchdpcate on all machines") from None
+        if error is not None:
+            raise value(error)
+        return value
+
+    def _new(self) -> Any:
+        return self.cluster.ray.remote(num_cpus=1, max_restarts=0)(_Part).remote()
+
+
+class _TablePart(TableStream):
+    """Rows of files that are counted and checked together with those of other parts.
+
+    Args:
+        paths: The files.
+        counted: What was found when they were read first; None where this is that time.
+        settings: Of ``TableStream``.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], counted: Counted | None = None, **settings: Any) -> None:
+        self._known = counted
+        super().__init__(paths, **settings)
+
+    def _count(self) -> Counted:
+        return super()._count() if self._known is None else self._known
+
+    def _check(self) -> None:
+        """Nothing: an arm may have no record here."""
+
+
+class _Here(RecordStream):
+    """All records of a table, read here."""
+
+    def __init__(self, table: RayTable) -> None:
+        self.schema, self.n, self.clipped, self._table = table.schema, table.n, table.clipped, table
+
+    def __iter__(self) -> Iterator[CausalData]:
+        return TableStream.__iter__(self._table)
+
+
+@contextmanager
+def _read(
+    paths: Sequence[str | Path],
+    span: Span,
+    schema: TableSchema,
+    most_bytes: int,
+    form: CsvForm,
+    counted: Counted | None = None,
+) -> Iterator[_TablePart]:
+    yield _TablePart(paths, counted, domain=schema, most_bytes=most_bytes, form=form, groups=span.groups)
+
+
+def _counted(part: _TablePart) -> Counted:
+    return part.counted
+
+
+def _joined(counts: Sequence[Counted], found: Sequence[Span], schema: TableSchema) -> Counted:
+    """Return what all parts found, with the seals of the files in their order."""
+    outcomes, clipped, seals = Outcomes(schema), NOTHING_CLIPPED, dict[int, tuple[int, ...]]()
+    for counted, span in zip(counts, found, strict=True):
+        outcomes.join(counted.outcomes)
+        clipped += counted.clipped
+        seals |= zip(span.paths, counted.seals, strict=True)
+    sizes = torch.stack([counted.sizes for counted in counts]).sum(0)
+    return Counted(sizes, clipped, outcomes, Counter(), [seals[path] for path in sorted(seals)])
+
+
+@contextmanager
+def _own_folder(folder: Path, name: str) -> Iterator[Path]:
+    """Make a folder that its owner alone can read, in another one or, where that is not there, for temporary files."""
+    place = folder / name if folder.is_dir() else Path(tempfile.gettempdir()) / f"torchdpcate-{name}"
+    rmtree(place, ignore_errors=True)  # of an actor that has died
+    private_folder(place)
+    try:
+        yield place
+    finally:
+        rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _copied(folder: Path, name: str, part: _TablePart) -> Iterator[CachedStream]:
+    with _own_folder(folder, name) as place, CachedStream(part, place) as copy:
+        yield copy
+
+
+@contextmanager
+def _spanned(folder: Path, whole: CachedStream, name: str, rows: range) -> Iterator[CachedStream]:
+    with _own_folder(folder, name) as place:
+        yield whole.span(rows, place)
