@@ -299,8 +299,9 @@ class FitPlan:
         steps: Number of steps.
         burn_in: Steps among them that only move to the solution.
         burn_in_share: Share of the step's mu^2 that they get.
-        size: Of a step, over the inverse of the curvature.
+        size: Of a step, over the inverse of the curvature; of the first one, where sizes adapt.
         curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
+        most_size: Largest size, where sizes adapt; None where they are only cut.
     """
 
     step: str
@@ -311,6 +312,7 @@ class FitPlan:
     burn_in_share: float
     size: float
     curvature: Tensor | None = None
+    most_size: float | None = None
 
     @property
     def preconditioner(self) -> Tensor:
@@ -371,7 +373,12 @@ class NewtonPoints:
         \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
 
     In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
-    other, in the norm of P, by more than noise does.
+    other, in the norm of P, by more than noise does. Where it adapts, it is that of Barzilai and Borwein (1988), one over
+    the curvature that the last step met, between half the plan's size and the largest,
+
+    .. math:: a_{k+1} = a_k \Big(1 - \frac{d_{k+1}^\top P d_k}{d_k^\top P d_k}\Big)^{-1},
+
+    which steps of noise alone leave as it is, for they are orthogonal, about.
 
     Args:
         plan: Curvature, ridge, burn-in steps and size.
@@ -395,6 +402,7 @@ class NewtonPoints:
         self.size = torch.full(runs, plan.size, dtype=torch.float64)
         self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
         self._ridge, self._burn_in = plan.ridge, plan.burn_in
+        self._sizes = None if plan.most_size is None else (plan.size / 2, plan.most_size)
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
@@ -412,8 +420,12 @@ class NewtonPoints:
         now, last = now[..., 0], self._last
         if self._taken:
             along = (now * last).sum(-1)
-            against = along < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
-            self.size = torch.where(against, self.size * _CUT, self.size)
+            if self._sizes:
+                met = (1 - along / last.square().sum(-1)).clamp_min(0)  # curvature, times the size; zero: infinite size
+                self.size = (self.size / met).clamp(*self._sizes)
+            else:
+                against = along < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
+                self.size = torch.where(against, self.size * _CUT, self.size)
         self.theta, self._last, self._taken = self.theta - self.size[..., None] * step, now, self._taken + 1
 
     @property
