@@ -373,8 +373,8 @@ class NewtonPoints:
         \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
 
     In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
-    other, in the norm of P, by more than noise does. Where it adapts, it is that of Barzilai and Borwein (1988), one over
-    the curvature that the last step met, between half the plan's size and the largest,
+    other, in the norm of P, by more than noise does. Where it adapts, it is Barzilai and Borwein's (1988), one over the
+    curvature that the last step met, between half the plan's size and the largest,
 
     .. math:: a_{k+1} = a_k \Big(1 - \frac{d_{k+1}^\top P d_k}{d_k^\top P d_k}\Big)^{-1},
 
