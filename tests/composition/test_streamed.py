@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.composition.cases import Given, batch
+from torchdpcate.composition import rows as composition_rows
 from torchdpcate.composition import steps as composition_steps
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
@@ -122,6 +123,23 @@ def case(name):
     records = replace(records, x=torch.cat([records.x, extra], 1), y=y)
     plan = plan_within(records.n, domain=domain, **settings)
     return replace(study, records=records), domain, plan, settings["budget"]
+
+
+@pytest.mark.parametrize("name", ["continuous", "pairs", "without privacy"])
+def test_many_records_in_memory_are_many_batches_and_release_the_same(name, monkeypatch):
+    study, domain, plan, budget = case(name)
+    monkeypatch.setattr(composition_rows, "BATCH", 700)
+
+    def fit():
+        session = opened(plan.n, budget)
+        return fit_composition(rows_of(study.records, domain), domain, plan, session, domain.two_levels)
+
+    whole = fit()
+    monkeypatch.setattr(composition_rows, "_MOST_AT_ONCE", 1_000)
+    assert [batch.n for batch in rows_of(study.records, domain).batches()][:2] == [700, 700]
+    parts = fit()
+    torch.testing.assert_close(parts.effect.shrunk, whole.effect.shrunk, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(parts.outcome, whole.outcome, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.first(5)

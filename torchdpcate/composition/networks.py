@@ -279,7 +279,7 @@ def trained(
     max_physical_batch: int | None = None,
     beside: tuple[Tensor, ...] = (),
 ) -> Learnt:
-    """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
+    """Return f after the plan's steps, which are paid for here, as a function of records' features and covariates.
 
     Args:
         network: Untrained.
@@ -302,7 +302,7 @@ def trained(
     network.to(z.device)
 
     @torch.no_grad()
-    def learnt(features: Tensor) -> Tensor:
+    def learnt(features: Tensor, z: Tensor) -> Tensor:
         return network(features[:, : network.wide.in_features], z)
 
     weights, biases = (p.detach().cpu().clone() for p in (network.hidden.weight, network.hidden.bias))

@@ -43,8 +43,8 @@ from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
 
-Scores = Callable[[Tensor], Tensor]
-"""From features [n, 1 + p] of records to scores, [n]."""
+Scores = Callable[[Tensor, Tensor], Tensor]
+"""From features [n, 1 + p] and standardised covariates [n, k] of records to scores, [n]."""
 Means = Callable[..., Tensor]
 """From a batch to its outcome's means, [n]; of one arm for all records, where it is given too."""
 Propensity = Callable[[CausalData], Tensor] | float | None
@@ -259,7 +259,7 @@ def outcome_means(
         batch: The records.
         arm: Of one arm for all records, where the regression has both.
     """
-    means = fits.means(scores(fits.features(batch, arm)))
+    means = fits.means(scores(fits.features(batch, arm), batch.x))
     return (fits.centre + means).clamp(*bounds)
 
 
@@ -276,7 +276,7 @@ def arm_propensities(basis: WeightedBasis, scores: Sequence[Scores], overlap: fl
         batch: The records.
     """
     psi = basis(batch.x)
-    each = [torch.sigmoid(own(psi)) for own in scores]
+    each = [torch.sigmoid(own(psi, batch.x)) for own in scores]
     if len(each) == 1:
         return each[0].clamp(overlap, 1 - overlap)
     found = torch.stack(each, 1)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,14 @@ class Rows(ABC):
         """Return what is worked out of these records."""
 
     @abstractmethod
+    def batches(self) -> Iterator[CausalData]:
+        """Yield these records, some at a time."""
+
+    @abstractmethod
+    def at_once(self) -> CausalData:
+        """Return all records in one batch, where they are in memory."""
+
+    @abstractmethod
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """Return a number of each record, [n]; of the curator's fits without privacy alone."""
 
@@ -70,9 +78,13 @@ class Rows(ABC):
         """Covariates, [n, k]; without rows where they are not in memory."""
 
 
+_MOST_AT_ONCE = 2**17
+"""Records in memory at most whose features are worked out once for all steps: some kB each."""
+
+
 @dataclass(frozen=True, eq=False)
 class InMemory(Rows):
-    """Records in memory: one batch.
+    """Records in memory: one batch, or many small ones where features of all of them at once would fill it.
 
     Attributes:
         records: The records.
@@ -91,25 +103,54 @@ class InMemory(Rows):
         """See ``Rows``."""
         return self.records.x
 
+    def batches(self) -> Iterator[CausalData]:
+        """See ``Rows``."""
+        if self.n <= _MOST_AT_ONCE:
+            yield self.records
+            return
+        for first in range(0, self.n, BATCH):
+            yield _with(self.records, {name: v[first : first + BATCH] for name, v in _columns(self.records).items()})
+
+    def at_once(self) -> CausalData:
+        """See ``Rows``."""
+        return self.records
+
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
-        return terms(self.records)
+        return added(terms(batch) for batch in self.batches())
 
     def then(self, change: Change) -> "InMemory":
         """See ``Rows``."""
-        return InMemory(change(self.records))
+        return InMemory(_joined([change(batch) for batch in self.batches()]))
 
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
-        return number(self.records)
+        return torch.cat([number(batch) for batch in self.batches()])
 
     def stored(self, name: str) -> "AbstractContextManager[InMemory]":
         """See ``Rows``."""
         return nullcontext(self)
 
-    def fit(self, fits: Fits, size: int) -> LinearFit:
-        """See ``Rows``: the regression itself, which solvers may look into."""
-        return fits.of(self.records)
+    def fit(self, fits: Fits, size: int) -> "LinearFit | StreamedFit":
+        """See ``Rows``: of few records the regression itself, which solvers may look into."""
+        return fits.of(self.records) if self.n <= _MOST_AT_ONCE else StreamedFit(self, fits, (self.n, size))
+
+
+def _joined(parts: list[CausalData]) -> CausalData:
+    """Return parts of records of any class as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [_columns(part) for part in parts]
+    return _with(parts[0], {name: torch.cat([own[name] for own in columns]) for name in columns[0]})
+
+
+def _with(records: CausalData, columns: dict[str, Any]) -> CausalData:
+    return replace(records, **columns)
+
+
+def _columns(records: CausalData) -> dict[str, Tensor]:
+    named = ((f.name, getattr(records, f.name)) for f in fields(records) if f.init)
+    return {name: value for name, value in named if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,13 +198,21 @@ class StreamedRows(Rows):
         return torch.cat([number(batch) for batch in self.batches()])
 
     def batches(self) -> Iterator[CausalData]:
-        """Yield what is worked out of each batch; errors are ``total``'s."""
+        """See ``Rows``: what is worked out of each batch; errors are ``total``'s."""
         n = 0
         for batch in self.stream:
             n += batch.n
             yield self._changed(batch)
         if n != self.n:
             raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
+
+    def at_once(self) -> CausalData:
+        """See ``Rows``; ``ComposedNuisance.by_sums`` and ``BY_SUMS`` tell what needs it.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError("stream: a solver needs all records at once; leave data.stream out")
 
     def then(self, change: Change) -> "StreamedRows":
         """See ``Rows``: in each pass anew."""
@@ -198,7 +247,7 @@ class StreamedFit:
         shape: Number of records n, and of features.
     """
 
-    rows: StreamedRows
+    rows: Rows
     fits: Fits
     shape: tuple[int, int]
 
@@ -220,6 +269,10 @@ class StreamedFit:
     def parts(self) -> Iterator[LinearFit]:
         """Yield the regressions of all batches."""
         return map(self.fits.of, self.rows.batches())
+
+    def at_once(self) -> LinearFit:
+        """Return the regression of all records in one batch; errors are those of ``Rows.at_once``."""
+        return self.fits.of(self.rows.at_once())
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
