@@ -503,7 +503,10 @@ class Regressions:
         assert self.nuisance is not None
         assert self.nuisance.network is not None
         batch, regression = rows.records, self.plan.effect(self.two_levels, self.pairs)
-        psi, planned = regression.basis(batch.x), self.plan.effect_curvature * regression.basis.feature_weights
+        psi, planned = (
+            regression.basis(batch.x).contiguous(),
+            self.plan.effect_curvature * regression.basis.feature_weights,
+        )
         fit = HuberFit(psi, torch.ones_like(batch.y), batch.y, scale)
         requested = effect_plan(self.plan, regression, planned.diag(), scale, EFFECT_UNITS)
         return self.nuisance.network.hidden_units(fit, requested, batch, self.steps)

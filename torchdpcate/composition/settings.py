@@ -236,6 +236,7 @@ class WideAndDeep(ComposedNuisance):
 
         fit = fit.at_once()
         features = fit.predictors.shape[1] if self.features else 1
+        fit = replace(fit, predictors=fit.predictors[:, :features].contiguous())  # once in memory, not twice
         network = Network(fit, z.shape[1], self.width, self.share, features)
         return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
 
