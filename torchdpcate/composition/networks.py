@@ -300,6 +300,7 @@ def trained(
     train(network, (psi, z, fit.targets, *beside), plans, steps.session.noise, trainer, mode, most)
     network.steps.finish()
     network.to(z.device)
+    network.fit = replace(fit, **{name: getattr(fit, name)[:0] for name in ("predictors", "weights", "targets")})
 
     @torch.no_grad()
     def learnt(features: Tensor, z: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.steps import EFFECT_UNITS, NoisySteps, propensity_of
+from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.hidden_units import HiddenUnits
@@ -503,10 +503,8 @@ class Regressions:
         assert self.nuisance is not None
         assert self.nuisance.network is not None
         batch, regression = rows.records, self.plan.effect(self.two_levels, self.pairs)
-        psi, planned = (
-            regression.basis(batch.x).contiguous(),
-            self.plan.effect_curvature * regression.basis.feature_weights,
-        )
+        psi = torch.cat([regression.basis(part) for part in batch.x.split(BATCH)])  # once in memory, by records
+        planned = self.plan.effect_curvature * regression.basis.feature_weights
         fit = HuberFit(psi, torch.ones_like(batch.y), batch.y, scale)
         requested = effect_plan(self.plan, regression, planned.diag(), scale, EFFECT_UNITS)
         return self.nuisance.network.hidden_units(fit, requested, batch, self.steps)
