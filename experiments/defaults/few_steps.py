@@ -100,8 +100,8 @@ def page(path: Path) -> str:
         f"n mu ({FEW['steps']} a regression,\nof adapting sizes) over that with 60, features alone, "
         f"{N:,} records, n mu by epsilon.\nRatios are geometric means over laws of seeds "
         f"{REPORTED[0]} to {REPORTED[-1]}; the numbers were chosen by seeds {TUNED[0]} to {TUNED[-1]}.\n"
-        "Six steps (of size .8 at first) and eight were tried on the reported laws too: 1.071 and 0.975 at 10,000, 1.023 "
-        "and\n1.009 at 10,000,000, so that these are no fresh test of seven.\n\n" + table([names, *cells])
+        "Six steps (of size .8 at first) and eight were tried on the reported laws too: 1.071 and 0.975 at 10,000, "
+        "1.023\nand 1.009 at 10,000,000, so that these are no fresh test of seven.\n\n" + table([names, *cells])
     )
 
 
