@@ -19,6 +19,7 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
+from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments, halvings
@@ -151,6 +152,11 @@ def test_many_records_in_memory_are_many_batches_and_release_the_same(name, monk
     whole = fit()
     monkeypatch.setattr(composition_rows, "_MOST_AT_ONCE", 1_000)
     assert [batch.n for batch in rows_of(study.records, domain).batches()][:2] == [700, 700]
+    rows, fits = rows_of(study.records, domain), PropensityFits(1.0, plan.propensity(domain.two_levels).basis)
+    dense = fits.of(study.records)
+    found = rows.fit(fits, dense.shape[1]).at_once()
+    for name in ("predictors", "weights", "targets"):
+        torch.testing.assert_close(getattr(found, name), getattr(dense, name))
     parts = fit()
     torch.testing.assert_close(parts.effect.shrunk, whole.effect.shrunk, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(parts.outcome, whole.outcome, rtol=1e-7, atol=1e-7)

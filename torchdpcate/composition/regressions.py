@@ -503,7 +503,9 @@ class Regressions:
         assert self.nuisance is not None
         assert self.nuisance.network is not None
         batch, regression = rows.records, self.plan.effect(self.two_levels, self.pairs)
-        psi = torch.cat([regression.basis(part) for part in batch.x.split(BATCH)])  # once in memory, by records
+        psi = batch.x.new_empty(batch.n, regression.basis.dimension)
+        for rows_of_psi, part in zip(psi.split(BATCH), batch.x.split(BATCH), strict=True):
+            rows_of_psi.copy_(regression.basis(part))  # they are in memory once
         planned = self.plan.effect_curvature * regression.basis.feature_weights
         fit = HuberFit(psi, torch.ones_like(batch.y), batch.y, scale)
         requested = effect_plan(self.plan, regression, planned.diag(), scale, EFFECT_UNITS)

@@ -44,10 +44,6 @@ class Rows(ABC):
         """Yield these records, some at a time."""
 
     @abstractmethod
-    def at_once(self) -> CausalData:
-        """Return all records in one batch, where they are in memory."""
-
-    @abstractmethod
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """Return a number of each record, [n]; of the curator's fits without privacy alone."""
 
@@ -110,10 +106,6 @@ class InMemory(Rows):
             return
         for first in range(0, self.n, BATCH):
             yield _with(self.records, {name: v[first : first + BATCH] for name, v in _columns(self.records).items()})
-
-    def at_once(self) -> CausalData:
-        """See ``Rows``."""
-        return self.records
 
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
@@ -206,14 +198,6 @@ class StreamedRows(Rows):
         if n != self.n:
             raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
 
-    def at_once(self) -> CausalData:
-        """See ``Rows``; ``ComposedNuisance.by_sums`` and ``BY_SUMS`` tell what needs it.
-
-        Raises:
-            InputError: Always.
-        """
-        raise InputError("stream: a solver needs all records at once; leave data.stream out")
-
     def then(self, change: Change) -> "StreamedRows":
         """See ``Rows``: in each pass anew."""
         return StreamedRows(self.stream, self.n, (*self.changes, change))
@@ -271,8 +255,15 @@ class StreamedFit:
         return map(self.fits.of, self.rows.batches())
 
     def at_once(self) -> LinearFit:
-        """Return the regression of all records in one batch; errors are those of ``Rows.at_once``."""
-        return self.fits.of(self.rows.at_once())
+        """Return the regression of all records in one batch, for solvers that need more than sums: see ``BY_SUMS``."""
+        psi, parts, done = torch.empty(self.shape, dtype=torch.float64), [], 0
+        for part in self.parts():
+            n = len(part.weights)
+            psi[done : done + n] = part.predictors  # which are in memory once
+            parts.append(replace(part, predictors=psi[done : done + n]))
+            done += n
+        weights, targets = (torch.cat([getattr(part, name) for part in parts]) for name in ("weights", "targets"))
+        return replace(parts[0], predictors=psi, weights=weights, targets=targets)
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
