@@ -17,8 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +33,7 @@ from torchdpcate import TableStream, load_release
 from torchdpcate.cli.main import main as command
 from torchdpcate.data.table import CachedStream
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 COLUMNS, CHUNK = 30, 250_000
 MOST_OF_DML = 1_000_000  # rows, which it holds several times
@@ -108,6 +112,12 @@ def write_all(folder: Path, rows: int) -> None:
     (folder / "domain.yaml").write_text(yaml.safe_dump(DOMAIN))
 
 
+def alone(work: Callable[..., T], *arguments: object) -> T:
+    """Return what a function does in a process of its own: a later one's peak of memory begins with its parent's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(work, *arguments).result()
+
+
 def in_process(function: Callable[..., None], folder: Path, threads: int, *words: str) -> Run:
     """Run a function of this module in a process of its own; it may write the number of passes to a file.
 
@@ -169,7 +179,13 @@ def linear_dml(path: str, most: str) -> None:
     from econml.dml import LinearDML
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
-    table = parquet.read_table(path).slice(0, int(most))
+    batches, rows = [], 0
+    for batch in parquet.ParquetFile(path).iter_batches():
+        batches.append(batch)
+        rows += len(batch)
+        if rows >= int(most):
+            break
+    table = pa.Table.from_batches(batches).slice(0, int(most))
     x = np.column_stack([table[name].to_numpy() for name in NAMES])
     learner = LinearDML(
         model_y=LinearRegression(), model_t=LogisticRegression(), discrete_treatment=True, cv=2, random_state=0
@@ -177,13 +193,13 @@ def linear_dml(path: str, most: str) -> None:
     learner.fit(table["y"].to_numpy(), table["a"].to_numpy(), X=x)
 
 
-def root_errors(path: Path) -> Iterator[float]:
-    """Yield the root mean squared error of a release, and of its mean."""
+def root_errors(path: Path) -> list[float]:
+    """Return the root mean squared error of a release, and of its mean."""
     table = drawn(20_000, seed=1 << 40).to_pandas()
     truth = effect(table[NAMES].to_numpy())
     found = load_release(path).effect(table[NAMES])
-    for estimate in (found, np.full_like(truth, truth.mean())):
-        yield float(np.sqrt(np.mean((estimate - truth) ** 2)))
+    estimates = found, np.full_like(truth, truth.mean())
+    return [float(np.sqrt(np.mean((estimate - truth) ** 2))) for estimate in estimates]
 
 
 def main() -> None:
@@ -196,7 +212,7 @@ def main() -> None:
     options = parser.parse_args()
     for rows in options.rows:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            write_all(Path(folder), rows)
+            alone(write_all, Path(folder), rows)
             measured(Path(folder), rows, options.ways, options.threads)
 
 
@@ -204,13 +220,13 @@ def measured(folder: Path, rows: int, ways: Sequence[str], threads: int) -> None
     """Print the figures of one size, and add them to the table."""
     size = (folder / "table.parquet").stat().st_size / 2**30
     print(f"{rows:,} rows x {COLUMNS} covariates, {size:.2f} GiB of parquet, {threads} threads")
-    once, few = pyarrow_pass(folder / "table.parquet"), min(rows, MOST_OF_DML)
+    once, few = alone(pyarrow_pass, folder / "table.parquet"), min(rows, MOST_OF_DML)
     dml = in_process(linear_dml, folder, threads, "table.parquet", str(few))
     print(f"a pass of pyarrow: {once:.1f} s; LinearDML on {few:,} rows: {said(dml)}")
     for way in ways:
         run = trained(folder, threads, (*WAYS[way], f"run_dir=run_{way}"))
         summary = json.loads((folder / f"run_{way}" / "summary.json").read_text())
-        error, constant = root_errors(folder / f"run_{way}" / "release" / "release.safetensors")
+        error, constant = alone(root_errors, folder / f"run_{way}" / "release" / "release.safetensors")
         print(
             f"{way}: {run.passes} passes, {said(run)}: {run.processor_seconds / once:.1f} times the "
             f"pass, {run.processor_seconds / rows / (dml.processor_seconds / few):.2f} times LinearDML a row\n"

@@ -457,7 +457,7 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
 
     f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
     :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
-    or the largest that does not overshoot.
+    or the largest that does not overshoot; where sizes adapt, the mean is nearer to that of all steps than this says.
 
     Args:
         plan: How the fit was set up.
