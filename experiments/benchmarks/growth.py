@@ -2,7 +2,7 @@
 
 Every size runs in a process of its own, on one thread; time is processor time, memory the peak of what is resident. A
 run of `torchdpcate train` counts beyond what it takes at its least size, which is the program's start; of the others
-imports, data and set-up are not counted. Sizes of `large_table.py` are taken from its large_table.csv. An exponent is
+imports, data and set-up are not counted. Sizes of `scale.py` are taken from its scale.csv. An exponent is
 the slope of a least-squares line through the logarithms, over sizes where growth is no longer hidden by a constant.
 
     python experiments/benchmarks/growth.py
@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from experiments.benchmarks import function_noise, gamma, large_table, policy_utilities
+from experiments.benchmarks import function_noise, gamma, policy_utilities, scale
 from experiments.benchmarks.average_effects import most_memory
 from experiments.rows import read_lines, read_rows, resume
 from torchdpcate.candidates.library import PolicyLibrary
@@ -79,9 +79,9 @@ def grown(work: Callable[[], object]) -> tuple[float, float]:
 def train(n: int, *words: str) -> tuple[float, float]:
     """Return what `torchdpcate train` takes on n records of 30 covariates."""
     with TemporaryDirectory() as folder:
-        large_table.write_all(Path(folder), n)
-        _, seconds, mib = large_table.trained(Path(folder), 1, words)
-    return seconds, mib
+        scale.write_all(Path(folder), n)
+        run = scale.trained(Path(folder), 1, words)
+    return run.processor_seconds, run.peak_mib
 
 
 def in_memory(n: int) -> tuple[float, float]:
@@ -166,14 +166,14 @@ def measured(series: str, size: int) -> Iterator[tuple[str, str]]:
 
 
 def all_points(path: Path) -> dict[str, list[Point]]:
-    """Return what a csv file has of each series, by size, with the sizes of ``large_table.py`` on one thread."""
+    """Return what a csv file has of each series, by size, with the sizes of ``scale.py`` on one thread."""
     found = [
         Point(line["series"], int(line["size"]), float(line["seconds"]), float(line["mib"]))
         for line in read_lines(path)
     ]
-    if large_table.FIGURES.exists():
-        for row in read_rows(large_table.FIGURES, large_table.Figures):
-            if row.threads == 1:
+    if scale.FIGURES.exists():
+        for row in read_rows(scale.FIGURES, scale.Figures):
+            if row.threads == 1 and row.way == "stream":
                 found.append(Point(STREAMED, row.rows, row.processor_seconds, row.peak_mib, row.note))
     latest = {(point.series, point.size): point for point in found}
     return {name: sorted((p for p in latest.values() if p.series == name), key=lambda p: p.size) for name in SERIES}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.composition.test_summaries import noisy_steps
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NoisyNewton, newton_points
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NewtonPoints, NoisyNewton, newton_points
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -57,6 +57,32 @@ def test_without_privacy_the_fit_is_the_dense_solution():
     found = NoisyNewton().solve(HuberFit(psi, weight, y, 1e6), plan(torch.ones(P).double(), ridge), without_noise())
     dense = torch.linalg.solve(psi.T @ (weight[:, None] * psi) + ridge * torch.eye(P), psi.T @ (weight * y))
     assert torch.allclose(found, dense, atol=1e-6)
+
+
+def _points(curvature, steps, noise=0.0):
+    """The mean of Newton points of a sum whose curvatures are these, and planned to be one; and the last size."""
+    one = torch.ones(len(curvature), dtype=torch.float64)
+    points = NewtonPoints(FitPlan("fit", one, 0 * one, steps, steps // 2, 0.2, 0.7, most_size=1.4))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        drawn = noise * torch.randn(len(one), generator=generator, dtype=torch.float64)
+        points.step(curvature * (points.theta - 1) + drawn)
+    return points.mean, points.size.item()
+
+
+@pytest.mark.parametrize(("curvature", "most"), [(0.2, 0.25), (0.5, 0.014), (2.0, 1e-3), (3.0, 0.05)])
+def test_sizes_that_adapt_arrive_in_seven_steps_where_curvature_is_not_as_planned(curvature, most):
+    """Sixty steps of size .27 leave .148, .014, and nothing, of a start at curvatures of .2, .5, and 2."""
+    mean, _ = _points(torch.tensor([curvature], dtype=torch.float64), 7)
+    assert abs(mean.item() - 1) < most
+    mean, _ = _points(torch.linspace(curvature, 1.2, 5, dtype=torch.float64), 7)
+    assert float((mean - 1).abs().max()) < 0.3
+
+
+def test_sizes_that_adapt_stay_within_their_bounds_and_leave_a_start_that_grows():
+    assert _points(torch.tensor([0.01], dtype=torch.float64), 8)[1] == pytest.approx(1.4)
+    assert _points(torch.ones(400, dtype=torch.float64), 8, noise=1e3)[1] <= 0.4
+    assert float((_points(torch.full((9,), 9.0, dtype=torch.float64), 20)[0] - 1).abs().max()) < 1
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_scalings_are_the_curvatures_of_the_public_sample():
 def test_a_hidden_layer_finds_a_bump_that_its_features_do_not(settings):
     fit, plan, z, bump = problem(n=1_000, steps=60)
     few, deep = (
-        nuisance.learn(fit, plan, z, steps_of(Draws(), 1e5)).scores(fit.predictors)
+        nuisance.learn(fit, plan, z, steps_of(Draws(), 1e5)).scores(fit.predictors, z)
         for nuisance in (Additive(), settings)
     )
     errors = [(scores - bump).square().mean() / bump.var() for scores in (few, deep)]
@@ -215,7 +215,7 @@ def test_all_of_them_pay_the_same(nuisance):
     session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
     own = session.charging(["records"], TRAINING)
     fit, plan, z, _ = problem()
-    assert nuisance.learn(fit, plan, z, steps_of(None, 0.2, own)).scores(fit.predictors).shape == (N,)
+    assert nuisance.learn(fit, plan, z, steps_of(None, 0.2, own)).scores(fit.predictors, z).shape == (N,)
     entries = [session.ledger.entry(number) for number in sorted(own.entries)]
     assert [entry.count for entry in entries] == [4, 16]
     assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
@@ -224,7 +224,7 @@ def test_all_of_them_pay_the_same(nuisance):
 def test_features_are_shrunk_by_what_is_given():
     fit, plan, z, _ = problem()
     steps = steps_of(NoiseSource.system(), math.inf)
-    scores = Additive().learn(fit, plan, z, steps, shrink=lambda theta: 0 * theta).scores(fit.predictors)
+    scores = Additive().learn(fit, plan, z, steps, shrink=lambda theta: 0 * theta).scores(fit.predictors, z)
     assert torch.equal(scores, torch.zeros(N, dtype=torch.float64))
 
 

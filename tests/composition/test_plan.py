@@ -55,6 +55,15 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             assert ("propensity" in plan.shares.shares) == (not known)
 
 
+def test_large_n_mu_takes_few_steps_unless_others_are_given():
+    size, few = 10_000 / total_mu(ONE), (7, 4, 0.7, 1.4)
+    own, given = PlanConstants(), PlanConstants(step_bounds=(40, 50))
+    plans = [composed_plan(n, ONE, 6, constants=of) for n, of in ((0.99 * size, own), (size + 1, own), (size, given))]
+    found = [(plan.steps, plan.burn_in, plan.step_size, plan.most_step_size) for plan in plans]
+    assert found == [(60, 12, 0.27, None), few, (50, 10, 0.27, None)]
+    assert composed_plan(size + 1, ONE, 6, ARMS, arms=3).steps == 7
+
+
 def test_the_rung_rises_with_records_and_budget():
     rungs = [composed_plan(n, ONE, 6).form for n in (100, 1_000, 100_000)]
     assert rungs[0] == "constant"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.composition.cases import Given, batch
 from torchdpcate._process import BATCH
+from torchdpcate.composition import rows as composition_rows
 from torchdpcate.composition import steps as composition_steps
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
@@ -19,6 +20,7 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
+from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments, halvings
@@ -123,6 +125,42 @@ def case(name):
     records = replace(records, x=torch.cat([records.x, extra], 1), y=y)
     plan = plan_within(records.n, domain=domain, **settings)
     return replace(study, records=records), domain, plan, settings["budget"]
+
+
+def test_large_n_mu_reads_its_records_some_forty_times(monkeypatch):
+    """At default constants; a file is read twice before, and each of two copies is a reading too."""
+    monkeypatch.setitem(
+        CASES, "large", (1_000, "continuous", {"overlap": 0.05}, 20, {"budget": PrivacyBudget(150.0, 1e-5)})
+    )
+    study, domain, plan, budget = case("large")
+    assert plan.steps < 10
+    assert plan.wide
+    assert plan.pairs
+    stream = Batches(study, 1_000)
+    compared(study, domain, plan, stream, budget)
+    assert stream.readings <= 41 - 4
+
+
+@pytest.mark.parametrize("name", ["continuous", "pairs", "without privacy"])
+def test_many_records_in_memory_are_many_batches_and_release_the_same(name, monkeypatch):
+    study, domain, plan, budget = case(name)
+    monkeypatch.setattr(composition_rows, "BATCH", 700)
+
+    def fit():
+        session = opened(plan.n, budget)
+        return fit_composition(rows_of(study.records, domain), domain, plan, session, domain.two_levels)
+
+    whole = fit()
+    monkeypatch.setattr(composition_rows, "_MOST_AT_ONCE", 1_000)
+    assert [batch.n for batch in rows_of(study.records, domain).batches()][:2] == [700, 700]
+    rows, fits = rows_of(study.records, domain), PropensityFits(1.0, plan.propensity(domain.two_levels).basis)
+    dense = fits.of(study.records)
+    found = rows.fit(fits, dense.shape[1]).at_once()
+    for name in ("predictors", "weights", "targets"):
+        torch.testing.assert_close(getattr(found, name), getattr(dense, name))
+    parts = fit()
+    torch.testing.assert_close(parts.effect.shrunk, whole.effect.shrunk, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(parts.outcome, whole.outcome, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.first(5)

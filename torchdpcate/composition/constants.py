@@ -144,7 +144,8 @@ class PlanConstants:
         rough_sizes: n mu between which the shares of all kinds but the linear one grow from nearly nothing to those.
         most: Covariates retained at most.
         steps: Steps of a regression at n mu = 1,000, growing by its square root ...
-        step_bounds: ... within these bounds.
+        step_bounds: ... within these bounds. Large n mu takes fewer (``few`` in the file), unless a number here is not
+            the default.
         burn_in: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
         binary_part: Prior variances of the effect on a binary outcome, over those above: S is the outcome's range
@@ -229,6 +230,12 @@ class PlanConstants:
         own = {} if cls.file == "effect" else of_kind(cls.file)["settings"]
         settings = of_kind("effect")["settings"] | own
         return {f.name: settings[f.name] for f in fields(cls)}
+
+    @property
+    def own_steps(self) -> bool:
+        """Whether a number of the steps is not the default: large n mu then has no steps of its own."""
+        defaults = self.defaults()
+        return any(getattr(self, name) != defaults[name] for name in ("steps", "step_bounds", "burn_in", "step_size"))
 
     def of_binary(self) -> Self:
         """Return them with the prior variances of the effect on a binary outcome."""

@@ -59,6 +59,10 @@ class LinearFit(ABC):
         """Return what reads numbers of the regressions of all batches: of this one, in memory."""
         return lambda: iter([numbers(self)])
 
+    def at_once(self) -> "LinearFit":
+        """Return itself, for solvers that need more than sums."""
+        return self
+
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:
         """Return the losses, [n], at scores g'theta [n]; autograd differentiates them to ``pulls``."""
@@ -299,8 +303,9 @@ class FitPlan:
         steps: Number of steps.
         burn_in: Steps among them that only move to the solution.
         burn_in_share: Share of the step's mu^2 that they get.
-        size: Of a step, over the inverse of the curvature.
+        size: Of a step, over the inverse of the curvature; of the first one, where sizes adapt.
         curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
+        most_size: Largest size, where sizes adapt; None where they are only cut.
     """
 
     step: str
@@ -311,6 +316,7 @@ class FitPlan:
     burn_in_share: float
     size: float
     curvature: Tensor | None = None
+    most_size: float | None = None
 
     @property
     def preconditioner(self) -> Tensor:
@@ -361,6 +367,7 @@ class Solver(ABC):
         """
 
 
+_LEAST_LENGTH = 1e-300  # of a step, squared
 _CUT = 0.6  # of the step's size where two steps point against each other
 
 
@@ -371,7 +378,10 @@ class NewtonPoints:
         \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
 
     In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
-    other, in the norm of P, by more than noise does.
+    other, in the norm of P, by more than noise does. Where it adapts, it is Barzilai and Borwein's (1988), one over the
+    curvature that the last step met, between the largest and half the plan's, which alone is cut where steps grow too,
+
+    .. math:: a_{k+1} = a_k \Big(1 - \frac{d_{k+1}^\top P d_k}{d_k^\top P d_k}\Big)^{-1}.
 
     Args:
         plan: Curvature, ridge, burn-in steps and size.
@@ -395,6 +405,7 @@ class NewtonPoints:
         self.size = torch.full(runs, plan.size, dtype=torch.float64)
         self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
         self._ridge, self._burn_in = plan.ridge, plan.burn_in
+        self._least, self._most = self.size / 2, plan.most_size
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
@@ -411,9 +422,14 @@ class NewtonPoints:
             self._gradients += gradient
         now, last = now[..., 0], self._last
         if self._taken:
-            along = (now * last).sum(-1)
-            against = along < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
-            self.size = torch.where(against, self.size * _CUT, self.size)
+            along, length, before = (now * last).sum(-1), now.norm(dim=-1), last.norm(dim=-1)
+            against = along < -self._against * length * before
+            if self._most is None:
+                self.size = torch.where(against, self.size * _CUT, self.size)
+            else:
+                self._least = torch.where(against & (length > before), self._least * _CUT, self._least)
+                met = 1 - along / before.square().clamp_min(_LEAST_LENGTH)  # curvature, times the size
+                self.size = (self.size / met.clamp_min(0)).clamp_max(self._most).maximum(self._least)
         self.theta, self._last, self._taken = self.theta - self.size[..., None] * step, now, self._taken + 1
 
     @property
@@ -441,7 +457,7 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
 
     f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
     :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
-    or the largest that does not overshoot.
+    or the largest that does not overshoot; where sizes adapt, the mean is nearer to that of all steps than this says.
 
     Args:
         plan: How the fit was set up.
@@ -607,7 +623,7 @@ class LightningFit(Solver):
             return exact_solution(fit, plan.ridge)
         from torchdpcate.composition.networks import LinearLayer, at_once, full_batches, train
 
-        points = NewtonPoints(plan)
+        fit, points = fit.at_once(), NewtonPoints(plan)
         module = LinearLayer(fit, points)
         most = at_once(self.mode, self.max_physical_batch)
         n, p = fit.predictors.shape

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from torchdpcate._process import gpu_memory, terminable, threads_for
+from torchdpcate.composition.constants import of_kind
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
 from torchdpcate.composition.settings import Learnt
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
@@ -210,7 +211,10 @@ class Network(RecordLossModule):
 
     def forward(self, psi: Tensor, z: Tensor) -> Tensor:
         """Return f [n] at features [n, p] and covariates [n, k]."""
-        return (self.wide(psi) + self.out(self.scale * torch.tanh(self.hidden(z)))).squeeze(1)
+        return self._of_units(psi, torch.tanh(self.hidden(z)))
+
+    def _of_units(self, psi: Tensor, h: Tensor) -> Tensor:
+        return (self.wide(psi) + self.out(self.scale * h)).squeeze(1)
 
     @torch.no_grad()
     def squares(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,21 +222,35 @@ class Network(RecordLossModule):
 
         Those in hidden weights are the latter times z^2.
         """
-        h = torch.tanh(z @ self.hidden.weight.T + self.hidden.bias)
-        slope = (1 - h.square()) * self.out.weight
-        return (self.scale * h).square(), (self.scale * slope).square()
+        return self._squares(torch.tanh(z @ self.hidden.weight.T + self.hidden.bias))
 
     @torch.no_grad()
-    def inverse_norms(self, features: Tensor | float, z: Tensor) -> Tensor:
-        """Return one over the norm of f's gradient, [n], of squared norms of features and of covariates [n, k]."""
-        out, bias = self.squares(z)
+    def _squares(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        squared = h.square()
+        return self.scale**2 * squared, (self.scale * (1 - squared) * self.out.weight).square_()
+
+    @torch.no_grad()
+    def inverse_norms(self, features: Tensor | float, z: Tensor, squares: tuple[Tensor, Tensor]) -> Tensor:
+        """Return one over the norm of f's gradient, [n].
+
+        Args:
+            features: Their squared norms.
+            z: Covariates [n, k].
+            squares: As ``squares`` returns them.
+        """
+        out, bias = squares
         return (features + out.sum(1) + bias.sum(1) * (1 + z.square().sum(1))).rsqrt()
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Weighted losses `[B]` over the slope, of a batch of features, covariates and targets."""
         psi, z, targets = batch
-        fit = replace(self.fit, predictors=psi, targets=targets)
-        return self.inverse_norms(psi.square().sum(1), z) * fit.losses(self(psi, z)) / fit.slope
+        scores, weights = self._weighted(psi, z)
+        return weights * replace(self.fit, predictors=psi, targets=targets).losses(scores) / self.fit.slope
+
+    def _weighted(self, psi: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return f and the inverse norms of its gradient, [n] each, of hidden units that are worked out once."""
+        h = torch.tanh(self.hidden(z))
+        return self._of_units(psi, h), self.inverse_norms(psi.square().sum(1), z, self._squares(h.detach()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The plan's steps."""
@@ -246,9 +264,9 @@ class EffectNetwork(Network):
     def record_loss(self, batch: tuple[Tensor, ...]) -> Tensor:
         """See ``Network``, of a batch with a - pi and max(pi, 1 - pi), which |a - pi| does not exceed, beside."""
         psi, z, targets, treatment, largest = batch
+        scores, weights = self._weighted(psi, z)
         fit = replace(self.fit, predictors=psi, targets=targets)
-        weights = self.inverse_norms(psi.square().sum(1), z) / largest
-        return weights * fit.losses(treatment * self(psi, z)) / fit.slope
+        return weights / largest * fit.losses(treatment * scores) / fit.slope
 
 
 def trained(
@@ -261,7 +279,7 @@ def trained(
     max_physical_batch: int | None = None,
     beside: tuple[Tensor, ...] = (),
 ) -> Learnt:
-    """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
+    """Return f after the plan's steps, which are paid for here, as a function of records' features and covariates.
 
     Args:
         network: Untrained.
@@ -273,7 +291,7 @@ def trained(
         max_physical_batch: See ``DPSGD``.
         beside: What else its record losses are made of, [n] each.
     """
-    fit = network.fit
+    fit, plan = network.fit, _with_all_steps(plan)
     network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
     p = sum(parameter.numel() for parameter in network.parameters())
     most = at_once(mode, max_physical_batch)
@@ -282,13 +300,23 @@ def trained(
     train(network, (psi, z, fit.targets, *beside), plans, steps.session.noise, trainer, mode, most)
     network.steps.finish()
     network.to(z.device)
+    network.fit = replace(fit, **{name: getattr(fit, name)[:0] for name in ("predictors", "weights", "targets")})
 
     @torch.no_grad()
-    def learnt(features: Tensor) -> Tensor:
+    def learnt(features: Tensor, z: Tensor) -> Tensor:
         return network(features[:, : network.wide.in_features], z)
 
     weights, biases = (p.detach().cpu().clone() for p in (network.hidden.weight, network.hidden.bias))
     return Learnt(learnt, hidden=(weights, biases))
+
+
+def _with_all_steps(plan: FitPlan) -> FitPlan:
+    """Return a plan without few steps whose sizes adapt: losses of a network are not convex, and need them all."""
+    if plan.most_size is None:
+        return plan
+    own = of_kind("effect")["settings"]
+    steps = own["step_bounds"][1]
+    return replace(plan, steps=steps, burn_in=round(own["burn_in"] * steps), size=own["step_size"], most_size=None)
 
 
 class NetworkSteps:
@@ -340,8 +368,8 @@ class NetworkSteps:
     def _scaled(self, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
         """Return scalings of the hidden layer's parameters and ridges of all, by present weights and public facts."""
         z = self._sample.to(device)
-        weights = self._network.inverse_norms(self._features, z)
-        out, bias = self._network.squares(z)
+        out, bias = squares = self._network.squares(z)
+        weights = self._network.inverse_norms(self._features, z, squares)
         share = self._whole / len(z)
         curved_out, curved_bias = share * (weights @ out), share * (weights @ bias)
         curved_hidden = share * ((bias * weights[:, None]).T @ z.square())

@@ -36,15 +36,15 @@ from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.steps import EFFECT_UNITS, NoisySteps, propensity_of
+from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
 
-Scores = Callable[[Tensor], Tensor]
-"""From features [n, 1 + p] of records to scores, [n]."""
+Scores = Callable[[Tensor, Tensor], Tensor]
+"""From features [n, 1 + p] and standardised covariates [n, k] of records to scores, [n]."""
 Means = Callable[..., Tensor]
 """From a batch to its outcome's means, [n]; of one arm for all records, where it is given too."""
 Propensity = Callable[[CausalData], Tensor] | float | None
@@ -259,7 +259,7 @@ def outcome_means(
         batch: The records.
         arm: Of one arm for all records, where the regression has both.
     """
-    means = fits.means(scores(fits.features(batch, arm)))
+    means = fits.means(scores(fits.features(batch, arm), batch.x))
     return (fits.centre + means).clamp(*bounds)
 
 
@@ -276,7 +276,7 @@ def arm_propensities(basis: WeightedBasis, scores: Sequence[Scores], overlap: fl
         batch: The records.
     """
     psi = basis(batch.x)
-    each = [torch.sigmoid(own(psi)) for own in scores]
+    each = [torch.sigmoid(own(psi, batch.x)) for own in scores]
     if len(each) == 1:
         return each[0].clamp(overlap, 1 - overlap)
     found = torch.stack(each, 1)
@@ -503,7 +503,10 @@ class Regressions:
         assert self.nuisance is not None
         assert self.nuisance.network is not None
         batch, regression = rows.records, self.plan.effect(self.two_levels, self.pairs)
-        psi, planned = regression.basis(batch.x), self.plan.effect_curvature * regression.basis.feature_weights
+        psi = batch.x.new_empty(batch.n, regression.basis.dimension)
+        for rows_of_psi, part in zip(psi.split(BATCH), batch.x.split(BATCH), strict=True):
+            rows_of_psi.copy_(regression.basis(part))  # they are in memory once
+        planned = self.plan.effect_curvature * regression.basis.feature_weights
         fit = HuberFit(psi, torch.ones_like(batch.y), batch.y, scale)
         requested = effect_plan(self.plan, regression, planned.diag(), scale, EFFECT_UNITS)
         return self.nuisance.network.hidden_units(fit, requested, batch, self.steps)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -43,6 +43,14 @@ class Rows(ABC):
         """Return what is worked out of these records."""
 
     @abstractmethod
+    def batches(self) -> Iterator[CausalData]:
+        """Yield these records, some at a time."""
+
+    def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> ReadBatches | PartedBatches:
+        """Return what reads numbers of all batches, as ``minimise_batches`` takes it."""
+        return lambda: map(numbers, self.batches())
+
+    @abstractmethod
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """Return a number of each record, [n]; of the curator's fits without privacy alone."""
 
@@ -73,9 +81,13 @@ class Rows(ABC):
         """Covariates, [n, k]; without rows where they are not in memory."""
 
 
+_MOST_AT_ONCE = 2**17
+"""Records in memory at most whose features are worked out once for all steps: some kB each."""
+
+
 @dataclass(frozen=True, eq=False)
 class InMemory(Rows):
-    """Records in memory: one batch.
+    """Records in memory: one batch, or many small ones where features of all of them at once would fill it.
 
     Attributes:
         records: The records.
@@ -94,25 +106,52 @@ class InMemory(Rows):
         """See ``Rows``."""
         return self.records.x
 
+    def batches(self) -> Iterator[CausalData]:
+        """See ``Rows``."""
+        n = self.records.n
+        if n <= _MOST_AT_ONCE:
+            yield self.records
+            return
+        for first in range(0, n, BATCH):
+            yield _with(self.records, {name: v[first : first + BATCH] for name, v in _columns(self.records).items()})
+
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
-        return terms(self.records)
+        return added(terms(batch) for batch in self.batches())
 
     def then(self, change: Change) -> "InMemory":
         """See ``Rows``."""
-        return replace(self, records=change(self.records))
+        return replace(self, records=_joined([change(batch) for batch in self.batches()]))
 
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
-        return number(self.records)
+        return torch.cat([number(batch) for batch in self.batches()])
 
     def stored(self, name: str) -> "AbstractContextManager[InMemory]":
         """See ``Rows``."""
         return nullcontext(self)
 
-    def fit(self, fits: Fits, size: int) -> LinearFit:
-        """See ``Rows``: the regression itself, which solvers may look into."""
-        return fits.of(self.records)
+    def fit(self, fits: Fits, size: int) -> "LinearFit | StreamedFit":
+        """See ``Rows``: of few records the regression itself, which solvers may look into."""
+        n = self.records.n
+        return fits.of(self.records) if n <= _MOST_AT_ONCE else StreamedFit(self, fits, (n, size))
+
+
+def _joined(parts: list[CausalData]) -> CausalData:
+    """Return parts of records of any class as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [_columns(part) for part in parts]
+    return _with(parts[0], {name: torch.cat([own[name] for own in columns]) for name in columns[0]})
+
+
+def _with(records: CausalData, columns: dict[str, Any]) -> CausalData:
+    return replace(records, **columns)
+
+
+def _columns(records: CausalData) -> dict[str, Tensor]:
+    named = ((f.name, getattr(records, f.name)) for f in fields(records) if f.init)
+    return {name: value for name, value in named if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +199,7 @@ class StreamedRows(Rows):
         return torch.cat([number(batch) for batch in self.batches()])
 
     def batches(self) -> Iterator[CausalData]:
-        """Yield what is worked out of each batch; errors are ``total``'s."""
+        """See ``Rows``: what is worked out of each batch; errors are ``total``'s."""
         n = 0
         for batch in self.stream:
             n += batch.n
@@ -184,10 +223,6 @@ class StreamedRows(Rows):
     def fit(self, fits: Fits, size: int) -> "StreamedFit":
         """See ``Rows``."""
         return StreamedFit(self, fits, (self.n, size))
-
-    def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> ReadBatches:
-        """Return what reads numbers of all batches, as ``minimise_batches`` takes it."""
-        return lambda: map(numbers, self.batches())
 
     def _changed(self, batch: CausalData) -> CausalData:
         for change in self.changes:
@@ -233,6 +268,10 @@ class PartedRows(Rows):
         """See ``Rows``: as parts have it."""
         return threads_for(0)
 
+    def batches(self) -> Iterator[CausalData]:
+        """Refuse; errors are those of ``PartedStream``."""
+        return iter(self.stream)
+
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """Refuse: a number of each record would leave its part.
 
@@ -259,7 +298,7 @@ class PartedRows(Rows):
         return StreamedFit(self, fits, (self.n, size))
 
     def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> PartedBatches:
-        """See ``StreamedRows``."""
+        """See ``Rows``."""
         return PartedBatches(self.stream, partial(_part_read, self.changes, numbers), self.of)
 
 
@@ -285,7 +324,7 @@ def _part_read(
     changes: Sequence[Change],
     numbers: Callable[[CausalData], tuple[Tensor, ...]],
     held: RecordStream | StreamedRows,
-) -> ReadBatches:
+) -> Any:
     return _part_of(changes, held).read(numbers)
 
 
@@ -299,7 +338,7 @@ class StreamedFit:
         shape: Number of records n, and of features.
     """
 
-    rows: StreamedRows | PartedRows
+    rows: Rows
     fits: Fits
     shape: tuple[int, int]
 
@@ -321,6 +360,17 @@ class StreamedFit:
     def read(self, numbers: Callable[[LinearFit], tuple[Tensor, ...]]) -> ReadBatches | PartedBatches:
         """Return what reads numbers of the regressions of all batches; see ``LinearFit``."""
         return self.rows.read(partial(_numbers, self.fits, numbers))
+
+    def at_once(self) -> LinearFit:
+        """Return the regression of all records in one batch, for solvers that need more than sums: see ``BY_SUMS``."""
+        psi, parts, done = torch.empty(self.shape, dtype=torch.float64), [], 0
+        for part in map(self.fits.of, self.rows.batches()):
+            n = len(part.weights)
+            psi[done : done + n] = part.predictors  # which are in memory once
+            parts.append(replace(part, predictors=psi[done : done + n]))
+            done += n
+        weights, targets = (torch.cat([getattr(part, name) for part in parts]) for name in ("weights", "targets"))
+        return replace(parts[0], predictors=psi, weights=weights, targets=targets)
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""

@@ -49,20 +49,21 @@ class Learnt:
     """What a regression of some records learnt.
 
     Attributes:
-        scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
+        scores: From features [n, 1 + p] of records, in either arm where features have one, and their standardised
+            covariates [n, k] to scores [n].
         coefficients: Of the features, paid for, [1 + p]; None where they are not all.
         solution: The same before they were shrunk, as the solver released them, [1 + p].
         hidden: Weights [units, k] and biases [units] of a hidden layer, paid for; None where there is none.
     """
 
-    scores: Callable[[Tensor], Tensor]
+    scores: Callable[[Tensor, Tensor], Tensor]
     coefficients: Tensor | None = None
     solution: Tensor | None = None
     hidden: tuple[Tensor, Tensor] | None = None
 
 
-def linear_scores(theta: Tensor, features: Tensor) -> Tensor:
-    """Return scores, [n], of features [n, 1 + p] by their coefficients [1 + p]."""
+def linear_scores(theta: Tensor, features: Tensor, z: Tensor) -> Tensor:
+    """Return scores, [n], of features [n, 1 + p] by their coefficients [1 + p], whatever the covariates."""
     return features @ theta.to(features.device)
 
 
@@ -236,7 +237,9 @@ class WideAndDeep(ComposedNuisance):
             return Additive(NoisyNewton()).learn(fit, plan, z, steps)
         from torchdpcate.composition.networks import Network, trained
 
+        fit = fit.at_once()
         features = fit.predictors.shape[1] if self.features else 1
+        fit = replace(fit, predictors=fit.predictors[:, :features].contiguous())  # once in memory, not twice
         network = Network(fit, z.shape[1], self.width, self.share, features)
         return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
 

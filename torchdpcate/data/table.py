@@ -242,8 +242,8 @@ def refuse_changed(path: str | Path, seal: tuple[int, ...]) -> None:
 class CachedStream(RecordStream):
     """Records of another stream from one npy file of float64 numbers, read a batch at a time.
 
-    A composition reads its records some two hundred times. The file holds the records: it is the curator's, readable by
-    its owner alone, and ``close`` (or the end of a ``with`` block) removes it.
+    A composition reads its records some forty times, or two hundred at small n mu. The file holds the records: it is
+    the curator's, readable by its owner alone, and ``close`` (or the end of a ``with`` block) removes it.
 
     Args:
         stream: The records.
