@@ -11,6 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import arm, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import CombinedAverage, CombinedEffect, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
@@ -88,7 +89,7 @@ def questions(release: "Release") -> list[Question]:
         >>> [(question.name, question.start) for question in questions(_example())]
         [('x0', 0.5)]
     """
-    if isinstance(release, AverageEffectRelease | SubgroupRelease):
+    if isinstance(release, AverageEffectRelease | SubgroupRelease | CombinedAverage | CombinedSubgroups):
         raise InputError(
             f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
         )
@@ -116,9 +117,10 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
     """Return the mean of each covariate's encoded columns on its scale, from 0 to 1; empty if none was released."""
-    if not isinstance(release, ComposedRelease):
+    if not isinstance(release, ComposedRelease | CombinedEffect):
         return {}
-    mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
+    rows = release.reference if isinstance(release, CombinedEffect) else reference_population(release)
+    mean = (release.domain.scale(rows).mean(0) + 1) / 2
     return {name: mean[list(places)] for name, places in release.schema.places.items()}
 
 
@@ -207,8 +209,8 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
 
 
 def _interval(release: EffectRelease, row: Any) -> str:
-    if isinstance(release, ComposedRelease):
-        if release.law is None:
+    if isinstance(release, ComposedRelease | CombinedEffect):
+        if isinstance(release, ComposedRelease) and release.law is None:
             return f"no interval: {release.without_words}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"

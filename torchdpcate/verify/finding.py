@@ -16,7 +16,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.post_processing import noise_scales, reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
@@ -56,6 +58,8 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _average(release)
     elif isinstance(release, SubgroupRelease):
         found = _subgroups(release)
+    elif isinstance(release, CombinedAverage | CombinedEffect | CombinedSubgroups):
+        found = [*_combined(release, rows), *_between(release)]
     elif isinstance(release, EffectRelease):
         found = _effects(release, rows)
     else:
@@ -72,6 +76,8 @@ def population(release: Release) -> Tensor:
     effect = release.effect if isinstance(release, ComposedRule) else release
     if isinstance(effect, ComposedRelease):
         return reference_population(effect, _ROWS)
+    if isinstance(effect := getattr(effect, "effect", effect), CombinedEffect):
+        return effect.reference
     return release.schema.grid(_ROWS)
 
 
@@ -317,6 +323,57 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         *found,
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
         f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
+    ]
+
+
+def _combined(release: CombinedAverage | CombinedEffect | CombinedSubgroups, reference: Tensor) -> list[str]:
+    schema, about = release.schema, f"over {len(release.sites)} sites"
+    if isinstance(release, CombinedSubgroups) and len(release.lines) > 1:
+        low, high = release.interval().T
+        clear = (low > 0) | (high < 0)
+        named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
+        return [
+            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean effect of {contrast(schema)} on {schema.outcome} "
+            f"leaves zero out in {int(clear.sum())} of {len(clear)} subgroups{named}."
+        ]
+    if isinstance(release, CombinedEffect):
+        value, (low, high) = release.average_effect, release.average().tolist()
+    else:
+        value, (low, high) = float(release.estimate[0]), release.interval()[0].tolist()
+    if isinstance(release, CombinedAverage):
+        about += f", among {_weighted(release.sites[0].estimand)}"
+    found = [_said(schema, about, value, (low, high), None), *_meaning(schema, low, high)]
+    if not isinstance(release, CombinedEffect):
+        return found
+    if release.form == "constant":
+        return [*found, "That is one number for everybody: so many records and these budgets carry no more."]
+    effects = release.effect_tensor(reference)
+    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
+    least, most = numbers(edges)
+    return [
+        *found,
+        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}.",
+    ]
+
+
+def _between(release: Combined) -> list[str]:
+    """Return how far sites differ, noise and sampling taken out."""
+    found = release.heterogeneity()
+    if len(found) > 1:
+        differ = [line["line"] for line in found if line["between_sd"] > 0]
+        return [
+            f"Sites differ by more than noise and sampling explain in {len(differ)} of {len(found)} of them{_named(differ)}."
+        ]
+    (line,) = found
+    if release.between == FIXED or not line["between_sd"]:
+        return [
+            f"How far sites lie apart (Q = {line['q']:.3g}; {line['q_if_equal']:.0f} is expected of sites with one effect) "
+            f"is what noise and sampling explain{', or taken to be so' if release.between == FIXED else ''}."
+        ]
+    deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
+    return [
+        f"Between sites it differs by a standard deviation of {deviation}, noise and sampling taken out "
+        f"({line['i_squared']:.0%} of the variance of the sites' estimates)."
     ]
 
 
