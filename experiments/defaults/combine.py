@@ -7,13 +7,11 @@ part of each site's own. What is done stands in runs/defaults/combine.csv. Write
     python -m experiments.defaults.combine --draws 2 --out /tmp/combine
 """
 
-import argparse
 import math
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -21,14 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.progress import track
 from torch import Tensor
 
-from experiments.cells import standard_error
 from experiments.defaults.methods import DELTA
-from experiments.rows import Appender, read_rows, write_rows
-from experiments.words import paragraph, table
+from experiments.rows import Appender, read_rows
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.average.automatic import AverageEffect
@@ -38,8 +33,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combine import combine
 from torchdpcate.release.combined import CombinedEffect
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.meta_analysis import FIXED, RANDOM
+from torchdpcate.release.meta_analysis import RANDOM
 
 LAWS: dict[str, dict[str, Any]] = {
     "constant": {"outcome": "score", "effect": "constant", "trial": True, "columns": 8},
@@ -75,8 +69,10 @@ class Draw:
         pooled: Of one release of all records of a group.
         own: Of each site's release alone.
         nonprivate: Of the random-effects meta-analysis of estimates without privacy.
+        own_average: Share of the sites' own intervals that hold it; nan of effects that vary.
+        own_held: The same of the points.
         combined_points: Error of the combined effects at the points.
-        mean_points: Of the weighted mean of the sites' shrunk effects.
+        unshrunk_points: Of the meta-analysis of the sites' unshrunk estimates.
         pooled_points: Of one release of all records.
         own_points: Of each site's release alone.
     """
@@ -93,8 +89,10 @@ class Draw:
     pooled: float
     own: float
     nonprivate: float
+    own_average: float
+    own_held: float
     combined_points: float
-    mean_points: float
+    unshrunk_points: float
     pooled_points: float
     own_points: float
 
@@ -109,7 +107,9 @@ def draws(key: tuple[str, str, str, int]) -> list[Draw]:
     sd = float(many.y.std())
     own = EFFECTS[effects] * sd * 12**0.5 * torch.rand(20, generator=generator, dtype=torch.float64)
     shift = EFFECTS[effects] * sd * 3**0.5  # its mean
-    records = [_moved(source, source.draw(n, generator), u, generator) for n, u in zip(counts, own.tolist(), strict=True)]
+    records = [
+        _moved(source, source.draw(n, generator), u, generator) for n, u in zip(counts, own.tolist(), strict=True)
+    ]
     points, average = many.x[:POINTS], law == "confounded"
     found = [_release(source, r, (*key, k), average) for k, r in enumerate(records)]
     share = _moves(source, many.x)
@@ -123,9 +123,11 @@ def draws(key: tuple[str, str, str, int]) -> list[Draw]:
             place = slice(group * k, (group + 1) * k)
             whole = None
             if group == 0:
-                joined = CausalData(*(torch.cat([getattr(r, name) for r in records[place]]) for name in ("x", "a", "y")))
+                joined = CausalData(
+                    *(torch.cat([getattr(r, name) for r in records[place]]) for name in ("x", "a", "y"))
+                )
                 whole = _release(source, joined, (*key, 100 + k), average)
-            rows.append(_group(found[place], whole, alone[place], points, at, truth, sd))
+            rows.append(_group(found[place], whole, alone[place], points, at, truth, sd, EFFECTS[effects] == 0))
         means = np.nanmean(np.array(rows), 0)
         result.append(Draw(law, sizes, effects, k, seed, *means.tolist()))
     return result
@@ -167,7 +169,14 @@ def _without_privacy(records: CausalData) -> tuple[float, float]:
 
 
 def _group(
-    releases: list, whole: Any, alone: list[tuple[float, float]], points: Tensor, at: Tensor, truth: float, sd: float
+    releases: list,
+    whole: Any,
+    alone: list[tuple[float, float]],
+    points: Tensor,
+    at: Tensor,
+    truth: float,
+    sd: float,
+    equal: bool,
 ) -> list[float]:
     """Return what one group of sites did, in the order of ``Draw``."""
     from statsmodels.stats.meta_analysis import combine_effects
@@ -179,6 +188,7 @@ def _group(
     low, high = made.average(LEVEL) if functions else made.interval(LEVEL)[0]
     each = [r.average_effect if functions else r.estimate for r in releases]
     pooled = nan if whole is None else ((whole.average_effect if functions else whole.estimate) - truth) ** 2
+    ends = [r.average(LEVEL) if functions else r.interval(LEVEL) for r in releases]
     values, variances = (np.array(column) for column in zip(*alone, strict=True))
     nonprivate = combine_effects(values, variances, method_re="iterated").mean_effect_re
     numbers = [
@@ -189,18 +199,23 @@ def _group(
         pooled / sd**2,
         fmean((e - truth) ** 2 for e in each) / sd**2,
         (nonprivate - truth) ** 2 / sd**2,
-        *[nan] * 4,
+        fmean(float(low <= truth <= high) for low, high in ends) if equal else nan,
+        *[nan] * 5,
     ]
     if functions:
-        ends = torch.from_numpy(made.interval(points, LEVEL))
-        numbers[1] = float(((ends[:, 0] <= at) & (at <= ends[:, 1])).double().mean())
-        weights = torch.tensor([1 / (r.law.average_variance + float(made.pooled.tau2[0])) for r in releases])
-        shrunk = torch.stack([r.effect_tensor(points) for r in releases])
-        mean = (weights / weights.sum()).double() @ shrunk
-        errors = [made.effect_tensor(points) - at, mean - at]
+        numbers[1] = _held(made.interval(points, LEVEL), at)
+        numbers[8] = fmean(_held(r.interval(points, LEVEL), at) for r in releases) if equal else nan
+        errors = [made.effect_tensor(points) - at, made.pooled_at(points).mean - at]
         errors.append(torch.full_like(at, nan) if whole is None else whole.effect_tensor(points) - at)
-        numbers[7:] = [float(e.square().mean()) / sd**2 for e in (*errors, shrunk - at)]
+        errors.append(torch.stack([r.effect_tensor(points) for r in releases]) - at)
+        numbers[9:] = [float(e.square().mean()) / sd**2 for e in errors]
     return numbers
+
+
+def _held(interval: np.ndarray, truth: Tensor) -> float:
+    """Return the share of intervals [m, 2] that hold their truth [m]."""
+    ends = torch.from_numpy(interval)
+    return float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).double().mean())
 
 
 def run(keys: Iterable[tuple[str, str, str, int]], path: Path, processes: int) -> list[Draw]:

@@ -29,7 +29,8 @@ _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore, combine."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore, "
+    "combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")

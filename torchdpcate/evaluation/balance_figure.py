@@ -295,7 +295,8 @@ def _draw_intervals(
         label = f"{level:.0%}, all cells at once"
         axes.hlines(places[known], *wide[known].T, color="C0", lw=0.9, label=label)
     if known.any():
-        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=f"{level:.0%}, each {'cell' if both else 'alone'}")
+        label = f"{level:.0%}, each {'cell' if both else 'by itself'}"
+        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=label)
         least, most = wide[known, 0].min(), wide[known, 1].max()
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)

@@ -97,7 +97,13 @@ class FigurePoints:
         names, others = set(range(len(self.schema.domain.names))), {*self._varied[1]}
         if names <= {*self._fixed, *others}:
             return PROFILE if self._fixed else ""
-        found = POPULATION if isinstance(release, ComposedRelease | CombinedEffect) else SPREAD if self.spread else MID_RANGE
+        found = (
+            POPULATION
+            if isinstance(release, ComposedRelease | CombinedEffect)
+            else SPREAD
+            if self.spread
+            else MID_RANGE
+        )
         found = found if self.reference is None else GIVEN
         return f"{PROFILE}, or {found}" if self._fixed else found
 

@@ -95,7 +95,9 @@ def _check_alone(name: str, release: Release) -> None:
     if type(release) not in KINDS:
         raise InputError(f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}")
     if isinstance(release, ComposedRule) and release.budget is not None:
-        raise InputError(f"{name}: its rule keeps to a budget of treatments, which only its own effect follows; leave it out")
+        raise InputError(
+            f"{name}: its rule keeps to a budget of treatments, which only its own effect follows; leave it out"
+        )
     if isinstance(release, ComposedRelease | ComposedRule):
         effect = release.effect if isinstance(release, ComposedRule) else release
         try:
@@ -104,8 +106,8 @@ def _check_alone(name: str, release: Release) -> None:
             raise InputError(f"{name}: {error}") from None
     if isinstance(release, AverageEffectRelease) and release.main.law is None:
         raise InputError(
-            f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that does, "
-            "such as mechanism=covariate_balancing"
+            f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
+            "does, such as mechanism=covariate_balancing"
         )
 
 
@@ -136,7 +138,10 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
         for key in sorted({*entries[name], *others[name]} - {*_SAID}):
             yield f"{key} of {name}", entries[name].get(key)
         yield f"missing of {name}", entries[name].get("missing")
-    yield "the protected unit", unit_words(replace(release.privacy.protected, column="")) if release.privacy.person else "one record"
+    yield (
+        "the protected unit",
+        unit_words(replace(release.privacy.protected, column="")) if release.privacy.person else "one record",
+    )
     if isinstance(release, AverageEffectRelease):
         yield "the estimand", release.estimand
     if isinstance(release, SubgroupRelease):
@@ -201,7 +206,6 @@ def statement_of(
         claim = claim_sentence(epsilon, delta, level.value, unit)
         public |= {"site_epsilon": [e for e, _ in spent], "site_delta": [d for _, d in spent]}
         public |= {"person_at_several_sites": _SEVERAL, "person_at_all_sites": totals}
-    made_with = {} if versions is None else {"versions": dict(versions)}
     statement = PrivacyStatement(
         mechanism=COMBINED,
         formula=_FORMULA[between],
@@ -225,8 +229,8 @@ def statement_of(
         bounds_origin=schema.domain.origin,
         bounds=bounds_of(schema.domain),
         tuning=SITES_TUNING,
-        **made_with,
     )
+    statement = statement if versions is None else replace(statement, versions=dict(versions))
     return statement if without else replace(statement, accountant=accountant_of(statement.versions["dp-accounting"]))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torchdpcate.data.domain import unit_grid
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import UNITS
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import draw
@@ -22,7 +21,7 @@ from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import ReleaseFile
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
-from torchdpcate.release.post_processing import quantile, reference_population
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
 from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
@@ -100,20 +99,25 @@ class Combined(Release):
         """
         import pandas as pd
 
-        estimates, variances, _ = self._known()
-        found, rows = self.pooled, []
-        weights = torch.where(variances.isfinite(), 1 / (variances + found.tau2), 0.0)
-        shares, half = weights / weights.sum(0), quantile(level) * variances.sqrt()
-        bound, wide = self.domain.outcome_range, found.half_width(level)
-        for c, title in enumerate(self.lines):
-            for k, name in enumerate(self.names):
-                y, h = float(estimates[k, c]), float(half[k, c])
-                rows.append((title, name, y, y - h, y + h, self.sites[k].privacy.n, float(shares[k, c])))
-            y, h = float(found.mean[c]), float(wide[c])
-            rows.append((title, ALL_SITES, y, y - h, y + h, self.privacy.n, 1.0))
+        each, shares = self._released(level), self.shares
+        rows = [
+            (title, name, *each[k, c].tolist(), self.sites[k].privacy.n, float(shares[k, c]))
+            for c, title in enumerate(self.lines)
+            for k, name in enumerate(self.names)
+        ]
         table = pd.DataFrame(rows, columns=["partition", "cell", "estimate", "low", "high", "records", "weight"])
-        table[["low", "high"]] = table[["low", "high"]].clip(-bound, bound)
-        return table
+        mean = self._mean(level)
+        last = [(title, ALL_SITES, *mean[c].tolist(), self.privacy.n, 1.0) for c, title in enumerate(self.lines)]
+        table = pd.concat([table, pd.DataFrame(last, columns=table.columns)])
+        order = {title: c for c, title in enumerate(self.lines)}
+        return table.sort_values("partition", key=lambda column: column.map(order), kind="stable", ignore_index=True)
+
+    @property
+    def shares(self) -> Tensor:
+        """Share of each site in the mean of each line, [K, lines]; zero where noise dominates its estimate."""
+        _, variances, _ = self._known()
+        weights = torch.where(variances.isfinite(), 1 / (variances + self.pooled.tau2), 0.0)
+        return weights / weights.sum(0).clamp_min(1e-300)
 
     @property
     def lines(self) -> list[str]:
@@ -129,6 +133,14 @@ class Combined(Release):
         """Return the sites' estimates of each line, their variances, and deviations by nuisances, [K, lines] each."""
         raise NotImplementedError
 
+    def _released(self, level: float) -> Tensor:
+        """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
+        raise NotImplementedError
+
+    def _mean(self, level: float) -> Tensor:
+        """Return the mean over sites of each line and the ends of its interval, [lines, 3]."""
+        raise NotImplementedError
+
     def heterogeneity(self) -> list[dict[str, Any]]:
         """Return how far sites differ, their noise and sampling taken out, a mapping a line.
 
@@ -136,7 +148,9 @@ class Combined(Release):
         Cochran's Q, which is about ``q_if_equal`` where all sites have one effect.
         """
         found = self.pooled
-        numbers = zip(found.tau2.sqrt().tolist(), found.i2.tolist(), found.q.tolist(), found.sites.tolist(), strict=True)
+        numbers = zip(
+            found.tau2.sqrt().tolist(), found.i2.tolist(), found.q.tolist(), found.sites.tolist(), strict=True
+        )
         return [
             {"line": title, "between_sd": tau, "i_squared": i2, "q": q, "q_if_equal": max(sites - 1, 0)}
             for title, (tau, i2, q, sites) in zip(self.lines, numbers, strict=True)
@@ -145,7 +159,7 @@ class Combined(Release):
     @property
     def assumptions(self) -> str:
         """When intervals hold, beside noise and sampling, which they count; one sentence."""
-        words = [str(getattr(site, STATED_AS)) for site in self.sites]
+        words = [part for site in self.sites for part in str(getattr(site, STATED_AS)).split("; ")]
         sampled = [] if self.between == FIXED else [_SAMPLED]
         return "; ".join(dict.fromkeys([_INDEPENDENT, *sampled, *words]))
 
@@ -195,40 +209,18 @@ def law_of(site: ComposedRelease) -> EffectLaw:
     return site.law
 
 
-class _Part(NamedTuple):
-    """What one covariate, or two together, have of the combined effect: site by site features, weight and coefficients.
-
-    Attributes:
-        sites: Positions of the sites that have it.
-        features: Positions of its features, of each such site.
-        weights: Of these sites, which sum to one.
-        kept: Share of it that shrinkage leaves.
-        centre: Mean over the reference population.
-    """
-
-    sites: list[int]
-    features: list[list[int]]
-    weights: list[float]
-    kept: float
-    centre: float
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CombinedEffect(Combined, EffectRelease):
     r"""The mean effect function over sites.
 
     At every x the sites' unshrunk estimates :math:`\tau_k(x)` with their known variances :math:`v_k(x)`, noise and
-    sampling together, are combined by ``pool``: that makes the intervals. What a site's effects are expected to have
-    beyond its features counts in v_k(x) as far as it is more than at the other sites; the least of these is common to
-    all and is added to the pooled variance.
+    sampling together, are combined by ``pool``: that makes the intervals. The errors of estimated nuisances, and what
+    effects are expected to have beyond the released features, may be the same at all sites: they do not average out.
 
-    The effect itself is shrunk once, after pooling: the pooled average, plus for each covariate (or pair) S its pooled
-    part :math:`d_S(x)`, about its mean over a reference population, times
-
-    .. math:: b_S = \Big(1 - \frac{\sum_x \mathrm{var}\, d_S(x)}{\sum_x d_S(x)^2}\Big)_+ .
-
-    Sites weigh in a part by the inverse of its mean variance. Where no part is left the effect is one number, the
-    average, and its interval is the average's.
+    The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
+    of their average effects: of less error than what is shrunk after pooling (experiments/defaults/combine.md). It
+    need not be the middle of its interval. Where all sites' effects are one number so is it, and its interval is the
+    average's.
 
     Attributes:
         sites: The sites' releases, each with intervals.
@@ -256,6 +248,13 @@ class CombinedEffect(Combined, EffectRelease):
             numbers.append([law.average, law.average_variance, nuisances.sqrt().item()])
         return _columns(numbers)
 
+    def _released(self, level: float) -> Tensor:
+        rows = [[site.average_effect, *site.average(level)] for site in self.sites]
+        return torch.tensor(rows, dtype=torch.float64)[:, None]
+
+    def _mean(self, level: float) -> Tensor:
+        return torch.tensor([[self.average_effect, *self.average(level)]], dtype=torch.float64)
+
     @cached_property
     def reference(self) -> Tensor:
         """Rows whose covariates have the released means and spreads of the sites that have them, [256, q].
@@ -267,49 +266,25 @@ class CombinedEffect(Combined, EffectRelease):
             each.append(reference_population(site, max(1, round(_ROWS * site.privacy.n / total))))
         found = torch.empty(_ROWS, self.domain.dimension, dtype=torch.float64)
         for name, places in self.schema.places.items():
-            own = [rows[:, list(s.schema.places[name])] for s, rows in zip(self.sites, each, strict=True) if name in s.schema.places]
+            own = [
+                rows[:, list(s.schema.places[name])]
+                for s, rows in zip(self.sites, each, strict=True)
+                if name in s.schema.places
+            ]
             rows = torch.cat(own)
             order = unit_grid(_ROWS, 1)[:, 0].argsort()
             found[:, list(places)] = rows.repeat(-(-_ROWS // len(rows)), 1)[order]
         return found
 
-    @cached_property
-    def _parts(self) -> list[_Part]:
-        """The parts that shrinkage leaves."""
-        groups: dict[frozenset[str], list[tuple[int, list[int]]]] = {}
-        psi = [site.features(self.reference[:, self._position(k)]) for k, site in enumerate(self.sites)]
-        for k, site in enumerate(self.sites):
-            if law_of(site).directions.shape[1] > 1:
-                for key, own in _by_covariates(site).items():
-                    groups.setdefault(key, []).append((k, own))
-        found = [self._part(members, psi) for members in groups.values()]
-        return [part for part in found if part.kept > 0]
-
-    def _part(self, members: list[tuple[int, list[int]]], psi: list[Tensor]) -> _Part:
-        values, variances = [], []
-        for k, own in members:
-            law, rows = law_of(self.sites[k]), psi[k][:, own]
-            off = rows - rows.mean(0)
-            v = law.covariance if law.nuisances is None else law.covariance + law.nuisances
-            values.append(rows @ law.estimates[own])
-            variances.append(float(((off @ v[own][:, own]) * off).sum(1).mean()))
-        v = torch.tensor(variances, dtype=torch.float64).clamp_min(1e-300)
-        weights = (1 / v) / (1 / v).sum()
-        value = weights @ torch.stack(values)
-        noise, size = float(weights.square() @ v), float(value.var(correction=0))
-        kept = max(0.0, 1 - noise / size) if size > 0 else 0.0
-        sites, features = ([member[i] for member in members] for i in (0, 1))
-        return _Part(sites, features, weights.tolist(), kept, float(value.mean()))
-
     @property
     def form(self) -> str:
         """What the effect is: ``constant`` or ``additive``."""
-        return "additive" if self._parts else "constant"
+        return "constant" if all(site.form == "constant" for site in self.sites) else "additive"
 
     @property
     def average_effect(self) -> float:
-        """Mean of the sites' average effects, in outcome units."""
-        return float(self.pooled.mean[0])
+        """Weighted mean of the sites' released average effects, in outcome units."""
+        return float(self._weights() @ self._released(LEVEL)[:, 0, 0])
 
     def average(self, level: float = LEVEL) -> np.ndarray:
         """Return the confidence interval of the mean of the sites' average effects, (low, high), in outcome units.
@@ -317,19 +292,16 @@ class CombinedEffect(Combined, EffectRelease):
         Raises:
             InputError: A level outside (0, 1).
         """
-        return self._about(self.pooled, self.pooled.mean, level)[0]
+        return self._about(self.pooled, torch.tensor([self.average_effect], dtype=torch.float64), level)[0]
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the combined effects at encoded covariates x [m, q], [m]."""
-        found = torch.full((len(x),), self.average_effect, dtype=torch.float64)
-        psi: dict[int, Tensor] = {}
-        for part in self._parts:
-            value = torch.full_like(found, -part.centre)
-            for k, own, weight in zip(part.sites, part.features, part.weights, strict=True):
-                psi[k] = psi[k] if k in psi else self.sites[k].features(x[:, self._position(k)])
-                value += weight * (psi[k][:, own] @ law_of(self.sites[k]).estimates[own])
-            found += part.kept * value
-        return found.clamp(-self.domain.outcome_range, self.domain.outcome_range)
+        each = [site.effect_tensor(x[:, self._position(k)]) for k, site in enumerate(self.sites)]
+        return self._weights() @ torch.stack(each)
+
+    def _weights(self) -> Tensor:
+        """Return the sites' shares, [K]: those of the meta-analysis of their average effects."""
+        return self.shares[:, 0]
 
     def pooled_at(self, x: Tensor, rows: int = 1) -> Pooled:
         """Return the meta-analysis of the sites' unshrunk estimates at each row of x [m, q], or of means of rows.
@@ -344,7 +316,8 @@ class CombinedEffect(Combined, EffectRelease):
             middle, variance, nuisances = law.moments(psi.view(-1, rows, psi.shape[1]).mean(1))
             missed = law.missed if rows == 1 else 0.0
             found.append(torch.stack([middle, variance + nuisances + missed, (nuisances + missed).sqrt()]))
-        return pool(*torch.stack(found, 1), self.between)
+        estimates, variances, shared = torch.stack(found, 1)
+        return pool(estimates, variances, shared, self.between)
 
     def interval(self, X: Covariates, level: float = LEVEL) -> np.ndarray:
         """Return intervals of the mean effect over sites for a person like each of X, [m, 2], in outcome units.
@@ -418,18 +391,6 @@ class CombinedEffect(Combined, EffectRelease):
         return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
 
-def _by_covariates(site: ComposedRelease) -> dict[frozenset[str], list[int]]:
-    """Return the positions of the features of each covariate, or pair, by their names."""
-    columns = range(site.domain.dimension) if site.columns is None else site.columns
-    owner = {place: name for name, places in site.schema.places.items() for place in places}
-    found: dict[frozenset[str], list[int]] = {}
-    for position, feature in enumerate(site.basis.features, 1):
-        hidden = feature.kind == UNITS  # of all covariates
-        key = frozenset(("",)) if hidden else frozenset(owner[columns[place]] for place in (feature.i, feature.j))
-        found.setdefault(key, []).append(position)
-    return found
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CombinedRule(Combined, DecisionRelease):
     r"""The treatment rule by the sign of the combined effect, at the cost and threshold of the sites' rules.
@@ -464,6 +425,12 @@ class CombinedRule(Combined, DecisionRelease):
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.effect._known()
+
+    def _released(self, level: float) -> Tensor:
+        return self.effect._released(level)
+
+    def _mean(self, level: float) -> Tensor:
+        return self.effect._mean(level)
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and threshold at encoded covariates x [m, q], [m], in outcome units."""
@@ -507,6 +474,9 @@ class _Lines(Combined):
         ends = torch.stack([self.pooled.mean - half, self.pooled.mean + half], 1)
         unknown = torch.tensor([-bound, bound], dtype=torch.float64)
         return torch.where((self.pooled.sites > 0)[:, None], ends.clamp(-bound, bound), unknown).numpy()
+
+    def _mean(self, level: float) -> Tensor:
+        return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
 
     def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
         """Return ``forest``."""
@@ -554,6 +524,11 @@ class CombinedAverage(_Lines):
         ]
         return _columns(numbers)
 
+    def _released(self, level: float) -> Tensor:
+        bound = self.domain.outcome_range
+        rows = [[s.estimate, *s.main.range(level, bound, s.privacy.protected.records)] for s in self.sites]
+        return torch.tensor(rows, dtype=torch.float64)[:, None]
+
     def answer(self, x: Tensor) -> Tensor:
         """Refuse: there is nothing to say row by row.
 
@@ -594,7 +569,15 @@ class CombinedSubgroups(_Lines):
         effects = [site.effects for site in self.sites]
         variances = [e.gaussian.square() + noise_deviation(e.laplace).square() for e in effects]
         known = [torch.where(e.noise_dominated, torch.inf, v) for e, v in zip(effects, variances, strict=True)]
-        return torch.stack([e.estimate for e in effects]), torch.stack(known), torch.stack([e.nuisances for e in effects])
+        return (
+            torch.stack([e.estimate for e in effects]),
+            torch.stack(known),
+            torch.stack([e.nuisances for e in effects]),
+        )
+
+    def _released(self, level: float) -> Tensor:
+        each = [np.column_stack([site.estimate, site.interval(level)]) for site in self.sites]
+        return torch.from_numpy(np.stack(each))
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].

@@ -249,7 +249,9 @@ class Estimate:
         """
         if self.law is None or self.noise_dominated:
             return self.value, math.inf
-        laplace, polytope = (torch.tensor([part], dtype=torch.float64) for part in (self.law.laplace, self.law.polytope))
+        laplace, polytope = (
+            torch.tensor([part], dtype=torch.float64) for part in (self.law.laplace, self.law.polytope)
+        )
         noise = noise_deviation(laplace, polytope if self.law.polytope else None).item()
         return self.value, per_person * self.law.gaussian**2 + noise**2
 

@@ -1,4 +1,4 @@
-"""Meta-analysis of estimates with known variances: fixed effect, or random effects between sites, element by element."""
+"""Meta-analysis of estimates with known variances, element by element: fixed effect, or effects that differ."""
 
 from dataclasses import dataclass
 

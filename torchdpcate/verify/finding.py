@@ -333,8 +333,8 @@ def _combined(release: CombinedAverage | CombinedEffect | CombinedSubgroups, ref
         clear = (low > 0) | (high < 0)
         named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
         return [
-            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean effect of {contrast(schema)} on {schema.outcome} "
-            f"leaves zero out in {int(clear.sum())} of {len(clear)} subgroups{named}."
+            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean effect of {contrast(schema)} on "
+            f"{schema.outcome} leaves zero out in {int(clear.sum())} of {len(clear)} subgroups{named}."
         ]
     if isinstance(release, CombinedEffect):
         value, (low, high) = release.average_effect, release.average().tolist()
@@ -362,13 +362,14 @@ def _between(release: Combined) -> list[str]:
     if len(found) > 1:
         differ = [line["line"] for line in found if line["between_sd"] > 0]
         return [
-            f"Sites differ by more than noise and sampling explain in {len(differ)} of {len(found)} of them{_named(differ)}."
+            f"Sites differ by more than noise and sampling explain in {len(differ)} of {len(found)} of "
+            f"them{_named(differ)}."
         ]
     (line,) = found
     if release.between == FIXED or not line["between_sd"]:
         return [
-            f"How far sites lie apart (Q = {line['q']:.3g}; {line['q_if_equal']:.0f} is expected of sites with one effect) "
-            f"is what noise and sampling explain{', or taken to be so' if release.between == FIXED else ''}."
+            f"How far sites lie apart (Q = {line['q']:.3g}; {line['q_if_equal']:.0f} is expected of sites with one "
+            f"effect) is what noise and sampling explain{', or taken to be so' if release.between == FIXED else ''}."
         ]
     deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
     return [

@@ -158,7 +158,9 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
     if type(runs) is not int or runs < 1:
         return False
     found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
-    return tuning in (TUNING, SITES_TUNING) or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+    return (
+        tuning in (TUNING, SITES_TUNING) or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+    )
 
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
