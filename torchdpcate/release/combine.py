@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torchdpcate._text import is_plain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
@@ -42,13 +43,14 @@ _FORMULA = {
 }
 _SEVERAL = (
     "each record is protected as its own site says; a person with records at several sites has the sum of what these "
-    "sites spent"
+    "sites spent, at all of them ({:.6g}, {:.6g})"
 )
 SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own releases say what is known of theirs"}
 """What statements say of tuning."""
 _SAID = ("origin", "typical", "codes", "sd", "missing")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
 _LEVELS = list(Level)
+_LONGEST = 80  # of a name
 
 
 def combine(releases: Sequence[Release], names: Sequence[str], between: str = RANDOM) -> Combined:
@@ -78,6 +80,9 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
         raise InputError(f"releases: {len(releases)} given; a combination needs two or more")
     if len(set(names)) < len(names) or len(names) != len(releases):
         raise InputError(f"names = {list(names)}: give each of the {len(releases)} sites a name of its own")
+    strange = [name for name in names if not name or not is_plain(name) or len(name) > _LONGEST]
+    if strange:
+        raise InputError(f"names: {strange[0]!r} is none of a site; give 1 to {_LONGEST} letters in one line")
     if between not in BETWEEN:
         raise InputError(f"between = {between}: choose one of {', '.join(BETWEEN)}")
     for name, release in zip(names, releases, strict=True):
@@ -153,6 +158,8 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return "not said" if value is None else repr(value)
 
 
@@ -205,7 +212,7 @@ def statement_of(
         (epsilon, delta), totals = map(max, zip(*spent, strict=True)), [sum(part) for part in zip(*spent, strict=True)]
         claim = claim_sentence(epsilon, delta, level.value, unit)
         public |= {"site_epsilon": [e for e, _ in spent], "site_delta": [d for _, d in spent]}
-        public |= {"person_at_several_sites": _SEVERAL, "person_at_all_sites": totals}
+        public |= {"person_at_several_sites": _SEVERAL.format(*totals)}
     statement = PrivacyStatement(
         mechanism=COMBINED,
         formula=_FORMULA[between],

@@ -1,5 +1,6 @@
 """Releases of several sites combined: post-processing of their released numbers, which a combined file holds whole."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.data.domain import unit_grid
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -129,17 +129,17 @@ class Combined(Release):
         """The meta-analysis of each line, [lines]."""
         return pool(*self._known(), self.between)
 
+    @abstractmethod
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sites' estimates of each line, their variances, and deviations by nuisances, [K, lines] each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _released(self, level: float) -> Tensor:
         """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _mean(self, level: float) -> Tensor:
         """Return the mean over sites of each line and the ends of its interval, [lines, 3]."""
-        raise NotImplementedError
 
     def heterogeneity(self) -> list[dict[str, Any]]:
         """Return how far sites differ, their noise and sampling taken out, a mapping a line.
@@ -165,11 +165,9 @@ class Combined(Release):
 
     def _shown(self) -> dict[str, Any]:
         """Return what every summary has of the sites."""
-        spent = [(site.privacy.epsilon, site.privacy.delta) for site in self.sites]
         sites = [
             {"site": name, "records": site.privacy.n, "claim": site.privacy.claim}
-            | ({} if epsilon is None else {"epsilon": epsilon, "delta": delta})
-            for name, site, (epsilon, delta) in zip(self.names, self.sites, spent, strict=True)
+            for name, site in zip(self.names, self.sites, strict=True)
         ]
         return {"between": self.between, "sites": sites, "heterogeneity": self.heterogeneity()}
 
@@ -205,7 +203,8 @@ def law_of(site: ComposedRelease) -> EffectLaw:
         InputError: It has none, and why.
     """
     if site.law is None:
-        raise InputError(f"no intervals, hence no known error: {site.without}")
+        why = site.without or "second_stage.intervals=true requests the numbers they rest on"
+        raise InputError(f"no intervals, hence no known error: {why}")
     return site.law
 
 
@@ -261,19 +260,13 @@ class CombinedEffect(Combined, EffectRelease):
 
         Covariates are independent of each other; see ``reference_population``.
         """
-        total, each = self.privacy.n, []
-        for site in self.sites:
-            each.append(reference_population(site, max(1, round(_ROWS * site.privacy.n / total))))
+        total = self.privacy.n
+        each = [reference_population(site, max(1, round(_ROWS * site.privacy.n / total))) for site in self.sites]
         found = torch.empty(_ROWS, self.domain.dimension, dtype=torch.float64)
         for name, places in self.schema.places.items():
-            own = [
-                rows[:, list(s.schema.places[name])]
-                for s, rows in zip(self.sites, each, strict=True)
-                if name in s.schema.places
-            ]
-            rows = torch.cat(own)
-            order = unit_grid(_ROWS, 1)[:, 0].argsort()
-            found[:, list(places)] = rows.repeat(-(-_ROWS // len(rows)), 1)[order]
+            own = [(site.schema.places, rows) for site, rows in zip(self.sites, each, strict=True)]
+            rows = torch.cat([rows[:, list(columns[name])] for columns, rows in own if name in columns])
+            found[:, list(places)] = rows.repeat(-(-_ROWS // len(rows)), 1)[:_ROWS]
         return found
 
     @property

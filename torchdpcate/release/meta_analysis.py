@@ -111,7 +111,7 @@ def pool(estimates: Tensor, variances: Tensor, common: Tensor | None = None, bet
 
 
 def _mean(estimates: Tensor, weights: Tensor) -> Tensor:
-    return (weights * estimates).sum(0) / weights.sum(0)
+    return (weights * estimates).sum(0) / weights.sum(0).clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def _between(estimates: Tensor, variances: Tensor, sites: Tensor) -> Tensor:
