@@ -12,7 +12,7 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.combine import combine
+from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.release import Release
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from tests.release.sites import combined, released
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.release.combine import combine
+from torchdpcate.release.combination import combine
 from torchdpcate.release.file import DIGEST_KEY, release_digest
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release

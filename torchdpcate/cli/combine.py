@@ -7,7 +7,7 @@ from pathlib import Path
 from torchdpcate._files import refuse_existing
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.release.combine import combine as combined
+from torchdpcate.release.combination import combine as combined
 from torchdpcate.release.file import load_release, read_release_file, release_path
 from torchdpcate.release.meta_analysis import RANDOM
 from torchdpcate.verify.file import verify_release

@@ -202,7 +202,7 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
             each = dict(zip(release.arm_titles, release.effect(rows).T.tolist(), strict=True))
             return Curve(points, each[release.arm_titles[0]], (), each)
         ends = []
-        if isinstance(release, ComposedRelease) and release.law is not None:
+        if isinstance(release, CombinedEffect) or (isinstance(release, ComposedRelease) and release.law is not None):
             ends = release.interval(rows, LEVEL).tolist()
         return Curve(points, release.effect(rows).tolist(), [(low, high) for low, high in ends])
     return Curve(points, release.answer(release.schema.matrix(rows)).double().tolist(), ())

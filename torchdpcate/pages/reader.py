@@ -28,7 +28,7 @@ from torchdpcate.pages.figures import (
 )
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedRule, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
 from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
@@ -141,7 +141,7 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
         step = -(-len(given) // _ROWS)
         some = "" if step == 1 else f", every {step}th of them"
         return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
     known = isinstance(effect, ComposedRelease | CombinedEffect)
     return population(release), _RELEASED if known else _UNIFORM
 
@@ -265,9 +265,9 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
 
 def _used(release: Release) -> list[str]:
     """Return the covariates that the answers may depend on, as far as that is known."""
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
     found: set[int] | None = None
-    if isinstance(effect, ComposedRelease):
+    if isinstance(effect, ComposedRelease | CombinedEffect):
         found = effect.features_used
     elif isinstance(release, PolicyRelease):
         found = columns_used(release)

@@ -10,6 +10,13 @@ __getattr__, __dir__, __all__ = exports(
             "BalanceTable",
             "ReleasedWeights",
         ),
+        "combination": ("combine",),
+        "combined": (
+            "CombinedAverage",
+            "CombinedEffect",
+            "CombinedRule",
+            "CombinedSubgroups",
+        ),
         "composed": (
             "ComposedRelease",
             "ComposedRule",

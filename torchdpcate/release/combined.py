@@ -270,6 +270,11 @@ class CombinedEffect(Combined, EffectRelease):
         return found
 
     @property
+    def features_used(self) -> set[int]:
+        """Positions of the encoded columns that the effect may depend on."""
+        return {self._position(k)[column] for k, site in enumerate(self.sites) for column in site.features_used}
+
+    @property
     def form(self) -> str:
         """What the effect is: ``constant`` or ``additive``."""
         return "constant" if all(site.form == "constant" for site in self.sites) else "additive"

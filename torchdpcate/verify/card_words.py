@@ -7,7 +7,7 @@ from typing import Any
 
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.combine import COMBINED
+from torchdpcate.release.combination import COMBINED
 from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement

@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combine import combine, statement_of
+from torchdpcate.release.combination import combine, statement_of
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import (

@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedRule, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.post_processing import noise_scales, reference_population
@@ -73,10 +73,10 @@ def population(release: Release) -> Tensor:
     Args:
         release: Any release.
     """
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
     if isinstance(effect, ComposedRelease):
         return reference_population(effect, _ROWS)
-    if isinstance(effect := getattr(effect, "effect", effect), CombinedEffect):
+    if isinstance(effect, CombinedEffect):
         return effect.reference
     return release.schema.grid(_ROWS)
 
@@ -417,7 +417,9 @@ def _unstated(release: Release) -> list[str]:
     effect = release.effect if isinstance(release, ComposedRule) else release
     if release.privacy.private_noise or not isinstance(effect, EffectRelease) or noise_of(effect) is not None:
         return []
-    if isinstance(effect, ComposedRelease) and effect.law is not None and effect is release:
+    if isinstance(effect, CombinedEffect) or (
+        isinstance(effect, ComposedRelease) and effect.law is not None and effect is release
+    ):
         return []  # its interval counts it
     return [
         "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."

@@ -30,7 +30,7 @@ from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.registry import modules_with
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.combine import COMBINED, KINDS, SITES_TUNING
+from torchdpcate.release.combination import COMBINED, KINDS, SITES_TUNING
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,

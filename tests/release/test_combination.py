@@ -11,7 +11,7 @@ import torch
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.combine import combine
+from torchdpcate.release.combination import combine
 from torchdpcate.release.composed import _example as rule_example
 from torchdpcate.release.file import load_release
 from torchdpcate.release.meta_analysis import pool
