@@ -11,7 +11,6 @@ from torchdpcate.pages.reader import reader_page
 from torchdpcate.release.combined import ALL_SITES
 from torchdpcate.verify.finding import findings, numbers
 
-
 SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect", "rule")]
 
 

@@ -171,7 +171,9 @@ def test_how_far_sites_differ_is_told() -> None:
     (found,) = made.heterogeneity()
     assert found["q_if_equal"] == 2
     assert (found["between_sd"] > 0) == (found["i_squared"] > 0)
-    assert any("noise and sampling" in words for words in findings(made))
+    assert any("where about 2 is expected of sites with one effect" in words for words in findings(made))
+    assert any("In 0 of 2 subgroups" in w or "further apart" in w for w in findings(combined("subgroups")))
+    assert findings(combined("average", "fixed"))[-1].startswith("One effect at all sites is taken for granted (Q = ")
     assert math.isclose(made.parts()["weight"][:3].sum(), 1.0)
 
 

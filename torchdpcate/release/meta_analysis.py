@@ -61,10 +61,10 @@ class Pooled:
         normal, common = quantile * self.fixed_error, quantile * self.common
         if self.between == FIXED:
             return torch.hypot(normal, common)
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
         degrees = (self.sites - 1).clamp_min(1)
-        student = torch.as_tensor(t.ppf((1 + level) / 2, degrees.numpy())) * self.spread_error
+        student = torch.as_tensor(stdtrit(degrees.numpy(), (1 + level) / 2)) * self.spread_error
         own = torch.where(self.sites > 1, torch.maximum(student, normal), torch.inf)
         return torch.hypot(own, common)
 

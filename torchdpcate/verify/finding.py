@@ -358,23 +358,25 @@ def _combined(release: CombinedAverage | CombinedEffect | CombinedSubgroups, ref
 
 def _between(release: Combined) -> list[str]:
     """Return how far sites differ, noise and sampling taken out."""
+    from scipy.special import chdtrc
+
     found = release.heterogeneity()
     if len(found) > 1:
-        differ = [line["line"] for line in found if line["between_sd"] > 0]
+        apart = [line["line"] for line in found if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
         return [
-            f"Sites differ by more than noise and sampling explain in {len(differ)} of {len(found)} of "
-            f"them{_named(differ)}."
+            f"In {len(apart)} of {len(found)} subgroups sites lie further apart than noise and sampling would put one "
+            f"in twenty of them{_named(apart)}."
         ]
     (line,) = found
-    if release.between == FIXED or not line["between_sd"]:
-        return [
-            f"How far sites lie apart (Q = {line['q']:.3g}; {line['q_if_equal']:.0f} is expected of sites with one "
-            f"effect) is what noise and sampling explain{', or taken to be so' if release.between == FIXED else ''}."
-        ]
+    beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
+    if release.between == FIXED:
+        return [f"One effect at all sites is taken for granted ({beside})."]
+    if not line["between_sd"]:
+        return [f"Sites lie no further apart than noise and sampling explain ({beside})."]
     deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
     return [
-        f"Between sites it differs by a standard deviation of {deviation}, noise and sampling taken out "
-        f"({line['i_squared']:.0%} of the variance of the sites' estimates)."
+        f"Between sites it is estimated to differ by a standard deviation of {deviation}, noise and sampling taken out "
+        f"({line['i_squared']:.0%} of the variance of the sites' estimates; {beside})."
     ]
 
 
