@@ -77,6 +77,11 @@ def test_averages_and_cells_are_those_of_the_meta_analysis(between: str) -> None
     assert (cells.interval()[:, 1] > -2).all()
 
 
+def test_names_may_be_any_words(tmp_path) -> None:
+    made = combine([released("average", k) for k in range(2)], ["Nord/Süd", "a, b"])
+    assert load_release(made.save(tmp_path / "all.safetensors")).names == ("Nord/Süd", "a, b")
+
+
 def test_the_file_says_whose_guarantee_is_whose() -> None:
     sites = [released("effect", 0, 1.0), released("effect", 1, 2.0)]
     privacy = combine(sites, ["a", "b"]).privacy

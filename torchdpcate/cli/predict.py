@@ -16,7 +16,8 @@ from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import CombinedEffect
+from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release

@@ -11,7 +11,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import arm, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import CombinedEffect
+from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
@@ -89,7 +90,7 @@ def questions(release: "Release") -> list[Question]:
         >>> [(question.name, question.start) for question in questions(_example())]
         [('x0', 0.5)]
     """
-    if isinstance(release, AverageEffectRelease | SubgroupRelease | CombinedAverage | CombinedSubgroups):
+    if isinstance(release, AverageEffectRelease | SubgroupRelease | CombinedLines):
         raise InputError(
             f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
         )

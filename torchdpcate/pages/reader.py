@@ -28,7 +28,8 @@ from torchdpcate.pages.figures import (
 )
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedRule, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
 from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
@@ -181,7 +182,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
         return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
     if isinstance(release, QueryRelease):
         return {"queries": True}
-    if isinstance(release, CombinedAverage | CombinedSubgroups):
+    if isinstance(release, CombinedLines):
         return {"sites": _sites(release), "assumptions": release.assumptions}
     shown = _sliders(release) | _figures(release, given, rows, about)
     shown |= _bands(release) if isinstance(release, EffectRelease) else {}

@@ -12,9 +12,11 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "combination": ("combine",),
         "combined": (
-            "CombinedAverage",
             "CombinedEffect",
             "CombinedRule",
+        ),
+        "combined_lines": (
+            "CombinedAverage",
             "CombinedSubgroups",
         ),
         "composed": (

@@ -10,14 +10,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import (
-    Combined,
-    CombinedAverage,
-    CombinedEffect,
-    CombinedRule,
-    CombinedSubgroups,
-    law_of,
-)
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule, law_of
+from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
 from torchdpcate.release.release import Release
@@ -91,7 +85,7 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
         _check_alike(names[0], releases[0], name, release)
     kind, schema = KINDS[type(releases[0])], schema_of(releases)
     statement = statement_of(releases, names, between, schema)
-    return kind(tuple(releases), tuple(names), between, schema, statement)  # type: ignore[call-arg]
+    return kind(tuple(releases), tuple(names), between, schema, statement)
 
 
 def _check_alone(name: str, release: Release) -> None:
@@ -143,10 +137,8 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
         for key in sorted({*entries[name], *others[name]} - {*_SAID}):
             yield f"{key} of {name}", entries[name].get(key)
         yield f"missing of {name}", entries[name].get("missing")
-    yield (
-        "the protected unit",
-        unit_words(replace(release.privacy.protected, column="")) if release.privacy.person else "one record",
-    )
+    unit = release.privacy.protected
+    yield "who is protected", f"a person of {unit.records} records" if unit.is_person else "one record"
     if isinstance(release, AverageEffectRelease):
         yield "the estimand", release.estimand
     if isinstance(release, SubgroupRelease):

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import draw
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import ReleaseFile
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
@@ -25,7 +23,7 @@ from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
 from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
@@ -35,13 +33,12 @@ if TYPE_CHECKING:
 
 ALL_SITES = "all sites"
 """What the combination is called beside the sites."""
-NUISANCES = "error"
-"""Name of the number of an average effect that says what errors of both nuisances add, in outcome ranges."""
 _ROWS = 256
 _INDEPENDENT = "sites hold different records"
 _SAMPLED = "sites differ as a sample of the sites that their mean is about"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Combined(Release):
     """Releases of K sites and their meta-analysis; everything it answers follows from ``sites`` and ``between``.
 
@@ -49,14 +46,19 @@ class Combined(Release):
         sites: The sites' releases, as they were published.
         names: What the sites are called.
         between: ``fixed`` or ``random``: whether effects are taken to be the same at all sites.
+        schema: Columns and public bounds of all sites.
+        privacy: What is guaranteed by site.
         of: Kind of release that is combined.
     """
 
     of: ClassVar[type[Release]]
-    sites: tuple[Release, ...]
+    reading = "Estimates of the sites are weighted by their known variances, which uses released numbers alone."
+
+    sites: tuple[Any, ...]
     names: tuple[str, ...]
     between: str
-    reading = "Estimates of the sites are weighted by their known variances, which uses released numbers alone."
+    schema: TableSchema
+    privacy: PrivacyStatement
 
     def tensors(self) -> dict[str, Tensor]:
         """Return those of all sites, under their positions."""
@@ -64,7 +66,8 @@ class Combined(Release):
 
     def facts(self) -> dict[str, Any]:
         """Return what each site's file says beside its numbers, with its checksum, and how sites are combined."""
-        return {"between": self.between, "sites": [{"name": file.path.name, **file.metadata} for file in self.files]}
+        named = zip(self.names, self.files, strict=True)
+        return {"between": self.between, "sites": [{"name": name, **file.metadata} for name, file in named]}
 
     @property
     def files(self) -> list[ReleaseFile]:
@@ -86,7 +89,7 @@ class Combined(Release):
             if file.fault is not None or not isinstance(site := file.build(), cls.of):
                 raise ValueError(f"site {k}: {file.fault or 'a release of another kind'}")
             sites.append(site)
-        return cls(tuple(sites), tuple(names), facts["between"], schema, privacy)  # type: ignore[call-arg]
+        return cls(tuple(sites), tuple(names), facts["between"], schema, privacy)
 
     def parts(self, level: float = LEVEL) -> "pd.DataFrame":
         """Return one row a line and site, and a last one of all sites: what forest plots draw.
@@ -185,7 +188,7 @@ class Combined(Release):
         return columns_of(self.sites[k].schema, self.schema)
 
 
-def _columns(numbers: list[list[float]]) -> tuple[Tensor, Tensor, Tensor]:
+def columns(numbers: list[list[float]]) -> tuple[Tensor, Tensor, Tensor]:
     """Return three numbers a site as columns, [K, 1] each."""
     first, second, third = torch.tensor(numbers, dtype=torch.float64).unbind(1)
     return first[:, None], second[:, None], third[:, None]
@@ -208,7 +211,6 @@ def law_of(site: ComposedRelease) -> EffectLaw:
     return site.law
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CombinedEffect(Combined, EffectRelease):
     r"""The mean effect function over sites.
 
@@ -223,10 +225,6 @@ class CombinedEffect(Combined, EffectRelease):
 
     Attributes:
         sites: The sites' releases, each with intervals.
-        names: What the sites are called.
-        between: ``fixed`` or ``random``.
-        schema: Columns and public bounds of all sites.
-        privacy: What is guaranteed by site.
     """
 
     kind = "combined_effect"
@@ -235,17 +233,13 @@ class CombinedEffect(Combined, EffectRelease):
     product = "Machine learning model"
 
     sites: tuple[ComposedRelease, ...]
-    names: tuple[str, ...]
-    between: str
-    schema: TableSchema
-    privacy: PrivacyStatement
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         numbers = []
         for law in (law_of(site) for site in self.sites):
             *_, nuisances = law.moments(law.centre[None])
             numbers.append([law.average, law.average_variance, nuisances.sqrt().item()])
-        return _columns(numbers)
+        return columns(numbers)
 
     def _released(self, level: float) -> Tensor:
         rows = [[site.average_effect, *site.average(level)] for site in self.sites]
@@ -389,26 +383,17 @@ class CombinedEffect(Combined, EffectRelease):
         return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CombinedRule(Combined, DecisionRelease):
     r"""The treatment rule by the sign of the combined effect, at the cost and threshold of the sites' rules.
 
     Attributes:
         sites: The sites' rules, each by an effect with intervals, without a budget of treatments.
-        names: What the sites are called.
-        between: ``fixed`` or ``random``.
-        schema: Columns and public bounds of all sites.
-        privacy: What is guaranteed by site.
     """
 
     kind = "combined_rule"
     of = ComposedRule
 
     sites: tuple[ComposedRule, ...]
-    names: tuple[str, ...]
-    between: str
-    schema: TableSchema
-    privacy: PrivacyStatement
 
     @cached_property
     def effect(self) -> CombinedEffect:
@@ -443,157 +428,3 @@ class CombinedRule(Combined, DecisionRelease):
         """Return the rule's public choices, how far the sites' effects differ, and what each site guarantees."""
         first = self.sites[0]
         return {"form": self.effect.form, "cost": first.cost, "threshold": first.threshold} | self._shown()
-
-
-class _Lines(Combined):
-    """Numbers of several sites, a line each."""
-
-    column = "effect"
-    product = "Summary statistics"
-
-    @property
-    def estimate(self) -> np.ndarray:
-        """The means over sites, float64 [lines], in outcome units."""
-        return self.pooled.mean.numpy()
-
-    def interval(self, level: float = LEVEL) -> np.ndarray:
-        """Return confidence intervals of the means over sites, float64 [lines, 2], in outcome units.
-
-        They hold sampling, all privacy noise, and how sites differ (``between=random``), if what ``assumptions`` says
-        is so. A line that noise dominates at all sites has the full range of effects.
-
-        Args:
-            level: Probability in (0, 1).
-
-        Raises:
-            InputError: A level outside (0, 1).
-        """
-        bound, half = self.domain.outcome_range, self.pooled.half_width(level)
-        ends = torch.stack([self.pooled.mean - half, self.pooled.mean + half], 1)
-        unknown = torch.tensor([-bound, bound], dtype=torch.float64)
-        return torch.where((self.pooled.sites > 0)[:, None], ends.clamp(-bound, bound), unknown).numpy()
-
-    def _mean(self, level: float) -> Tensor:
-        return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
-
-    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
-        """Return ``forest``."""
-        return self.forest(level=level, ax=ax)
-
-    def summary(self) -> dict[str, Any]:
-        """Return each line with its interval, how far sites differ, and what each site guarantees."""
-        rows = zip(self.lines, self.estimate.tolist(), self.interval().tolist(), strict=True)
-        lines = [{"line": title, "estimate": y, "low": low, "high": high} for title, y, (low, high) in rows]
-        return {"estimates": lines, "interval_level": LEVEL} | self._shown() | {STATED_AS: self.assumptions}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CombinedAverage(_Lines):
-    """The mean of the sites' average effects.
-
-    Attributes:
-        sites: The sites' releases, of one estimand.
-        names: What the sites are called.
-        between: ``fixed`` or ``random``.
-        schema: Columns and public bounds of all sites.
-        privacy: What is guaranteed by site.
-    """
-
-    kind = "combined_average"
-    of = AverageEffectRelease
-    subject = "Estimated average effect of {contrast} on {outcome}, combined over sites"
-
-    sites: tuple[AverageEffectRelease, ...]
-    names: tuple[str, ...]
-    between: str
-    schema: TableSchema
-    privacy: PrivacyStatement
-
-    @property
-    def lines(self) -> list[str]:
-        """The estimand."""
-        return [self.sites[0].estimand]
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        unit = self.domain.outcome_range
-        numbers = [
-            [*site.main.moments(site.privacy.protected.records), unit * site.numbers.get(NUISANCES, 0.0)]
-            for site in self.sites
-        ]
-        return _columns(numbers)
-
-    def _released(self, level: float) -> Tensor:
-        bound = self.domain.outcome_range
-        rows = [[s.estimate, *s.main.range(level, bound, s.privacy.protected.records)] for s in self.sites]
-        return torch.tensor(rows, dtype=torch.float64)[:, None]
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Refuse: there is nothing to say row by row.
-
-        Raises:
-            InputError: Always.
-        """
-        return self.sites[0].answer(x)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CombinedSubgroups(_Lines):
-    """The means over sites of the effects in the same public cells.
-
-    Attributes:
-        sites: The sites' releases, of the same cells.
-        names: What the sites are called.
-        between: ``fixed`` or ``random``.
-        schema: Columns and public bounds of all sites.
-        privacy: What is guaranteed by site.
-    """
-
-    kind = "combined_subgroups"
-    of = SubgroupRelease
-    subject = "Estimated average effects of {contrast} on {outcome} in subgroups, combined over sites"
-
-    sites: tuple[SubgroupRelease, ...]
-    names: tuple[str, ...]
-    between: str
-    schema: TableSchema
-    privacy: PrivacyStatement
-
-    @property
-    def lines(self) -> list[str]:
-        """The cells, and of more than two arms what is compared."""
-        return self.sites[0].titles
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        effects = [site.effects for site in self.sites]
-        variances = [e.gaussian.square() + noise_deviation(e.laplace).square() for e in effects]
-        known = [torch.where(e.noise_dominated, torch.inf, v) for e, v in zip(effects, variances, strict=True)]
-        return (
-            torch.stack([e.estimate for e in effects]),
-            torch.stack(known),
-            torch.stack([e.nuisances for e in effects]),
-        )
-
-    def _released(self, level: float) -> Tensor:
-        each = [np.column_stack([site.estimate, site.interval(level)]) for site in self.sites]
-        return torch.from_numpy(np.stack(each))
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
-
-        Raises:
-            InputError: Several partitions, in which a row has several cells.
-        """
-        return self._of_rows(self.pooled.mean, x)
-
-    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
-        """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
-
-        Raises:
-            InputError: As ``answer``, or a level outside (0, 1).
-        """
-        low, high = torch.from_numpy(self.interval(level)).unbind(1)
-        return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
-
-    def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
-        arms = len(self.arms)
-        return (values.view(-1, arms) if arms else values)[self.sites[0].cells(x[:, self._position(0)])]

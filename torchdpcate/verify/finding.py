@@ -16,7 +16,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedRule, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.post_processing import noise_scales, reference_population
@@ -58,7 +59,7 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _average(release)
     elif isinstance(release, SubgroupRelease):
         found = _subgroups(release)
-    elif isinstance(release, CombinedAverage | CombinedEffect | CombinedSubgroups):
+    elif isinstance(release, CombinedEffect | CombinedLines):
         found = [*_combined(release, rows), *_between(release)]
     elif isinstance(release, EffectRelease):
         found = _effects(release, rows)
@@ -326,7 +327,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     ]
 
 
-def _combined(release: CombinedAverage | CombinedEffect | CombinedSubgroups, reference: Tensor) -> list[str]:
+def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> list[str]:
     schema, about = release.schema, f"over {len(release.sites)} sites"
     if isinstance(release, CombinedSubgroups) and len(release.lines) > 1:
         low, high = release.interval().T
