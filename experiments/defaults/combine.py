@@ -331,7 +331,8 @@ def write(cells: list[Cell], folder: Path) -> None:
     errors = [["law", "sizes", "effects", "sites", *["combined", "pooled", "own", "non-private"], *_AT_POINTS]]
     for cell in cells:
         key = [cell.law, cell.sizes, cell.effects, str(cell.sites)]
-        held = [f"{cell.average:.3f} ({cell.average_error:.3f})", f"{cell.points:.3f} ({cell.points_error:.3f})"]
+        held = [f"{cell.average:.3f} ({cell.average_error:.3f})"]
+        held.append("" if math.isnan(cell.points) else f"{cell.points:.3f} ({cell.points_error:.3f})")
         held += [_shown(cell.own_average), _shown(cell.own_held)]
         shares.append([*key, str(cell.groups), *held])
         errors.append([*key, *(_shown(getattr(cell, name)) for name in ERRORS)])
@@ -358,13 +359,13 @@ def _draw_figure(cells: list[Cell], path: Path) -> None:
             label = f"{'mean effect' if name == 'average' else 'at points'}, {effects} effects"
             panels[0].errorbar(at, held, error, color=colour, ls=style, marker="o", ms=4, capsize=2, label=label)
         for panel, names in zip(panels[1:], (ERRORS[:4], ERRORS[4:]), strict=True):
-            for i, name in enumerate(names):
-                label = name.removesuffix("_points") if effects == "equal" else None
-                values = [getattr(cell, name) for cell in own]
-                panel.plot(at, values, color=f"C{i}", ls=style, marker="o", ms=4, label=label)
+            for name in names:
+                way = name.removesuffix("_points")
+                label, values = (way if effects == "equal" else None), [getattr(cell, name) for cell in own]
+                panel.plot(at, values, color=_COLOURS[way], ls=style, marker="o", ms=4, label=label)
     panels[0].axhspan(0.93, 0.97, color="C2", alpha=0.12, lw=0)
-    panels[0].set(ylabel="share of intervals that hold the truth", ylim=(0.8, 1.0))
-    panels[1].set(ylabel="RMSE of the mean effect (outcome sd)", yscale="log")
+    panels[0].set(ylabel="share of intervals that hold the truth", ylim=(0.86, 1.0))
+    panels[1].set(title="dashed: effects vary", ylabel="RMSE of the mean effect (outcome sd)", yscale="log")
     panels[2].set(ylabel="RMSE of effects at points (outcome sd)", yscale="log")
     for panel in panels:
         panel.set(xscale="log", xlabel="sites")
@@ -377,6 +378,7 @@ def _draw_figure(cells: list[Cell], path: Path) -> None:
     drawing.savefig(path, dpi=130)
 
 
+_COLOURS = {"combined": "C0", "pooled": "C1", "own": "C2", "nonprivate": "C3", "unshrunk": "C4"}
 _AT_POINTS = ("at points: combined", "unshrunk", "pooled", "own")
 _ABOUT = (
     "Releases at epsilon = 1, delta = 1e-5 of the sites of a law like a hospital's tables (`papers/hospital.py`; "

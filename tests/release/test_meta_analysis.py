@@ -52,13 +52,23 @@ def test_as_statsmodels() -> None:
 @pytest.mark.parametrize("sites", [3, 8, 20])
 @pytest.mark.parametrize("tau", [0.0, 1.0, 2.0])
 def test_coverage_of_normal_estimates(sites: int, tau: float, ratio: int) -> None:
-    """Of three sites with one effect it is too much, since no interval is narrower than the fixed one."""
+    """Of sites with one effect it is too much, since intervals are never narrower than the fixed one."""
     variances = torch.logspace(0, math.log10(ratio), sites, dtype=torch.float64)
     generator = torch.Generator().manual_seed(1)
-    y = torch.randn(4000, sites, generator=generator, dtype=torch.float64) * (variances + tau**2).sqrt()
-    found = pool(y.T, variances[:, None].expand(-1, 4000))
+    y = torch.randn(3000, sites, generator=generator, dtype=torch.float64) * (variances + tau**2).sqrt()
+    found = pool(y.T, variances[:, None].expand(-1, 3000))
     held = (found.mean.abs() <= found.half_width(0.95)).double().mean().item()
-    assert (0.90 if sites == 3 and ratio > 1 else 0.93) <= held <= (0.995 if sites == 3 else 0.98)
+    assert 0.93 <= held <= (0.996 if sites == 3 else 0.985)
+
+
+def test_sites_of_very_unequal_size_that_differ() -> None:
+    """Restricted likelihood often finds no variance between three such sites: weights by it alone cover .89."""
+    generator = torch.Generator().manual_seed(2)
+    log = torch.rand(3, 4000, generator=generator, dtype=torch.float64) - 0.5
+    variances = (log * math.log(256)).exp()
+    y = torch.randn(3, 4000, generator=generator, dtype=torch.float64) * (variances + 1).sqrt()
+    found = pool(y, variances)
+    assert (found.mean.abs() <= found.half_width(0.95)).double().mean() > 0.93
 
 
 def test_random_effects_are_never_narrower_than_fixed_ones() -> None:
@@ -78,6 +88,7 @@ def test_what_noise_dominates_says_nothing() -> None:
     y = torch.tensor([[0.1, 5.0, 5.0], [0.3, 0.3, 5.0]], dtype=torch.float64)
     v = torch.tensor([[0.01, inf, inf], [0.02, 0.02, inf]], dtype=torch.float64)
     found = pool(y, v)
+    assert pool(y, v, between="fixed").half_width(0.95)[2] == inf
     assert found.sites.tolist() == [2, 1, 0]
     assert found.mean.tolist()[1:] == pytest.approx([0.3, 0.0])
     assert found.half_width(0.95).tolist()[1:] == [inf, inf]

@@ -118,9 +118,8 @@ class Combined(Release):
     @property
     def shares(self) -> Tensor:
         """Share of each site in the mean of each line, [K, lines]; zero where noise dominates its estimate."""
-        _, variances, _ = self._known()
-        weights = torch.where(variances.isfinite(), 1 / (variances + self.pooled.tau2), 0.0)
-        return weights / weights.sum(0).clamp_min(1e-300)
+        weights = self.pooled.weights
+        return weights / weights.sum(0).clamp_min(torch.finfo(weights.dtype).tiny)
 
     @property
     def lines(self) -> list[str]:

@@ -11,6 +11,7 @@ FIXED, RANDOM = "fixed", "random"
 BETWEEN = (FIXED, RANDOM)
 """Models of what differs between sites: nothing, or their effects themselves."""
 _STEPS, _NEAR = 200, 1e-10
+_LEAST = 0.5  # of the typical variance: between few sites of unequal size tau^2 is often found to be zero and is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,13 +19,15 @@ class Pooled:
     r"""Means of K estimates, and how far they differ beyond their own errors; each tensor [...].
 
     Attributes:
-        mean: :math:`\hat\mu = \sum_k w_k y_k / \sum_k w_k`, :math:`w_k = 1 / (v_k + \tau^2)`.
+        mean: :math:`\hat\mu = \sum_k w_k y_k / \sum_k w_k`; of a fixed effect :math:`w_k = 1 / v_k`, of random ones
+            :math:`w_k = 1 / (v_k + \max(\tau^2, s^2 / 2))`, s^2 being the typical v.
         tau2: Variance between sites; zero of a fixed effect.
         q: Cochran's :math:`Q = \sum_k (y_k - \hat\mu_F)^2 / v_k`, about the fixed-effect mean.
-        i2: Share of the variance that is between sites, :math:`\tau^2 / (\tau^2 + s^2)`, s^2 being the typical v.
+        i2: Share of the variance that is between sites, :math:`\tau^2 / (\tau^2 + s^2)`.
         sites: How many estimates are known.
+        weights: w, [K, ...]; zero where an estimate says nothing.
         error: Standard error of the mean by its weights, :math:`(\sum w)^{-1/2}`.
-        fixed_error: That of the fixed-effect mean.
+        fixed_error: That of the mean if all sites had one effect, :math:`(\sum w^2 v)^{1/2} / \sum w`.
         spread_error: :math:`(\sum w (y - \hat\mu)^2 / ((K - 1) \sum w))^{1/2}`, that of Hartung and Knapp.
         common: Weighted mean of the deviations of errors that all sites may share.
         between: ``fixed`` or ``random``.
@@ -35,6 +38,7 @@ class Pooled:
     q: Tensor
     i2: Tensor
     sites: Tensor
+    weights: Tensor
     error: Tensor
     fixed_error: Tensor
     spread_error: Tensor
@@ -101,13 +105,17 @@ def pool(estimates: Tensor, variances: Tensor, common: Tensor | None = None, bet
     first = _mean(estimates, fixed)
     q = (fixed * (estimates - first).square()).sum(0)
     tau2 = torch.zeros_like(first) if between == FIXED else _between(estimates, variances, sites)
-    weights = torch.where(known, 1 / (variances + tau2), 0.0)
-    mean = _mean(estimates, weights)
-    spread = (weights * (estimates - mean).square()).sum(0) / ((sites - 1).clamp_min(1) * weights.sum(0))
     typical = (sites - 1) * total / (total.square() - fixed.square().sum(0))
+    least = torch.where(sites > 1, _LEAST * typical, 0.0) if between == RANDOM else torch.zeros_like(tau2)
+    weights = torch.where(known, 1 / (variances + torch.maximum(tau2, least)), 0.0)
+    mean, all_weights = _mean(estimates, weights), weights.sum(0)
+    spread = (weights * (estimates - mean).square()).sum(0) / ((sites - 1).clamp_min(1) * all_weights)
+    sampled = torch.where(known, weights.square() * variances, 0.0).sum(0).sqrt() / all_weights
+    sampled = torch.where(sites > 0, sampled, torch.inf)
     i2 = torch.where(tau2 > 0, tau2 / (tau2 + typical), 0.0)
     shared = torch.zeros_like(mean) if common is None else _mean(common, weights)
-    return Pooled(mean, tau2, q, i2, sites, weights.sum(0).rsqrt(), total.rsqrt(), spread.sqrt(), shared, between)
+    error = all_weights.rsqrt()
+    return Pooled(mean, tau2, q, i2, sites, weights, error, sampled, spread.sqrt(), shared, between)
 
 
 def _mean(estimates: Tensor, weights: Tensor) -> Tensor:
