@@ -37,7 +37,8 @@ def test_the_mean_effect_and_the_interval_follow_from_the_sites() -> None:
     made, sites = combined("effect"), [released("effect", k) for k in range(3)]
     y, v = (np.array([getattr(site.law, name) for site in sites]) for name in ("average", "average_variance"))
     found = made.pooled
-    weights = 1 / (v + found.tau2.item())
+    typical = 2 * (1 / v).sum() / ((1 / v).sum() ** 2 - (1 / v**2).sum())
+    weights = 1 / (v + max(found.tau2.item(), typical / 2))
     assert found.mean.item() == pytest.approx(weights @ y / weights.sum())
     released_means = np.array([site.average_effect for site in sites])
     assert made.average_effect == pytest.approx(weights @ released_means / weights.sum())
