@@ -394,7 +394,9 @@ _ABOUT = (
 _ERRORS = (
     "*Pooled*: one release of all records of a group. *Own*: each site's own release. *Non-private*: random-effects "
     "meta-analysis (statsmodels, Paule-Mandel) of doubly robust estimates without privacy. *Unshrunk*: the pointwise "
-    "meta-analysis of the sites' unshrunk estimates, the middle of the intervals."
+    "meta-analysis of the sites' unshrunk estimates, the middle of the intervals. Shrinking that once after pooling "
+    "(by covariate, empirical Bayes) instead of averaging what each site shrunk had 1.18 times the error of *combined* "
+    "at points over the trials of seeds 0 to 2 (geometric mean), with a threshold at three times the noise 1.06 times."
 )
 
 
