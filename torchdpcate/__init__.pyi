@@ -57,6 +57,7 @@ from torchdpcate.privacy.noise import NoiseSource as NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger as SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit as PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease as AverageEffectRelease
+from torchdpcate.release.combination import combine as combine
 from torchdpcate.release.file import load_release as load_release
 from torchdpcate.release.release import FunctionRelease as FunctionRelease
 from torchdpcate.release.release import QueryRelease as QueryRelease

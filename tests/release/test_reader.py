@@ -1,5 +1,7 @@
 """The reader's side in a fresh process: what is imported to load each kind of release, and to predict with it."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 import torch
@@ -12,8 +14,12 @@ from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.minimise import NormalEquations
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed, rule, subgroups
+from torchdpcate.release.combination import combine
+from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import kinds
+from torchdpcate.release.release import Release
 from torchdpcate.release.statistics import StatisticsRelease
 
 
@@ -36,6 +42,17 @@ def composed_release() -> ComposedRelease:
     return ComposedRelease(theta, theta, curvatures, 1.0, basis, standardisation, schema, STATEMENT)
 
 
+def effect_with_law() -> ComposedRelease:
+    effect = composed._example().effect
+    eye = torch.eye(2, dtype=torch.float64)
+    law = EffectLaw(effect.theta, 0.01 * eye, eye, eye[0], 0.0, 0.01, 0.0, 0.01)
+    return replace(effect, law=law)
+
+
+def combined(site: Release) -> Combined:
+    return combine([site, site], ["north", "south"])
+
+
 RELEASES = {
     "composed": composed_release,
     **{f"function, {name}": lambda name=name: function_release(name) for name in sorted(FEATURE_MAPS)},
@@ -46,6 +63,10 @@ RELEASES = {
     "policy": rule._policy_example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
+    "combined_effect": lambda: combined(effect_with_law()),
+    "combined_rule": lambda: combined(effect_with_law().rule()),
+    "combined_average": lambda: combined(average_effect._example()),
+    "combined_subgroups": lambda: combined(subgroups._example()),
 }
 # functions are drawn alike whatever their features
 DRAWN = [
@@ -88,7 +109,11 @@ def test_answering_imports_no_more(files, fresh):
     for name, make in RELEASES.items():
         domain = make().domain
         rows = QUERIES.tolist() if domain.dimension == DOMAIN.dimension else domain.grid(8).tolist()
-        requested = "interval()" if name == "average_effect" else f"answer(torch.tensor({rows}, dtype=torch.float64))"
+        requested = (
+            "interval()"
+            if name in ("average_effect", "combined_average")
+            else f"answer(torch.tensor({rows}, dtype=torch.float64))"
+        )
         lines.append(f"load_release({files[name]!r}).{requested}")
     assert not of(fresh("\n".join(lines)), (*TRAINING, *CURATOR))
 

@@ -29,7 +29,8 @@ _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore, "
+    "combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
@@ -169,6 +170,18 @@ def make_parser() -> Parser:
     verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
     verify.add_argument("release", help=_RELEASE)
     verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
+
+    combine = commands.add_parser("combine", help="releases of several sites as one, by released numbers alone")
+    combine.add_argument("releases", nargs="+", metavar="release", help="release files or run folders, two or more")
+    combine.add_argument("-o", "--output", required=True, help="release file to write, effect.png beside it")
+    combine.add_argument(
+        "--between",
+        choices=("fixed", "random"),
+        default="random",
+        help="effects are the same at all sites, or differ between them (default)",
+    )
+    combine.add_argument("--names", metavar="A,B,C", help="what the sites are called; by their files if left out")
+    combine.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
 
     sign = commands.add_parser("sign", help="say who released it: sign a release, or make a key")
     sign.add_argument("release", nargs="?", help=_RELEASE)

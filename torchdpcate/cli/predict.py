@@ -16,6 +16,8 @@ from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import CombinedEffect
+from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
@@ -56,7 +58,7 @@ def predict(
             the release lacks.
     """
     loaded = load_release(release)
-    if isinstance(loaded, AverageEffectRelease):
+    if isinstance(loaded, AverageEffectRelease | CombinedAverage):
         raise InputError(
             f"{release}: is an average effect, one number and no column; torchdpcate inspect shows it with its interval"
         )
@@ -98,9 +100,9 @@ def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], di
         InputError: The release has none.
     """
     found_at: Callable[[Tensor, float], Any]
-    if isinstance(release, ComposedRelease):
+    if isinstance(release, ComposedRelease | CombinedEffect):
         found_at = release.interval
-    elif isinstance(release, SubgroupRelease):
+    elif isinstance(release, SubgroupRelease | CombinedSubgroups):
         found_at = release.interval_at
     else:
         raise InputError(

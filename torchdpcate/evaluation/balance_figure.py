@@ -214,6 +214,7 @@ def forest_figure(
     nonprivate: Sequence[float] | None = None,
     truth: Sequence[float] | None = None,
     dominated: Sequence[bool] | None = None,
+    pooled: Sequence[bool] | None = None,
     level: float = 0.95,
     outcome: str = "the outcome",
     claim: str = "",
@@ -232,6 +233,7 @@ def forest_figure(
         truth: True effects [cells], where they are known; they are the curator's too.
         dominated: Whether noise dominates a cell [cells], whose interval is the full range: drawn dotted, beyond the
             axis where others end before it; None for none.
+        pooled: Whether a line is the mean of those above it, drawn as a diamond; None for none.
         level: Probability of the intervals.
         outcome: Name of the outcome.
         claim: Guarantee, printed above.
@@ -257,6 +259,9 @@ def forest_figure(
     wide = shown[["low", "high"]].to_numpy() if simultaneous is None else np.asarray(simultaneous)[: len(shown)]
     _draw_intervals(axes, shown, np.asarray(places), wide, noise_alone, level, simultaneous is not None)
     _draw_others(axes, places, len(shown), nonprivate, truth)
+    for place, estimate, mean in zip(places, shown["estimate"], pooled or (), strict=False):
+        if mean:
+            axes.scatter([estimate], [place], marker="D", s=70, color="C3", zorder=4)
     _write_numbers(axes, shown, places, noise_alone)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["cell"], *(name for _, name in headings)]
@@ -290,7 +295,8 @@ def _draw_intervals(
         label = f"{level:.0%}, all cells at once"
         axes.hlines(places[known], *wide[known].T, color="C0", lw=0.9, label=label)
     if known.any():
-        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=f"{level:.0%}, each cell")
+        label = f"{level:.0%}, each {'cell' if both else 'by itself'}"
+        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=label)
         least, most = wide[known, 0].min(), wide[known, 1].max()
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)

@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = exports(
             "plot_decisions",
             "plot_effect",
             "plot_rule",
+            "plot_sites",
             "plot_subgroups",
             "released_rows",
         ),

@@ -13,6 +13,7 @@ from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease
@@ -96,7 +97,13 @@ class FigurePoints:
         names, others = set(range(len(self.schema.domain.names))), {*self._varied[1]}
         if names <= {*self._fixed, *others}:
             return PROFILE if self._fixed else ""
-        found = POPULATION if isinstance(release, ComposedRelease) else SPREAD if self.spread else MID_RANGE
+        found = (
+            POPULATION
+            if isinstance(release, ComposedRelease | CombinedEffect)
+            else SPREAD
+            if self.spread
+            else MID_RANGE
+        )
         found = found if self.reference is None else GIVEN
         return f"{PROFILE}, or {found}" if self._fixed else found
 
@@ -114,6 +121,8 @@ class FigurePoints:
             others = self.reference.clone()
         elif isinstance(release, ComposedRelease):
             others = reference_population(release)
+        elif isinstance(release, CombinedEffect):
+            others = release.reference.clone()
         elif self.spread:
             others = self.schema.grid(_ROWS)
         for column, value in self._fixed.items():

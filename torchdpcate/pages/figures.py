@@ -24,6 +24,7 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect, CombinedRule
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.post_processing import noise_scales, quantile
@@ -75,7 +76,7 @@ def effect_figure_of(
 
 def band_words(release: EffectRelease) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
-    if isinstance(release, ComposedRelease) and release.law is not None:
+    if isinstance(release, CombinedEffect) or (isinstance(release, ComposedRelease) and release.law is not None):
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
     return BAND, ""
 
@@ -119,8 +120,8 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     quantile(level)  # refuses what is no level
     x, grid = where.points(release), where.grid.numpy()
     band: np.ndarray | None = None
-    if isinstance(release, ComposedRelease):
-        if release.law is not None:
+    if isinstance(release, ComposedRelease | CombinedEffect):
+        if isinstance(release, CombinedEffect) or release.law is not None:
             band = release.mean_interval(x, level, len(x) // len(grid))
     elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
@@ -246,7 +247,7 @@ def plot_decisions(
 
 def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
-    effect: ComposedRelease | None = release.effect if isinstance(release, ComposedRule) else None
+    effect: EffectRelease | None = release.effect if isinstance(release, ComposedRule | CombinedRule) else None
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
@@ -328,5 +329,22 @@ def plot_subgroups(
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.assumptions or "",
+        ax=ax,
+    )
+
+
+def plot_sites(release: Combined, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+    """Return the forest plot of ``Combined.forest``; arguments and errors are its own."""
+    quantile(level)  # refuses what is no level
+    found = release.parts(level)
+    mean = found["cell"].eq(ALL_SITES)
+    return forest_figure(
+        found.assign(records=found["records"].where(~mean, found["records"][~mean].max())),
+        dominated=found["weight"].eq(0).tolist(),
+        pooled=mean.tolist(),
+        level=level,
+        outcome=outcome_axis(release.schema, ""),
+        claim=release.privacy.claim,
+        assumptions=release.assumptions,
         ax=ax,
     )

@@ -11,6 +11,7 @@ from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.weighted_basis import MOST
 from torchdpcate.pages.questions import Question, questions
+from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule, effects_of
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
@@ -51,6 +52,8 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         return _requested(release) | {"score": _affine(release)}
     if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
         return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
+    if isinstance(release, Combined):
+        return "The answer is made of all sites' functions; torchdpcate explore and torchdpcate predict evaluate them."
     return (
         f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
         "functions, which torchdpcate explore and torchdpcate predict do."

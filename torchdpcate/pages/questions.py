@@ -11,6 +11,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import arm, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import CombinedEffect
+from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
@@ -88,7 +90,7 @@ def questions(release: "Release") -> list[Question]:
         >>> [(question.name, question.start) for question in questions(_example())]
         [('x0', 0.5)]
     """
-    if isinstance(release, AverageEffectRelease | SubgroupRelease):
+    if isinstance(release, AverageEffectRelease | SubgroupRelease | CombinedLines):
         raise InputError(
             f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
         )
@@ -116,9 +118,10 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
     """Return the mean of each covariate's encoded columns on its scale, from 0 to 1; empty if none was released."""
-    if not isinstance(release, ComposedRelease):
+    if not isinstance(release, ComposedRelease | CombinedEffect):
         return {}
-    mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
+    rows = release.reference if isinstance(release, CombinedEffect) else reference_population(release)
+    mean = (release.domain.scale(rows).mean(0) + 1) / 2
     return {name: mean[list(places)] for name, places in release.schema.places.items()}
 
 
@@ -200,15 +203,15 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
             each = dict(zip(release.arm_titles, release.effect(rows).T.tolist(), strict=True))
             return Curve(points, each[release.arm_titles[0]], (), each)
         ends = []
-        if isinstance(release, ComposedRelease) and release.law is not None:
+        if isinstance(release, CombinedEffect) or (isinstance(release, ComposedRelease) and release.law is not None):
             ends = release.interval(rows, LEVEL).tolist()
         return Curve(points, release.effect(rows).tolist(), [(low, high) for low, high in ends])
     return Curve(points, release.answer(release.schema.matrix(rows)).double().tolist(), ())
 
 
 def _interval(release: EffectRelease, row: Any) -> str:
-    if isinstance(release, ComposedRelease):
-        if release.law is None:
+    if isinstance(release, ComposedRelease | CombinedEffect):
+        if isinstance(release, ComposedRelease) and release.law is None:
             return f"no interval: {release.without_words}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"

@@ -22,11 +22,14 @@ from torchdpcate.pages.figures import (
     arm_panels,
     band_words,
     decision_panel,
+    plot_sites,
     plot_subgroups,
     released_rows,
 )
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
 from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
@@ -40,7 +43,7 @@ PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
 _MOST_FIGURES = 16
-_NOTHING = dict.fromkeys(("estimate", "subgroups", "queries", "figures", "bands", "assumptions"))
+_NOTHING = dict.fromkeys(("estimate", "sites", "subgroups", "queries", "figures", "bands", "assumptions"))
 """What the template shows of some kinds of release alone."""
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
@@ -139,8 +142,9 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
         step = -(-len(given) // _ROWS)
         some = "" if step == 1 else f", every {step}th of them"
         return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
-    effect = release.effect if isinstance(release, ComposedRule) else release
-    return population(release), _RELEASED if isinstance(effect, ComposedRelease) else _UNIFORM
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
+    known = isinstance(effect, ComposedRelease | CombinedEffect)
+    return population(release), _RELEASED if known else _UNIFORM
 
 
 def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
@@ -178,8 +182,32 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
         return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
     if isinstance(release, QueryRelease):
         return {"queries": True}
+    if isinstance(release, CombinedLines):
+        return {"sites": _sites(release), "assumptions": release.assumptions}
     shown = _sliders(release) | _figures(release, given, rows, about)
-    return shown | (_bands(release) if isinstance(release, EffectRelease) else {})
+    shown |= _bands(release) if isinstance(release, EffectRelease) else {}
+    return shown | ({"sites": _sites(release)} if isinstance(release, Combined) else {})
+
+
+def _sites(release: Combined) -> dict[str, Any]:
+    """Return the forest plot by site, and its table: what each site found, what it guarantees, how much it weighs."""
+    found, several = release.parts(), len(release.lines) > 1
+    claims = dict(zip(release.names, (site.privacy.claim for site in release.sites), strict=True))
+    columns = (
+        *([found["partition"]] if several else []),
+        found["cell"],
+        *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
+        found["weight"].map("{:.0%}".format),
+        found["records"].map("{:,}".format),
+        found["cell"].map(lambda name: claims.get(name, "")),
+    )
+    heads = ("Site", "Effect", f"{LEVEL:.0%} interval", "Weight", "Records", "Guarantee of its records")
+    return {
+        "picture": svg_of(plot_sites(release)),
+        "heads": ("Effect of", *heads) if several else heads,
+        "rows": list(zip(*columns, strict=True)),
+        "person": release.privacy.public.get("person_at_several_sites", ""),
+    }
 
 
 def _sliders(release: Release) -> dict[str, Any]:
@@ -202,7 +230,8 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     """Return a figure for each covariate that the answers may depend on."""
     used = _used(release)
     # a noise band is about one point: without a reference it is drawn there
-    average = given is not None or not isinstance(release, EffectRelease) or isinstance(release, ComposedRelease)
+    average = given is not None or not isinstance(release, EffectRelease)
+    average = average or isinstance(release, ComposedRelease | CombinedEffect)
     drawn = []
     for name in used[:_MOST_FIGURES]:
         where = FigurePoints(release.schema, name, None, rows if average else None)
@@ -227,7 +256,7 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
     words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
     if isinstance(release, ComposedRelease) and release.law is None:
         words = f"There are no intervals: {release.without_words or 'the release has none'}."
-    elif isinstance(release, ComposedRelease):
+    elif isinstance(release, ComposedRelease | CombinedEffect):
         words = f"{LEVEL:.0%} {holds}: {release.target}."
     return {
         "bands": {"words": words, "composed": composed, "intervals": bool(assumptions)},
@@ -237,9 +266,9 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
 
 def _used(release: Release) -> list[str]:
     """Return the covariates that the answers may depend on, as far as that is known."""
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
     found: set[int] | None = None
-    if isinstance(effect, ComposedRelease):
+    if isinstance(effect, ComposedRelease | CombinedEffect):
         found = effect.features_used
     elif isinstance(release, PolicyRelease):
         found = columns_used(release)

@@ -10,6 +10,15 @@ __getattr__, __dir__, __all__ = exports(
             "BalanceTable",
             "ReleasedWeights",
         ),
+        "combination": ("combine",),
+        "combined": (
+            "CombinedEffect",
+            "CombinedRule",
+        ),
+        "combined_lines": (
+            "CombinedAverage",
+            "CombinedSubgroups",
+        ),
         "composed": (
             "ComposedRelease",
             "ComposedRule",

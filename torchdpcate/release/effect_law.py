@@ -160,10 +160,18 @@ class EffectLaw:
             raise ValueError("covariance: a variance is negative")
         return law
 
+    def moments(self, psi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the projection's estimates at features psi [m, p], with the variances of their errors, [m] each.
+
+        The second is that of noise and sampling, the third that of the errors of estimated nuisances.
+        """
+        variance = self._variance(psi - self.centre) + self.correction_variance
+        return psi @ self.estimates + self.correction, variance, self._of_nuisances(psi)
+
     def _of(self, psi: Tensor, level: float, bias: float, missed: float) -> Tensor:
-        middle, off = psi @ self.estimates + self.correction, psi - self.centre
-        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi) + missed
-        return _about(middle, variance, level, self._stated(bias) * (1 + self._pulled(off)))
+        middle, own, nuisances = self.moments(psi)
+        pulled = 1 + self._pulled(psi - self.centre)
+        return _about(middle, own + nuisances + missed, level, self._stated(bias) * pulled)
 
     def _variance(self, psi: Tensor) -> Tensor:
         return ((psi @ self.covariance) * psi).sum(1).clamp_min(0)

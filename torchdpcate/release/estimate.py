@@ -241,6 +241,20 @@ class Estimate:
         low, high = (min(max(end, -bound), bound) for end in (self.value - half, self.value + half))
         return low, high
 
+    def moments(self, per_person: int = 1) -> tuple[float, float]:
+        """Return the value and the variance of its error, infinite where noise dominates or no law is known.
+
+        Args:
+            per_person: As of ``interval``.
+        """
+        if self.law is None or self.noise_dominated:
+            return self.value, math.inf
+        laplace, polytope = (
+            torch.tensor([part], dtype=torch.float64) for part in (self.law.laplace, self.law.polytope)
+        )
+        noise = noise_deviation(laplace, polytope if self.law.polytope else None).item()
+        return self.value, per_person * self.law.gaussian**2 + noise**2
+
     def tensor(self) -> Tensor:
         """Return the numbers: value, Gaussian deviation, Laplace scales, polytope factors."""
         law = () if self.law is None else (self.law.gaussian, *self.law.laplace, *self.law.polytope)

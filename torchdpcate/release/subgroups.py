@@ -185,7 +185,7 @@ class SubgroupRelease(Release):
         found = self.interval(level)
         if self.arms:
             found = found.reshape(-1, len(self.arms), 2)
-        return found[self._cells(x).numpy()]
+        return found[self.cells(x).numpy()]
 
     def contrast(self, cell: str, other: str, level: float = LEVEL, arm: str = "") -> tuple[float, float, float]:
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
@@ -296,9 +296,9 @@ class SubgroupRelease(Release):
             InputError: Several partitions, in which a row has several cells.
         """
         found = self.effects.estimate
-        return (found.view(-1, len(self.arms)) if self.arms else found)[self._cells(x)]
+        return (found.view(-1, len(self.arms)) if self.arms else found)[self.cells(x)]
 
-    def _cells(self, x: Tensor) -> Tensor:
+    def cells(self, x: Tensor) -> Tensor:
         """Return the positions of the rows' cells, [m]."""
         if len(self.subgroups.partitions) > 1:
             raise InputError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.combination import COMBINED
 from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -44,6 +45,8 @@ def split_in_words(privacy: PrivacyStatement) -> str:
     """Say which records came into which block."""
     if len(privacy.blocks) == 1:
         return "all records are in one block"
+    if privacy.mechanism == COMBINED:
+        return "each site has blocks of its own, by its name"
     order = "drawn from the system's entropy and kept nowhere"
     if not privacy.private_noise:
         order = "drawn by the fixed seed of its noise, which a test requests and which protects nobody"
@@ -198,6 +201,8 @@ def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str | None]:
     shared = re.fullmatch(SHARED, str(privacy.tuning.get("text")))
     which = f"Release {max(releases, 1)} of this run; nothing is known of other runs on the same records"
     used = "by the releases of the event tree, and by whatever else was fitted to it"
+    if privacy.mechanism == COMBINED:
+        which, used = "One combination of the releases of several sites", "by its own site's releases, one table a site"
     if shared is not None:
         number = "" if releases < 2 else f" (number {releases} of its run)"
         which = f"Release {shared[1]} of these records by their shared ledger{number}; in all {shared[2]} spent"

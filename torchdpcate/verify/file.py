@@ -14,6 +14,8 @@ from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combination import combine, statement_of
+from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import (
     DIGEST_KEY,
@@ -290,6 +292,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         *_checksums(file),
         _signed(signature, public is not None),
         *findings,
+        *_sites(release),
         _numbers(signature),
         _told(release),
         folder,
@@ -305,11 +308,30 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
     yield from contents_problems(file, release)
     privacy = release.privacy
+    if isinstance(release, Combined):
+        yield from _combined(release)
     yield from statement_problems(privacy, release.kind, release.domain)
     yield from number_problems(release)
     known, kind = stated(privacy.mechanism), plan_of(privacy.mechanism)
     if privacy.claims and kind is not None and known is not None and release.kind in known.kinds:
         yield from _planned(kind, release)
+
+
+def _combined(release: Combined) -> Iterator[str]:
+    """What is wrong with the sites of a combination, or does not follow from them."""
+    for file, site in zip(release.files, release.sites, strict=True):
+        _, wrong = check_statement(site.privacy)
+        yield from (f"site {file.path}: {problem}" for problem in [*wrong, *_problems(file, site)])
+    try:
+        made = combine(release.sites, release.names, release.between)
+    except InputError as error:
+        yield f"its sites cannot be combined ({error})"
+        return
+    versions = release.privacy.versions
+    statement = statement_of(release.sites, release.names, release.between, made.schema, versions)
+    for name, one, other in (("statement", release.privacy, statement), ("schema", release.schema, made.schema)):
+        if one.to_dict() != other.to_dict():
+            yield f"its {name} does not follow from those of its sites"
 
 
 def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
@@ -337,6 +359,13 @@ def _signed(signature: Signature | None, by_given_key: bool) -> tuple[str, str]:
         else "which nothing connects with anybody yet: compare the fingerprint with the curator's, or give --key PUBLIC"
     )
     return "signature", f"{signature.words}, {proof}"
+
+
+def _sites(release: Release) -> Iterator[tuple[str, str]]:
+    """What each site of a combination guarantees, with the checksum by which its own file is known."""
+    if isinstance(release, Combined):
+        for file, site in zip(release.files, release.sites, strict=True):
+            yield f"site {file.path}", f"{site.privacy.claim}; agrees with itself; checksum {file.stated_digest}"
 
 
 def _numbers(signature: Signature | None) -> tuple[str, str]:

@@ -16,7 +16,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.post_processing import noise_scales, reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
@@ -56,6 +59,8 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _average(release)
     elif isinstance(release, SubgroupRelease):
         found = _subgroups(release)
+    elif isinstance(release, CombinedEffect | CombinedLines):
+        found = [*_combined(release, rows), *_between(release)]
     elif isinstance(release, EffectRelease):
         found = _effects(release, rows)
     else:
@@ -69,9 +74,11 @@ def population(release: Release) -> Tensor:
     Args:
         release: Any release.
     """
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
     if isinstance(effect, ComposedRelease):
         return reference_population(effect, _ROWS)
+    if isinstance(effect, CombinedEffect):
+        return effect.reference
     return release.schema.grid(_ROWS)
 
 
@@ -320,6 +327,60 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     ]
 
 
+def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> list[str]:
+    schema, about = release.schema, f"over {len(release.sites)} sites"
+    if isinstance(release, CombinedSubgroups) and len(release.lines) > 1:
+        low, high = release.interval().T
+        clear = (low > 0) | (high < 0)
+        named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
+        return [
+            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean effect of {contrast(schema)} on "
+            f"{schema.outcome} leaves zero out in {int(clear.sum())} of {len(clear)} subgroups{named}."
+        ]
+    if isinstance(release, CombinedEffect):
+        value, (low, high) = release.average_effect, release.average().tolist()
+    else:
+        value, (low, high) = float(release.estimate[0]), release.interval()[0].tolist()
+    if isinstance(release, CombinedAverage):
+        about += f", among {_weighted(release.sites[0].estimand)}"
+    found = [_said(schema, about, value, (low, high), None), *_meaning(schema, low, high)]
+    if not isinstance(release, CombinedEffect):
+        return found
+    if release.form == "constant":
+        return [*found, "That is one number for everybody: so many records and these budgets carry no more."]
+    effects = release.effect_tensor(reference)
+    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
+    least, most = numbers(edges)
+    return [
+        *found,
+        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}.",
+    ]
+
+
+def _between(release: Combined) -> list[str]:
+    """Return how far sites differ, noise and sampling taken out."""
+    from scipy.special import chdtrc
+
+    found = release.heterogeneity()
+    if len(found) > 1:
+        apart = [line["line"] for line in found if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
+        return [
+            f"In {len(apart)} of {len(found)} subgroups sites lie further apart than noise and sampling would put one "
+            f"in twenty of them{_named(apart)}."
+        ]
+    (line,) = found
+    beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
+    if release.between == FIXED:
+        return [f"One effect at all sites is taken for granted ({beside})."]
+    if not line["between_sd"]:
+        return [f"Sites lie no further apart than noise and sampling explain ({beside})."]
+    deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
+    return [
+        f"Between sites it is estimated to differ by a standard deviation of {deviation}, noise and sampling taken out "
+        f"({line['i_squared']:.0%} of the variance of the sites' estimates; {beside})."
+    ]
+
+
 def _decisions(release: Release, reference: Tensor) -> list[str]:
     schema, goal = release.schema, f"so that {release.schema.outcome} be {aim(release.schema)}"
     if isinstance(release, PolicyRelease):
@@ -359,7 +420,9 @@ def _unstated(release: Release) -> list[str]:
     effect = release.effect if isinstance(release, ComposedRule) else release
     if release.privacy.private_noise or not isinstance(effect, EffectRelease) or noise_of(effect) is not None:
         return []
-    if isinstance(effect, ComposedRelease) and effect.law is not None and effect is release:
+    if isinstance(effect, CombinedEffect) or (
+        isinstance(effect, ComposedRelease) and effect.law is not None and effect is release
+    ):
         return []  # its interval counts it
     return [
         "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."

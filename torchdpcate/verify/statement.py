@@ -30,6 +30,7 @@ from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.registry import modules_with
 from torchdpcate.release.blocks import Block
+from torchdpcate.release.combination import COMBINED, KINDS, SITES_TUNING
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,
@@ -97,6 +98,8 @@ def stated(name: str) -> Known | None:
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
+    if name == COMBINED:
+        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS.values()), None, free=True)
     plan = plan_of(name)
     if plan is None:
         return None
@@ -155,7 +158,9 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
     if type(runs) is not int or runs < 1:
         return False
     found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
-    return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+    return (
+        tuning in (TUNING, SITES_TUNING) or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+    )
 
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")

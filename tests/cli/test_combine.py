@@ -1,0 +1,104 @@
+"""``torchdpcate combine`` and the other commands on what it writes."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.helpers import one_line
+from tests.release.sites import FACTS, NAMES, PEOPLE, fitted, released
+from torchdpcate.cli.main import main
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> list[str]:
+    """The sites' releases of effects, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return [released("effect", k).save(f"{name}.safetensors").name for k, name in enumerate(NAMES)]
+
+
+@pytest.mark.slow
+def test_every_command_works_on_a_combination(files, capsys) -> None:
+    assert main(["combine", *files, "-o", "all.safetensors"]) == 0
+    made, said = load_release("all.safetensors"), capsys.readouterr().out
+    assert made.names == NAMES
+    assert "Over 3 sites, drug instead of placebo changes pain by" in said
+    assert Path("effect.png").stat().st_size > 10_000
+    PEOPLE.to_csv("people.csv", index=False)
+    assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv", "--interval"]) == 0
+    found = pd.read_csv("found.csv")
+    assert found["effect"].tolist() == pytest.approx(made.effect(PEOPLE).tolist())
+    assert found["low"].tolist() == pytest.approx(made.interval(PEOPLE)[:, 0].tolist())
+    assert main(["verify", "all.safetensors"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "all.safetensors", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["average"] == made.average_effect
+    assert [site["site"] for site in shown["sites"]] == list(NAMES)
+    assert main(["report", "all.safetensors"]) == 0
+    page = Path("release.html").read_text()
+    assert all(f"<td>{name}</td>" in page for name in (*NAMES, "all sites"))
+    assert "a person with records at several sites has the sum of what these sites spent" in page
+    assert main(["inspect", "all.safetensors", "--card"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["average", "subgroups", "rule"])
+def test_other_kinds(task: str, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [released(task, k).save(f"{k}.safetensors").name for k in range(3)]
+    assert main(["combine", *files, "-o", "all.safetensors", "--between", "fixed", "--names", "a, b, c"]) == 0
+    assert load_release("all.safetensors").names == ("a", "b", "c")
+    assert main(["inspect", "all.safetensors"]) == 0
+    assert main(["report", "all.safetensors"]) == 0
+    PEOPLE.to_csv("people.csv", index=False)
+    capsys.readouterr()
+    code = main(["predict", "all.safetensors", "people.csv", "-o", "found.csv"])
+    assert code == (2 if task == "average" else 0)
+
+
+def test_run_folders_name_the_sites(files, capsys) -> None:
+    for name, path in zip(NAMES, files, strict=True):
+        (Path(name) / "release").mkdir(parents=True)
+        Path(path).rename(Path(name) / "release" / "release.safetensors")
+    assert main(["combine", *NAMES, "-o", "all.safetensors"]) == 0
+    assert load_release("all.safetensors").names == NAMES
+
+
+def test_mistakes_are_one_line_and_leave_nothing(files, capsys) -> None:
+    def refused(*words: str) -> str:
+        assert main(["combine", *words]) == 2
+        assert not Path("all.safetensors").exists()
+        assert not Path("effect.png").exists()
+        return one_line(capsys)
+
+    output = ["-o", "all.safetensors"]
+    assert "releases: 1 given; a combination needs two or more" in refused(files[0], *output)
+    assert "north.safetensors and north.safetensors are one and the same release" in refused(
+        files[0], files[0], *output
+    )
+    assert "nowhere.safetensors: no such file" in refused(files[0], "nowhere.safetensors", *output)
+    assert "output north.safetensors is one of the releases" in refused(*files, "-o", files[0])
+    assert "the folder nowhere does not exist" in refused(*files, "-o", "nowhere/all.safetensors")
+    assert "choose from" in refused(*files, *output, "--between", "both")
+    assert "give each of the 3 sites a name of its own" in refused(*files, *output, "--names", "a,b")
+    other = FACTS | {"outcome": FACTS["outcome"] | {"unit": "cm"}}
+    fitted("effect", other, 0, 1.0, NoiseSource.fixed(1)).save("cm.safetensors")
+    assert "north and cm cannot be combined: unit of pain is 'points' in the one and 'cm'" in refused(
+        files[0], "cm.safetensors", *output
+    )
+    data = bytearray(Path(files[1]).read_bytes())
+    data[-1] ^= 1
+    Path(files[1]).write_bytes(data)
+    assert "south.safetensors: changed" in refused(*files, *output)
+
+
+def test_what_is_there_is_not_overwritten(files, capsys) -> None:
+    Path("effect.png").write_bytes(b"mine")
+    assert main(["combine", *files, "-o", "all.safetensors"]) == 2
+    assert "effect.png" in one_line(capsys)
+    assert Path("effect.png").read_bytes() == b"mine"
+    assert main(["combine", *files, "-o", "all.safetensors", "--overwrite"]) == 0

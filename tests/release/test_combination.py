@@ -1,0 +1,211 @@
+"""Combined releases: what they answer, what they refuse, and what they guarantee."""
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.combination import combine
+from torchdpcate.release.composed import _example as rule_example
+from torchdpcate.release.file import load_release
+from torchdpcate.release.meta_analysis import pool
+from torchdpcate.verify.finding import findings, numbers
+
+TASKS = ("effect", "rule", "average", "subgroups")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
+    made = combined(task)
+    again = load_release(made.save(tmp_path / "all.safetensors"))
+    assert (again.names, again.between, again.kind) == (NAMES, "random", made.kind)
+    assert json.dumps(again.summary()) == json.dumps(made.summary())
+    assert again.privacy.to_dict() == made.privacy.to_dict()
+    assert again.parts().equals(made.parts())
+    if task != "average":
+        np.testing.assert_array_equal(again.answer(again._covariates(PEOPLE)), made.answer(made._covariates(PEOPLE)))
+    assert pickle.loads(pickle.dumps(made)).summary() == made.summary()
+
+
+def test_the_mean_effect_and_the_interval_follow_from_the_sites() -> None:
+    made, sites = combined("effect"), [released("effect", k) for k in range(3)]
+    y, v = (np.array([getattr(site.law, name) for site in sites]) for name in ("average", "average_variance"))
+    found = made.pooled
+    typical = 2 * (1 / v).sum() / ((1 / v).sum() ** 2 - (1 / v**2).sum())
+    weights = 1 / (v + max(found.tau2.item(), typical / 2))
+    assert found.mean.item() == pytest.approx(weights @ y / weights.sum())
+    released_means = np.array([site.average_effect for site in sites])
+    assert made.average_effect == pytest.approx(weights @ released_means / weights.sum())
+    each = np.stack([site.effect(PEOPLE) for site in sites])
+    np.testing.assert_allclose(made.effect(PEOPLE), weights @ each / weights.sum())
+    low, high = made.average()
+    half = found.half_width(0.95).item()
+    assert low == pytest.approx(min(found.mean.item() - half, made.average_effect))
+    assert high == pytest.approx(max(found.mean.item() + half, made.average_effect))
+    ends = made.interval(PEOPLE)
+    assert (ends[:, 0] <= made.effect(PEOPLE)).all()
+    assert (made.effect(PEOPLE) <= ends[:, 1]).all()
+
+
+def test_what_effects_have_beyond_the_features_does_not_average_out() -> None:
+    """Twenty times one site, fixed effects: sampling and noise are a twentieth, what is missed is all there."""
+    site = released("effect", 1)
+    made = combine([site] * 20, [str(k) for k in range(20)], "fixed")
+    x = made._covariates(PEOPLE)
+    _, variance, nuisances = site.law.moments(site.features(x))
+    assert nuisances.tolist() == [0.0] * 3
+    most = (variance + site.law.missed) / 20 + site.law.missed
+    np.testing.assert_allclose(made.pooled_at(x).half_width(0.95), 1.959964 * most.sqrt(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("between", ["fixed", "random"])
+def test_averages_and_cells_are_those_of_the_meta_analysis(between: str) -> None:
+    made = combined("average", between)
+    values = [released("average", k).main.moments() for k in range(3)]
+    y, v = (np.array(column) for column in zip(*values, strict=True))
+    found = pool(torch.from_numpy(y)[:, None], torch.from_numpy(v)[:, None], between=between)
+    np.testing.assert_allclose(made.estimate, found.mean)
+    np.testing.assert_allclose(made.interval()[:, 1] - made.estimate, found.half_width(0.95))
+    cells = combined("subgroups", between)
+    assert cells.lines == ["sex = f", "sex = m"]
+    assert (cells.interval()[:, 0] < -2).all()
+    assert (cells.interval()[:, 1] > -2).all()
+
+
+def test_names_may_be_any_words(tmp_path) -> None:
+    made = combine([released("average", k) for k in range(2)], ["Nord/Süd", "a, b"])
+    assert load_release(made.save(tmp_path / "all.safetensors")).names == ("Nord/Süd", "a, b")
+
+
+def test_the_file_says_whose_guarantee_is_whose() -> None:
+    sites = [released("effect", 0, 1.0), released("effect", 1, 2.0)]
+    privacy = combine(sites, ["a", "b"]).privacy
+    assert (privacy.n, privacy.level) == (1600, "certified")
+    assert privacy.epsilon == max(site.privacy.epsilon for site in sites)
+    assert [block.name for block in privacy.blocks] == ["a: records", "b: records"]
+    assert privacy.public["site_epsilon"] == pytest.approx([1.0, 2.0])
+    assert "the sum of what these sites spent, at all of them (3, 2e-05)" in privacy.public["person_at_several_sites"]
+
+
+def test_nothing_is_claimed_where_a_site_claims_nothing() -> None:
+    privacy = combine([released("effect", 0), released("effect", 1, private=False)], ["a", "b"]).privacy
+    assert (privacy.epsilon, privacy.level, privacy.private_noise) == (None, "heuristic", False)
+    assert privacy.claim.startswith("NOT PRIVATE")
+    assert not privacy.public
+    assert all(charge.event is None for charge in privacy.charges)
+
+
+DIFFERENCES = {
+    "the treatment is 'arm' in the one and 'drug' in the other": {"treatment": {"name": "drug"}},
+    "the outcome is 'pain' in the one and 'ache' in the other": {"outcome": {"name": "ache"}},
+    "unit of pain is 'points' in the one and 'cm' in the other": {"outcome": {"unit": "cm"}},
+    "better of pain is 'lower' in the one and 'higher' in the other": {"outcome": {"better": "higher"}},
+    "high of pain is 20 in the one and 25 in the other": {"outcome": {"high": 25}},
+    "high of age is 90 in the one and 100 in the other": {"age": {"high": 100}},
+    "unit of age is 'years' in the one and 'months' in the other": {"age": {"unit": "months"}},
+    "categories of sex is ['f', 'm'] in the one and ['m', 'f'] in the other": {"sex": {"categories": ["m", "f"]}},
+}
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_the_first_difference_is_named(difference: str) -> None:
+    other = fitted("average", changed(**DIFFERENCES[difference]), 0, 1.0, NoiseSource.fixed(1))
+    with pytest.raises(InputError) as refused:
+        combine([released("average", 0), other], ["a", "b"])
+    assert str(refused.value) == f"a and b cannot be combined: {difference}"
+
+
+def test_a_covariate_of_one_site_alone_is_one_of_all() -> None:
+    more = fitted("effect", changed(weight={"low": 30, "high": 200}), 2, 2.0, NoiseSource.system())
+    fewer = FACTS | {"covariates": {name: FACTS["covariates"][name] for name in ("dose", "age")}}
+    less = fitted("effect", fewer, 1, 2.0, NoiseSource.system())
+    made = combine([less, more], ["less", "more"])
+    assert made.schema.columns == ("dose", "age", "sex", "weight")
+    people = PEOPLE.assign(weight=80.0)
+    each = [less.effect(PEOPLE), more.effect(people)]
+    np.testing.assert_allclose(made.effect(people), made.shares[:, 0].numpy() @ np.stack(each))
+    assert made.reference.shape == (256, 4)
+
+
+def test_what_has_no_known_error_is_refused() -> None:
+    site = released("effect", 0)
+    with pytest.raises(InputError, match=r"^releases: 1 given; a combination needs two or more$"):
+        combine([site], ["a"])
+    with pytest.raises(InputError, match="give each of the 2 sites a name of its own"):
+        combine([site, site], ["a", "a"])
+    with pytest.raises(InputError, match="is none of a site"):
+        combine([site, site], ["a", "b\n"])
+    with pytest.raises(InputError, match="between = none: choose one of fixed, random"):
+        combine([site, site], ["a", "b"], "none")
+    with pytest.raises(InputError, match=r"^a: no intervals, hence no known error: "):
+        combine([rule_example(), rule_example()], ["a", "b"])
+    with pytest.raises(InputError, match="a is a release of composed, b one of average_effect; combine one kind"):
+        combine([site, released("average", 0)], ["a", "b"])
+    bounded = site.rule(budget=0.5, population=PEOPLE)
+    with pytest.raises(InputError, match="a: its rule keeps to a budget of treatments"):
+        combine([bounded, bounded], ["a", "b"])
+    with pytest.raises(InputError, match=r"the cost is 0\.5 in the one and 0 in the other"):
+        combine([released("rule", 0), site.rule()], ["a", "b"])
+
+
+def test_one_number_everywhere() -> None:
+    """Sites of few records, whose effects are one number each: so is the combination's, with one interval."""
+    made = combine([released("effect", 0, 1.0), released("effect", 0, 1.1)], ["a", "b"])
+    assert made.form == "constant"
+    value, (low, high) = made.average_effect, made.average()
+    assert low <= value <= high
+    np.testing.assert_allclose(made.effect(PEOPLE), value)
+    np.testing.assert_allclose(made.interval(PEOPLE), [[low, high]] * 3)
+    np.testing.assert_allclose(made.mean_interval(PEOPLE), [[low, high]])
+    assert made.ate_interval(PEOPLE) == pytest.approx((low, high))
+    shown, last = made.summary(), made.parts().iloc[-1]
+    assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
+    assert last[["estimate", "low", "high"]].tolist() == pytest.approx([value, low, high])
+    said = numbers([value, low, high])
+    assert f"changes pain by {said[0]} points on average (95% interval {said[1]} to {said[2]})." in findings(made)[0]
+    assert any(words.startswith("That is one number for everybody") for words in findings(made))
+
+
+def test_how_far_sites_differ_is_told() -> None:
+    made = combined("average")
+    (found,) = made.heterogeneity()
+    assert found["q_if_equal"] == 2
+    assert (found["between_sd"] > 0) == (found["i_squared"] > 0)
+    assert any("where about 2 is expected of sites with one effect" in words for words in findings(made))
+    assert any("In 0 of 2 subgroups" in w or "further apart" in w for w in findings(combined("subgroups")))
+    assert findings(combined("average", "fixed"))[-1].startswith("One effect at all sites is taken for granted (Q = ")
+    assert math.isclose(made.parts()["weight"][:3].sum(), 1.0)
+
+
+@pytest.mark.parametrize("task", ["effect", "rule"])
+def test_a_combination_has_no_module(task: str) -> None:
+    with pytest.raises(InputError, match="module: a combination has none; export the module of each site's release"):
+        combined(task).module()
+
+
+def test_the_rule_follows_the_effect() -> None:
+    made = combined("rule")
+    gain = -made.effect.effect(PEOPLE) - 0.5
+    np.testing.assert_array_equal(made.decide(PEOPLE), (gain > 0).astype(int))
+    np.testing.assert_allclose(made.score(PEOPLE), gain)
+
+
+@pytest.mark.slow
+def test_it_pays_to_combine() -> None:
+    """Squared error of three sites' combination, beside the mean of each site's own."""
+    errors = []
+    for seed in range(8):
+        sites = []
+        for k in range(3):
+            noise = NoiseSource.fixed(10 * seed + k)
+            sites.append(fitted("average", FACTS, k, 1.0, noise))
+        made = combine(sites, NAMES)
+        errors.append([(float(made.estimate[0]) + 2) ** 2, np.mean([(site.estimate + 2) ** 2 for site in sites])])
+    ours, alone = np.mean(errors, 0)
+    assert ours < 0.7 * alone
