@@ -173,7 +173,7 @@ def all_points(path: Path) -> dict[str, list[Point]]:
     ]
     if scale.FIGURES.exists():
         for row in read_rows(scale.FIGURES, scale.Figures):
-            if row.threads == 1 and row.way == "stream":
+            if (row.threads, row.way, row.covariates) == (1, "stream", scale.COLUMNS):
                 found.append(Point(STREAMED, row.rows, row.processor_seconds, row.peak_mib, row.note))
     latest = {(point.series, point.size): point for point in found}
     return {name: sorted((p for p in latest.values() if p.series == name), key=lambda p: p.size) for name in SERIES}

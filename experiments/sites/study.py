@@ -21,7 +21,7 @@ from torch import Tensor
 from experiments.cells import standard_error
 from experiments.rows import Appender, read_lines
 from experiments.words import paragraph, table
-from torchdpcate import PrivacyBudget, RLearner
+from torchdpcate import PrivacyBudget, RLearner, combine
 from torchdpcate.composition import AdaptiveSecondStage, Meeting, Site
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study
@@ -32,6 +32,8 @@ LAWS = {"A": "confounded", "B": "a trial", "D": "kinks"}
 """Designs of Niu et al. (2022)."""
 REPEATS = {300: 20, 1_000: 40, 3_000: 20, 10_000: 8, 20_000: 4}
 """Data sets of each number of records a site."""
+LEAST = 2_900
+"""Records from which on a release has intervals at this budget, its propensity estimated."""
 POOLED, TOGETHER, COMBINED, ALONE, NOT_PRIVATE = "pooled", "sites", "combined", "one site alone", "pooled, not private"
 METHODS = (POOLED, TOGETHER, COMBINED, ALONE, NOT_PRIVATE)
 HERE = Path(__file__).parent
@@ -64,10 +66,17 @@ def together(study: Study, parts: Sequence[CausalData]) -> Tensor:
     return next(iter(found.values()))
 
 
-def combined(learners: Sequence[RLearner], queries: Tensor) -> Tensor:
-    """Return the mean of releases' effects, weighted by the inverse of the squared error that each plans."""
+def combined(study: Study, parts: Sequence[CausalData]) -> Tensor:
+    """Return the effects at the queries by ``combine``, or where releases have no intervals by their planned errors."""
+    some = parts[0].n >= LEAST
+    stage = AdaptiveSecondStage(intervals=True if some else "auto")
+    learners = [effects(study, part, stage, BUDGET) for part in parts]
+    releases = [learner.release_function() for learner in learners]
+    if some:
+        names = [f"site {place}" for place in range(len(parts))]
+        return combine(releases, names).effect_tensor(study.queries)
     weights = torch.tensor([learner.planned_error() ** -2 for learner in learners], dtype=torch.float64)
-    each = torch.stack([learner.release_function().effect_tensor(queries) for learner in learners])
+    each = torch.stack([release.effect_tensor(study.queries) for release in releases])
     return (weights[:, None] * each).sum(0) / weights.sum()
 
 
@@ -79,12 +88,11 @@ def errors(law: str, n: int, seed: int) -> dict[str, float]:
     parts = [CausalData(every.x[k : k + n], every.a[k : k + n], every.y[k : k + n]) for k in range(0, SITES * n, n)]
     pooled = CausalData(every.x[: SITES * n], every.a[: SITES * n], every.y[: SITES * n])
     stage, queries = AdaptiveSecondStage(), study.queries
-    alone = [effects(study, part, stage, BUDGET) for part in parts]
     found = {
         POOLED: effects(study, pooled, stage, BUDGET).release_function().effect_tensor(queries),
         TOGETHER: together(study, parts),
-        COMBINED: combined(alone, queries),
-        ALONE: alone[0].release_function().effect_tensor(queries),
+        COMBINED: combined(study, parts),
+        ALONE: effects(study, parts[0], stage, BUDGET).release_function().effect_tensor(queries),
         NOT_PRIVATE: torch.from_numpy(effects(study, pooled, stage, None).nonprivate_effect(queries.numpy())),
     }
     spread = float(study.effect.var())
@@ -129,8 +137,9 @@ def draw(path: Path) -> None:
     text = (
         f"{SITES} sites with as many records each, at epsilon = 1 and delta = 1e-5 a record: squared error of the "
         "effect over its variance, mean ± standard error over data sets of Niu's designs. *Pooled*: one release of all "
-        "records. *Sites*: one composition by noisy sums (local noise). *Combined*: the mean of the sites' own "
-        "releases, weighted by the inverse of their planned squared errors. `python -m experiments.sites.study`, then "
+        "records. *Sites*: one composition by noisy sums (local noise). *Combined*: the sites' own releases, with "
+        "intervals, by `torchdpcate combine`; at 300 and 1,000 records, where there are none, their mean weighted by "
+        "the inverse of their planned squared errors. `python -m experiments.sites.study`, then "
         "`--draw`."
     )
     page = f"# Five sites\n\n{paragraph(text)}\n{table(rows)}\n![Errors against records a site](table.png)\n"
