@@ -17,7 +17,7 @@ from typing import Any, Self
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 
-EXTRA = 'pip install "torchdpcate[ray]"'
+EXTRA = "pip install ray"
 AUTO = "auto"
 """The cluster that runs on this machine."""
 

@@ -403,7 +403,7 @@ class Crowd(StackedRecords):
 
     counts: Tensor
 
-    def _pairs(self, target: Target) -> Batches:
+    def pairs(self, target: Target) -> Batches:
         return lambda: iter([(self.batch.psi, target(self.batch), self.counts)])
 
 
