@@ -17,7 +17,6 @@ from typing import Any, Self
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 
-EXTRA = "pip install ray"
 AUTO = "auto"
 """The cluster that runs on this machine."""
 
@@ -38,7 +37,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError(f"data.engine = ray: needs Ray: {EXTRA}") from None
+        raise InputError("data.engine = ray: needs Ray (extra ray); pip install ray") from None
     return ray
 
 
