@@ -404,6 +404,7 @@ class Crowd(StackedRecords):
     counts: Tensor
 
     def pairs(self, target: Target) -> Batches:
+        """See ``Records``."""
         return lambda: iter([(self.batch.psi, target(self.batch), self.counts)])
 
 
