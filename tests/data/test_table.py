@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table
+from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
 
 
@@ -33,6 +33,23 @@ def test_files_are_laid_end_to_end(tmp_path, frame, domain_file) -> None:
     study = Table([one, two], domain_file).load()
     assert study.records.y.tolist() == frame["y"].tolist()
     assert study.name == "a"
+
+
+def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"parts' is a folder without parquet files"):
+        Table(folder, domain_file).load()
+    for name, rows in (("part-1", frame[15:]), ("part-0", frame[:15])):
+        write(rows, folder / f"{name}.parquet")
+    (folder / "_SUCCESS").touch()
+    study = Table(folder, domain_file).load()
+    assert study.records.y.tolist() == frame["y"].tolist()
+    assert study.name == "parts"
+    assert Table(folder, domain_file).stated_rows() == len(frame)
+    with pytest.raises(InputError, match=r"part-1.parquet, rows .*'age'"):
+        write(frame[15:].assign(age=-1), folder / "part-1.parquet")
+        TableStream(folder, domain_file)
 
 
 @pytest.mark.parametrize("treat", [[True, False] * 20, [1.0, 0.0] * 20, ["True", "False"] * 20])

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -23,8 +24,8 @@ server = ServerApp()
 @client.query()
 def answer(message: Message, context: Context) -> Message:
     """Return the answer of this site's run, whose socket is in the SuperNode's configuration."""
-    body = message.content[_BODY]
-    said = carried(str(context.node_config["socket"]), body["message"], float(body["wait"]))
+    body: dict[str, Any] = dict(message.content[_BODY])
+    said = carried(str(context.node_config["socket"]), body["message"], body["wait"])
     return Message(RecordDict({_BODY: ConfigRecord({"message": said})}), reply_to=message)
 
 
@@ -66,5 +67,6 @@ def _asked(grid: Grid, nodes: Iterable[int], wait: float, number: int, asked: by
         for reply in grid.pull_messages(left):
             left.discard(reply.metadata.reply_to_message_id)
             if reply.has_content():
-                found[reply.metadata.src_node_id] = bytes(reply.content[_BODY]["message"])
+                body: dict[str, Any] = dict(reply.content[_BODY])
+                found[reply.metadata.src_node_id] = body["message"]
     return found

@@ -151,6 +151,22 @@ def file_kind(path: str | Path, what: str = "data file", written: bool = False) 
     return kind
 
 
+def files_of(paths: Any) -> list[str | Path]:
+    """Return files: those of a list, one by its path, or the parquet files of a folder by their names.
+
+    Raises:
+        InputError: A folder has none.
+    """
+    if not isinstance(paths, str | Path):
+        return list(paths)
+    if not os.path.isdir(paths):
+        return [paths]
+    found: list[str | Path] = sorted(Path(paths).glob(f"*.{PARQUET}"))
+    if not found:
+        raise InputError(f"data file {str(paths)!r} is a folder without parquet files; give files, or their folder")
+    return found
+
+
 def check_there(path: str | Path) -> None:
     """Refuse a file that is not there.
 
@@ -209,7 +225,7 @@ def read_frame(
     """
     import pandas as pd
 
-    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    files = files_of(paths)
     check_form(files, form)
     most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
     for file in files:
@@ -247,7 +263,7 @@ def rows_in_metadata(paths: Any) -> int:
     Raises:
         InputError: A file of another kind, or one that is missing or broken.
     """
-    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    files = files_of(paths)
     for path in files:
         if file_kind(path) != PARQUET:
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")

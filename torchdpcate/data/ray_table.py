@@ -20,7 +20,7 @@ from torchdpcate._files import private_folder
 from torchdpcate._process import BATCH
 from torchdpcate._text import plain
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data._frames import MOST_BYTES, PARQUET, file_kind, groups_in_metadata
+from torchdpcate.data._frames import MOST_BYTES, PARQUET, file_kind, files_of, groups_in_metadata
 from torchdpcate.data.checked import Outcomes
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.parts import RECORDS, PartedStream, Span, spans
@@ -76,7 +76,7 @@ class RayTable(TableStream):
     ) -> None:
         if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
             raise InputError(f"ray.parts = {parts}: give a positive integer")
-        files = [path] if isinstance(path, str | Path) else list(path)
+        files = files_of(path)
         cluster = RayCluster(address, parts)
         self._parts, self._actors = parts, _Actors(cluster)
         self._finish = weakref.finalize(self, self._actors.close)

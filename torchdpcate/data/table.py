@@ -24,6 +24,7 @@ from torchdpcate.data._frames import (
     PERSON,
     about,
     file_kind,
+    files_of,
     iter_frames,
     read_frame,
     rows_in_metadata,
@@ -61,7 +62,7 @@ class TableStream(RecordStream):
     would have no common neighbour.
 
     Args:
-        path: The file, or a list of files with the same columns, laid end to end.
+        path: The file, a list of files with the same columns, laid end to end, or a folder of parquet files.
         domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them; what the domain file says
             of it is kept.
@@ -98,7 +99,7 @@ class TableStream(RecordStream):
     ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
-        self.paths = [path] if isinstance(path, str | Path) else list(path)
+        self.paths = files_of(path)
         self._groups = [None] * len(self.paths) if groups is None else list(groups)
         self.schema = TableSchema.of(domain).handling(out_of_bounds)
         self.batch_rows = batch_rows
@@ -383,7 +384,7 @@ class Table(CsvForm, StudySource):
     ``CsvForm``, by name, say how csv files are written.
 
     Args:
-        path: The file, or a list of files with the same columns, laid end to end.
+        path: The file, a list of files with the same columns, laid end to end, or a folder of parquet files.
         domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them, as the release will do
             with queries; what the domain file says of it is kept.
@@ -521,8 +522,7 @@ class Table(CsvForm, StudySource):
             )
         names, text = _with_clusters((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
         frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self) or PLAIN)
-        last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
-        with about(self.path), _last_row(last, frame, schema):
+        with about(self.path), _last_row(files_of(self.path)[-1], frame, schema):
             with every_fault(frame, schema):
                 read = encode_records(frame, schema)
                 check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
