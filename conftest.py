@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import secrets
 import sys
 import tempfile
 from collections import Counter
@@ -16,6 +17,9 @@ from hypothesis import settings
 # The tests' tensors are small: threads cost more than they give. Before torch is imported, and for processes started.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# EconML imports Ray, which looks for these once: without a token a cluster of its own would be refused.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 # Where the shell says to write no bytecode, each of hundreds of processes would compile the package anew.
 if sys.dont_write_bytecode:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-import yaml
-
 from torchdpcate._files import atomic_path, refuse_existing
+from torchdpcate.data._frames import about
+from torchdpcate.data._yaml import read_yaml
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive
 
@@ -58,13 +58,11 @@ def read_sizes(path: str | Path) -> dict[str, int]:
     Raises:
         InputError: No such file, or something else.
     """
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"sites = {path}: cannot be read ({type(error).__name__}); give a yaml file") from None
-    named = isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
+    with about(f"sites = {path}"):
+        found = read_yaml(Path(path))
+    named = isinstance(found, Mapping) and len(found) > 1 and all(isinstance(name, str) for name in found)
     if not named or not all(type(size) is int and size > 0 for size in found.values()):
-        raise InputError(f"sites = {path}: give lines such as north: 1200, a name and a number of records each")
+        raise InputError(f"sites = {path}: give lines such as north: 1200, two or more names with a number of records")
     return dict(found)
 
 
