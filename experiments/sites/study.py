@@ -68,11 +68,10 @@ def together(study: Study, parts: Sequence[CausalData]) -> Tensor:
 
 def combined(study: Study, parts: Sequence[CausalData]) -> Tensor:
     """Return the effects at the queries by ``combine``, or where releases have no intervals by their planned errors."""
-    some = parts[0].n >= LEAST
-    stage = AdaptiveSecondStage(intervals=True if some else "auto")
+    stage = AdaptiveSecondStage(intervals=True if parts[0].n >= LEAST else "auto")
     learners = [effects(study, part, stage, BUDGET) for part in parts]
     releases = [learner.release_function() for learner in learners]
-    if some:
+    if all(release.law is not None for release in releases):
         names = [f"site {place}" for place in range(len(parts))]
         return combine(releases, names).effect_tensor(study.queries)
     weights = torch.tensor([learner.planned_error() ** -2 for learner in learners], dtype=torch.float64)
@@ -138,8 +137,8 @@ def draw(path: Path) -> None:
         f"{SITES} sites with as many records each, at epsilon = 1 and delta = 1e-5 a record: squared error of the "
         "effect over its variance, mean ± standard error over data sets of Niu's designs. *Pooled*: one release of all "
         "records. *Sites*: one composition by noisy sums (local noise). *Combined*: the sites' own releases, with "
-        "intervals, by `torchdpcate combine`; at 300 and 1,000 records, where there are none, their mean weighted by "
-        "the inverse of their planned squared errors. `python -m experiments.sites.study`, then "
+        "intervals, by `torchdpcate combine`; where there are none (at 300 and 1,000 records, now and then at 3,000), "
+        "their mean weighted by the inverse of their planned squared errors. `python -m experiments.sites.study`, then "
         "`--draw`."
     )
     page = f"# Five sites\n\n{paragraph(text)}\n{table(rows)}\n![Errors against records a site](table.png)\n"
