@@ -47,8 +47,8 @@ def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> 
     assert study.records.y.tolist() == frame["y"].tolist()
     assert study.name == "parts"
     assert Table(folder, domain_file).stated_rows() == len(frame)
+    write(frame[15:].assign(age=-1), folder / "part-1.parquet")
     with pytest.raises(InputError, match=r"part-1.parquet, rows .*'age'"):
-        write(frame[15:].assign(age=-1), folder / "part-1.parquet")
         TableStream(folder, domain_file)
 
 
