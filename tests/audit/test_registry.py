@@ -25,7 +25,8 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 for _module in pkgutil.walk_packages(
     torchdpcate.__path__, "torchdpcate."
 ):  # a class not imported is none below its base
-    if not _module.name.endswith("__main__") and not _module.name.startswith("torchdpcate.pages"):
+    of_an_extra = _module.name.startswith(("torchdpcate.pages", "torchdpcate.cli.flower_apps"))
+    if not _module.name.endswith("__main__") and not of_an_extra:
         import_module(_module.name)
 
 
