@@ -56,7 +56,7 @@ def running(folder: Path, name: str, *words: str) -> Iterator[subprocess.Popen]:
             process.wait()
 
 
-def carried(folder: Path, sites: int, n: int, port: int) -> float:
+def carried(folder: Path, sites: int, n: int, epsilon: float, port: int) -> float:
     """Return the seconds of one composition of that many sites with n records each."""
     names = [f"s{place}" for place in range(sites)]
     (folder / "sites.yaml").write_text("".join(f"{name}: {n}\n" for name in names))
@@ -72,7 +72,7 @@ def carried(folder: Path, sites: int, n: int, port: int) -> float:
             stack.enter_context(running(folder, f"node-{name}", *node, "--node-config", f'socket="{socket}"'))
             of_site = [f"sites.path={folder / 'sites.yaml'}", f"sites.name={name}", f"sites.socket={socket}"]
             data = ["data=table", f"data.path={folder / name}.csv", f"data.domain={folder / 'domain.yaml'}"]
-            run = ["torchdpcate", "train", *data, *of_site, f"run_dir={folder / name}", "privacy.epsilon=4"]
+            run = ["torchdpcate", "train", *data, *of_site, f"run_dir={folder / name}", f"privacy.epsilon={epsilon}"]
             stack.enter_context(running(folder, f"run-{name}", *run))
         if coordinator.wait():
             raise SystemExit((folder / "coordinator.log").read_text())
@@ -84,10 +84,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, default=5, help="how many")
     parser.add_argument("--records", type=int, default=400, help="of each")
+    parser.add_argument("--epsilon", type=float, default=4.0, help="of each record; 200 takes few steps, and messages")
     parser.add_argument("--port", type=int, default=18_300, help="of the SuperLink; the next ones are of SuperNodes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tdp-") as place:
-        seconds = carried(Path(place), given.sites, given.records, given.port)
+        seconds = carried(Path(place), given.sites, given.records, given.epsilon, given.port)
         with (Path(place) / "all" / MESSAGES).open() as lines:
             messages = sum(1 for _ in lines) // given.sites
         print(f"{given.sites} sites: {seconds:.0f} s, {messages} messages, {seconds / messages:.2f} s a message")
