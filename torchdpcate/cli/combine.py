@@ -55,8 +55,9 @@ def combine(
             raise InputError(f"{digests[digest]} and {path} are one and the same release; give each site's once")
         digests[digest] = path
     made = combined([load_release(path) for path in paths], called, between)
+    figure = made.forest()
     made.save(target, overwrite)
-    save_figure(made.forest(), target.parent / FIGURE)
+    save_figure(figure, target.parent / FIGURE)
     for words in findings(made):
         print(words)
     print(f"{made.privacy.headline}: {len(paths)} sites combined in {target}, forest plot in {target.parent / FIGURE}")
