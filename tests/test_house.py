@@ -44,7 +44,7 @@ def test_no_count_of_the_checkout_is_above_its_ceiling() -> None:
 @pytest.mark.slow
 def test_a_run_on_a_csv_file_goes_through_no_more_than_its_ceiling() -> None:
     counts = csv_run(ROOT / PACKAGE)
-    assert CSV_RUN <= counts.keys()
+    assert counts.keys() >= CSV_RUN
     assert _above(counts) == {}
 
 
