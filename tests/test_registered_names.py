@@ -11,7 +11,6 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.base import GUARANTEES
@@ -22,7 +21,7 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
 REGISTRIES = {
-    "name": (WEIGHTS, OUTCOMES, MATCHINGS, SELECTIONS),
+    "name": (WEIGHTS, OUTCOMES, SELECTIONS),
     "guarantee": (GUARANTEES,),
     "kind": (POLICY_FAMILIES,),
     "way": (RULE_MECHANISMS,),

@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -290,45 +289,6 @@ def same_event(stated: Event | None, needed: Event) -> bool:
         return False
     pairs = zip(asdict(stated).values(), asdict(needed).values(), strict=True)
     return all(math.isclose(one, other, rel_tol=CLOSE) for one, other in pairs)
-
-
-@dataclass(frozen=True, eq=False)
-class UnequalNoise(Law):
-    """Numbers in parts, each of a unit of its own, with Gaussian noise: one event for all of them.
-
-    Attributes:
-        mechanism: Of all numbers in their units, which one record moves by at most its sensitivity.
-        sizes: How many numbers each part has.
-        units: Of each part.
-    """
-
-    mechanism: AdditiveMechanism
-    sizes: tuple[int, ...]
-    units: tuple[float, ...]
-
-    @property
-    def event(self) -> Event:
-        """See ``Law``."""
-        return self.mechanism.event
-
-    @cached_property
-    def scales(self) -> tuple[float, ...]:
-        """Scale of the noise of each part."""
-        scale = self.mechanism.released_scale(sum(self.sizes))
-        return tuple(scale * unit for unit in self.units)
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """See ``Law``; of the exact numbers of each part."""
-        return torch.cat([_noisy(part, scale, noise, runs) for part, scale in zip(exact, self.scales, strict=True)], 1)
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {"scales": list(self.scales)}
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: each part is on the grid of its noise."""
-        for part, scale in zip(answer.split(self.sizes), self.scales, strict=True):
-            yield from grid_problems(name, part, scale)
 
 
 @dataclass(frozen=True, eq=False)

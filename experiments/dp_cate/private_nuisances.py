@@ -17,11 +17,9 @@ import torch
 
 from torchdpcate.data.study import Study
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.screening import Screening
 from torchdpcate.heads.recipes import LinearSecondStage, PrivateThreshold
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.papers.semi_synthetic import SemiSynthetic
@@ -30,7 +28,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy
 STAGE = LinearSecondStage(private_threshold=PrivateThreshold(quantile=0.75))
-BEST = {"screen": Screening(), "nuisance": ConvexNuisanceConfig(), "tune": Tuning(), "second_stage": STAGE}
+BEST = {"nuisance": ConvexNuisanceConfig(), "second_stage": STAGE}
 BEFORE = {"nuisance": NuisanceConfig(), "second_stage": LinearSecondStage()}
 Make = Callable[[int], Study]
 
@@ -75,7 +73,7 @@ def parts(acic: str) -> Iterator[tuple[str, Make, int, dict[str, object], tuple[
         "one propensity for all": {"nuisance": ConvexNuisanceConfig(propensity_degree=0)},
         "split 0.3": {"split": 0.3},
         "split 0.7": {"split": 0.7},
-        "screen.share=0.15": {"screen": Screening(share=0.15)},
+        "screen.share=0.15": {},
     }
     sources: list[tuple[str, Make, int]] = [
         ("Dataset 2, 2,700", lambda s: Dataset2(n=3_000, seed=s).load(), 10),

@@ -127,7 +127,6 @@ TASKS = {
     ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
     "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
-    "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (
         ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],
         ["nuisance guess"],

@@ -20,7 +20,6 @@ OWN = {
     "cate": {"second_stage", "learner", "release", "mechanism", "split", "screen", "nuisance", "trainer", "features"},
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
-    "pairwise": {"matching", "outcome", "loss", "features"},
     "rule": {"nuisance", "trainer"},
     "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
@@ -38,7 +37,7 @@ def composed(*words: str) -> dict:
 def test_a_task_has_its_own_groups_and_no_other(task):
     chosen = {"task": task} | ({"second_stage": "linear"} if task == "cate" else {})
     groups = set(brought(chosen))
-    assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
+    assert groups - {"queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
     settings = {"seed", "unit", "run_dir", "force", "sweep", "budget"}
     settings |= {"plan", "sites", "figure", "rule", "subgroups", "subgroup_effects"}
@@ -56,10 +55,10 @@ def test_groups_that_choices_bring_are_chosen_as_others_are():
 
 
 def test_a_sweep_over_choices_composes_each_run_for_itself():
-    words = ["-m", "task=owl,pairwise", "data.n=300", "data.domain={a: 1}", "~tune", "x=", "hydra.sweep.dir=a"]
-    swept = ["-m", "task=owl,pairwise", "data.n=choice(300)", "data.domain=choice({a: 1})", *words[4:]]
+    words = ["-m", "task=owl,two_stage_rule", "data.n=300", "data.domain={a: 1}", "~tune", "x=", "hydra.sweep.dir=a"]
+    swept = ["-m", "task=owl,two_stage_rule", "data.n=choice(300)", "data.domain=choice({a: 1})", *words[4:]]
     assert sweep_words(words) == swept
-    assert sweep_words([word.replace(",pairwise", "") for word in words])[2] == "data.n=300"
+    assert sweep_words([word.replace(",two_stage_rule", "") for word in words])[2] == "data.n=300"
 
 
 @pytest.mark.parametrize(("words", "public"), [([], False), (["release=queries"], True), (["task=owl"], False)])
@@ -86,7 +85,7 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
         mine = mine.replace(old, new)
     (tmp_path / "conf" / "task" / "eager.yaml").write_text(mine)
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
-    assert tasks_of(Rules) == ["eager", "owl", "pairwise", "rule", "two_stage_rule"]
+    assert tasks_of(Rules) == ["eager", "owl", "rule", "two_stage_rule"]
     run = tmp_path / "runs" / "r"
     assert main(["train", "task=eager", "data.n=300", "weights.propensity=0.5", f"run_dir={run}"]) == 0
     summary = json.loads((run / "summary.json").read_text())

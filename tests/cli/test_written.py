@@ -13,7 +13,6 @@ WORDS = {name: words for name, (words, _) in TASKS.items()} | {
     "effect by its plan": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
     "rule by its plan": ["task=rule", "data.n=600", "privacy.epsilon=8"],
     "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],
-    "pairs": ["task=pairwise", "data.n=200", "queries.count=5"],
 }
 
 

@@ -15,10 +15,8 @@ from torchdpcate import (
     LinearSecondStage,
     NoiseSource,
     OutcomeWeightedLearner,
-    PairwiseRule,
     PolicySelector,
     PrivacyBudget,
-    PrivatelyTunedRule,
     RLearner,
     SubsampleAggregateEffect,
     TableSchema,
@@ -26,7 +24,6 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 
@@ -76,15 +73,6 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         lambda learner: learner.stage_.block.x[:, 0],
     ),
     "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
-    "pairwise": (lambda noise: PairwiseRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:N, 1]),
-    "tuned": (
-        lambda noise: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), ridges=[30.0, 60.0]),
-        lambda tuned: tuned.learner_.problem_.psi[:, 1],
-    ),
-    "cross-validated": (
-        lambda noise: CrossValidatedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), ridges=[30.0]),
-        lambda tuned: tuned.learner_.problem_.psi[:, 1],
-    ),
     "selection": (
         lambda noise: PolicySelector(
             DOMAIN, PURE, policies=[Constants([0, 1])], nuisance=FixedNuisances(), noise=noise

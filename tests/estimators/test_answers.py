@@ -27,9 +27,7 @@ from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import CrossValidatedRule
+from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -45,9 +43,6 @@ ASKED = {
     "effects": (lambda: ESTIMATORS["effects"](BUDGET), EFFECTS),
     "rule": (lambda: ESTIMATORS["rule"](BUDGET), DECISIONS),
     "two-stage rule": (lambda: TwoStageRule(DOMAIN, BUDGET), DECISIONS),
-    "pairwise rule": (lambda: PairwiseRule(DOMAIN, BUDGET), DECISIONS),
-    "tuned rule": (lambda: ESTIMATORS["tuned rule"](BUDGET), DECISIONS),
-    "cross-validated rule": (lambda: CrossValidatedRule(OutcomeWeightedLearner(DOMAIN, BUDGET), [30.0]), DECISIONS),
     "effect rule": (lambda: EffectRule(KNOWN, BUDGET), (*DECISIONS, "effect", "ate")),
     "selection": (lambda: ESTIMATORS["selection"](BUDGET), DECISIONS),
     "composed selection": (
@@ -121,7 +116,7 @@ def test_all_questions_are_one_release_within_the_budget_of_one_fit(name: str) -
 def test_all_learners_of_the_library_are_asked() -> None:
     for module in pkgutil.walk_packages(estimators.__path__, "torchdpcate.estimators."):
         importlib.import_module(module.name)
-    abstract = {"CATELearner", "RuleLearner", "TunedRule", "AverageEffectLearner"}
+    abstract = {"CATELearner", "RuleLearner", "AverageEffectLearner"}
     own = {kind for kind in below(Answering) if kind.__module__.startswith("torchdpcate.")}
     known = {kind for kind in own if issubclass(kind, PrivateEstimator | AverageEffect)} - {PrivateEstimator}
     assert {kind.__name__ for kind in known} - abstract == {type(make()).__name__ for make, _ in ASKED.values()}

@@ -16,7 +16,6 @@ from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
@@ -33,7 +32,6 @@ ESTIMATORS = {
         DOMAIN, budget, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage()
     ),
     "rule": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
-    "tuned rule": lambda budget: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, budget), ridges=[3.0, 30.0]),
     "selection": lambda budget: PolicySelector(
         DOMAIN, budget, policies=[Constants([0, 1])], nuisance_guarantee="fixed"
     ),
@@ -61,16 +59,12 @@ def test_it_has_the_manners_of_scikit_learn(name):
 
 
 def test_parameters_are_read_and_set_by_name():
-    rule = ESTIMATORS["tuned rule"](BUDGET)
-    assert rule.set_params(learner__ridge=3.5, ridges=[2.0]) is rule
-    assert (rule.learner.ridge, rule.get_params()["learner__ridge"], rule.get_params(deep=False)["ridges"]) == (
-        3.5,
-        3.5,
-        [2.0],
-    )
-    assert repr(rule).startswith("PrivatelyTunedRule(learner=OutcomeWeightedLearner(domain=")
-    with pytest.raises(InputError, match="colour: PrivatelyTunedRule has no such parameter"):
-        rule.set_params(colour="red")
+    learner = ESTIMATORS["effects"](BUDGET)
+    assert learner.set_params(split=0.25, seed=2) is learner
+    assert (learner.seed, learner.get_params()["split"]) == (2, 0.25)
+    assert repr(learner).startswith("RLearner(domain=")
+    with pytest.raises(InputError, match="colour: RLearner has no such parameter"):
+        learner.set_params(colour="red")
 
 
 @pytest.mark.slow
@@ -92,17 +86,15 @@ def test_nothing_is_released_before_a_fit_or_without_a_budget(name):
     estimator = ESTIMATORS[name](BUDGET)
     with pytest.raises(InputError, match="not fitted"):
         estimator.release()
-    if name != "tuned rule":  # which refuses to fit
-        open_fit = ESTIMATORS[name](None).fit(X, A, Y)
-        assert open_fit.ledger_ is None
-        with pytest.raises(InputError, match="fitted without privacy and releases nothing"):
-            open_fit.release()
+    open_fit = ESTIMATORS[name](None).fit(X, A, Y)
+    assert open_fit.ledger_ is None
+    with pytest.raises(InputError, match="fitted without privacy and releases nothing"):
+        open_fit.release()
 
 
 def test_a_fit_that_is_refused_leaves_nothing_to_release(name):
     estimator = ESTIMATORS[name](BUDGET)
-    if name != "tuned rule":  # which refuses to fit without privacy
-        estimator.set_params(budget=None).fit(X, A, Y).set_params(budget=BUDGET)
+    estimator.set_params(budget=None).fit(X, A, Y).set_params(budget=BUDGET)
     with pytest.raises(InputError):
         estimator.fit(X, A, 100 * Y)
     with pytest.raises(InputError, match="not fitted"):
@@ -131,7 +123,6 @@ def test_plans_spend_nothing():
     assert ESTIMATORS["selection"](BUDGET).plan(600)
     assert ESTIMATORS["average effect"](BUDGET).plan(600)
     assert ESTIMATORS["rule"](BUDGET).fit(X, A, Y).plan()
-    assert ESTIMATORS["tuned rule"](BUDGET).fit(X, A, Y).plan()
 
 
 @pytest.mark.parametrize("kind", [RLearner, OutcomeWeightedLearner, PolicySelector, DifferenceInMeansEffect])
@@ -145,9 +136,3 @@ def test_a_subclass_of_the_users_is_never_certified(kind, monkeypatch):
     assert privacy.level == "conditional"
     assert [c["name"] for c in privacy.conditions] == ["learner"]
     assert {charge.level for charge in privacy.charges} <= {"conditional"}
-
-
-def test_a_tuned_rule_of_the_users_learner_is_never_certified():
-    own = type("Own", (OutcomeWeightedLearner,), {"__module__": __name__})
-    tuned = PrivatelyTunedRule(own(DOMAIN, BUDGET), ridges=[3.0, 30.0]).fit(X, A, Y)
-    assert tuned.release().privacy.level == "conditional"

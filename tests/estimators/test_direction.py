@@ -6,13 +6,10 @@ import torch
 from tests.verify import forgeries as forge
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.public_tuning import choose_ridge
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
@@ -25,7 +22,6 @@ LEARNERS = {
     "owl": (OutcomeWeightedLearner, {}, 0.0),
     "owl shifted": (OutcomeWeightedLearner, {"outcome": "shifted"}, 0.0),
     "two stage": (TwoStageRule, {}, 0.0),
-    "pairwise": (PairwiseRule, {}, 0.0),
     "composed choice": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "composed"}, 1e-5),
     "choice by stable scores": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "stability"}, 0.0),
     "choice by centred scores": (PolicySelector, {"policies": POLICIES}, 0.0),
@@ -97,11 +93,3 @@ def test_a_budget_of_treatments_goes_to_who_gains_most():
     rule = release.rule(budget=0.25, population=population)
     assert rule.decide(population).tolist() == [0, 0, 0, 1]
     assert release.rule(cost=9.0).decide(population).tolist() == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize(("better", "best"), [("lower", "min"), ("higher", "max")])
-def test_ridges_are_compared_by_the_direction(better, best):
-    learner, index = OutcomeWeightedLearner(domain(better), PrivacyBudget(8.0, 0.0)), torch.arange(N)
-    choice = choose_ridge(learner, CausalData(*pain()), [index[:2000]], [index[2000:]], [1.0, 1e5], seed=0)
-    values = choice.table.set_index("ridge")["value"]
-    assert values[choice.ridge] == getattr(values, best)()

@@ -22,7 +22,6 @@ from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, Subsampl
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.heads.recipes import LinearSecondStage
@@ -175,7 +174,6 @@ REFUSED = {
     "groups": (SubsampleAggregateEffect(OBSERVED, PURE), "groups of records.*use effect=covariate_balancing"),
     "weighted rule": (OutcomeWeightedLearner(OBSERVED, PURE), "features of all records.*use task=rule"),
     "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
-    "pairs": (PairwiseRule(OBSERVED, PURE), "features of all records.*use task=rule"),
     "stable scores": (
         PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
         "stability trains on a block.*use nuisance_guarantee=composed",

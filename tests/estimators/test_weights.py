@@ -17,7 +17,6 @@ from torchdpcate.estimators.average.known_propensity import KnownPropensityEffec
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.heads.recipes import LinearSecondStage
@@ -103,7 +102,6 @@ REFUSED = {
     "no estimator": AverageEffect(OBSERVED, PURE),
     "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
     "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
-    "pairs": PairwiseRule(OBSERVED, PURE),
     "stable scores": PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
 }
 

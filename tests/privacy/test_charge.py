@@ -2,14 +2,11 @@
 
 import pytest
 
-from torchdpcate.privacy.charge import DP_SGD, MEDIAN, SCREENING, Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, MEDIAN, Charge, Purpose
 
 MADE = {
     DP_SGD: "nuisances by dp_sgd",
     MEDIAN: "nuisances by quantile: median_outcome",
-    SCREENING: "screening by top_k",
-    Charge(Purpose.CROSS_VALIDATION): "cross validation",
-    Charge(Purpose.CANDIDATE, part="3"): "candidate: 3",
     Charge(Purpose.WEIGHTS, "private"): "weights by private",
     Charge(Purpose.WEIGHTS, "noisy_gradient", "propensity"): "weights by noisy_gradient: propensity",
     Charge(Purpose.OUTCOME_MODEL, "objective"): "outcome model by objective",

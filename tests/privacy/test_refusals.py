@@ -27,7 +27,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import generalised_select, private_quantile, top_k
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ReportNoisyMax
 
 NAN, INF = math.nan, math.inf
@@ -136,19 +136,6 @@ CASES = {
         (lambda: NoiseSource.fixed(-1), "seed"),
     ],
     "exact sums": [(lambda n=n, b=b: sum_grid(n, b), "=") for n, b in ((0, 1.0), (10, 0.0), (2**42, 1.0))],
-    "selection": [
-        (lambda: top_k(torch.zeros(3), 4, 1.0, NOISE), "count"),
-        (lambda: top_k(torch.zeros(3), 0, 1.0, NOISE), "count"),
-        (lambda: top_k(torch.zeros(3), 1, 0.0, NOISE), "epsilon"),
-        (lambda: generalised_select(torch.zeros(3), torch.ones(2), 1.0, NOISE), "sensitivities"),
-        (lambda: generalised_select(torch.zeros(3), torch.zeros(3), 1.0, NOISE), "sensitivities"),
-        (lambda: generalised_select(torch.full((3,), NAN), torch.ones(3), 1.0, NOISE), "scores"),
-        (lambda: generalised_select(torch.zeros(3), torch.ones(3), 1.0, NOISE, failure=1.0), "failure"),
-        (lambda: quantile(torch.zeros(0), torch.ones(2), 0.5), "values"),
-        (lambda: quantile(torch.tensor([0.0, NAN]), torch.ones(2), 0.5), "values"),
-        (lambda: quantile(torch.ones(3), torch.zeros(2, 2), 0.5), "grid"),
-        (lambda: quantile(torch.ones(3), torch.ones(2), 1.5), "quantile"),
-    ],
     "selection mechanisms": [
         *(
             (lambda call=call, kind=kind: call(kind), words)

@@ -4,9 +4,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import _generalised, generalised_select, normalised_scores, top_k
+from torchdpcate.privacy.selection import top_k
 
 
 class Recorder:
@@ -62,52 +61,3 @@ def random_case(generator, k=4):
     bounds = 10 ** (2 * torch.rand(k, generator=generator, dtype=torch.float64) - 1)
     shift = 3 * torch.rand(1, generator=generator).item()
     return q + shift * bounds, bounds, shift
-
-
-@pytest.mark.parametrize("corner", [True, False])
-def test_a_neighbour_moves_no_normalised_score_by_more_than_one(corner):
-    generator, most = torch.Generator().manual_seed(0), 0.0
-    for _ in range(3_000):
-        q, bounds, shift = random_case(generator)
-        moves = 2 * torch.rand(4, generator=generator, dtype=torch.float64) - 1
-        other = q + (moves.sign() if corner else moves) * bounds
-        moved = (normalised_scores(q, bounds, shift) - normalised_scores(other, bounds, shift)).abs().max().item()
-        most = max(most, moved)
-    assert most <= 1 + 2**-20
-    assert most > (0.99 if corner else 0.7)
-
-
-@pytest.mark.slow
-def test_the_law_of_the_choice_changes_by_less_than_epsilon():
-    generator, most = torch.Generator().manual_seed(1), 0.0
-    for _ in range(500):
-        q, bounds, shift = random_case(generator)
-        other = q + torch.randn(4, generator=generator, dtype=torch.float64).sign() * bounds
-        first, second = (law(normalised_scores(v, bounds, shift), 1.0) for v in (q, other))
-        assert first.sum() == pytest.approx(1)
-        most = max(most, (first / second).log().abs().max().item())
-    assert 0.5 < most <= 1 + 1e-6
-
-
-@pytest.mark.slow
-def test_the_declared_pair_comes_near_its_claim():
-    requested = []
-    for dataset in (0, 1):
-        recorder = Recorder()
-        recorder.select = lambda scores, epsilon, sensitivity: requested.append(scores) or 0
-        _generalised(PrivacyBudget(1.0, 1e-5)).draw(dataset, 1, recorder)
-    # largest of the scores with exponential noise of scale two, by quadrature over the first one's noise
-    chances = []
-    for scores in requested:
-        u = torch.linspace(0, 80, 400_001, dtype=torch.float64)
-        sums = scores[0] + u
-        others = 1 - torch.exp(-(sums[:, None] - scores[1:]).clamp(min=0) / 2)
-        chances.append(torch.trapezoid(torch.exp(-u / 2) / 2 * others.prod(1), u).item())
-    assert 0.85 < math.log(chances[0] / chances[1]) <= 1
-
-
-def test_a_sensitive_candidate_does_not_spoil_the_choice():
-    # a plain selection would have noise of scale 2000 between candidates that are 100 apart
-    scores, bounds = torch.tensor([0.0, 100.0, 50.0]), torch.tensor([0.1, 0.1, 1000.0])
-    chosen = [generalised_select(scores, bounds, 1.0, NoiseSource.system(), failure=1e-12) for _ in range(20)]
-    assert chosen == [1] * 20

@@ -30,17 +30,13 @@ from torchdpcate import (
     NeuralSecondStage,
     NuisanceConfig,
     OutcomeWeightedLearner,
-    PairwiseRule,
     PolicySelector,
     PrivacyBudget,
-    PrivatelyTunedRule,
     PrivateWeights,
     RLearner,
-    Screening,
     SubgroupEffects,
     SubsampleAggregateEffect,
     TangentSecondStage,
-    Tuning,
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
@@ -49,7 +45,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.feature_maps import Fourier, Legendre, Representation
+from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.privacy.noise import NoiseSource
@@ -104,11 +100,6 @@ def rule(kind: type, **settings: Any) -> Any:
     return kind(DOMAIN, PURE, **settings).fit(*RECORDS).release()
 
 
-def tuned() -> Any:
-    learner = OutcomeWeightedLearner(DOMAIN, PURE)
-    return PrivatelyTunedRule(learner, ridges=[30.0, 300.0]).fit(*RECORDS).release()
-
-
 def selection(**settings: Any) -> Any:
     policies = settings.pop("policies", [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])])
     return PolicySelector(DOMAIN, settings.pop("budget", PURE), policies=policies, **settings).fit(*RECORDS).release()
@@ -139,13 +130,9 @@ KINDS: dict[str, Callable[[], Any]] = {
         cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
     ),
     "objective, tangent features": partial(cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Tangent())),
-    "objective, tuned": partial(cate, tune=Tuning(features=(Legendre(1), Legendre(2)))),
-    "objective, screened": partial(cate, screen=Screening(most=1)),
     "objective, Fourier": partial(cate, second_stage=LinearSecondStage(features=Fourier(5))),
     "objective, Nystrom": partial(cate, second_stage=LinearSecondStage(features=Nystrom(5))),
     "output": partial(cate, mechanism="output"),
-    "statistics": partial(cate, mechanism="statistics", second_stage=LinearSecondStage(loss="squared")),
-    "dp_sgd_head": partial(cate, mechanism="dp_sgd_head"),
     "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK),
     "queries by objective": partial(cate, release="queries"),
     "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
@@ -170,9 +157,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
     "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", ridge_bound=1e9),
     "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", ridge_bound=1e9),
-    "pairwise": partial(rule, PairwiseRule),
-    "pairwise, Gaussian": partial(rule, PairwiseRule, matching="gaussian"),
-    "tuned rule": tuned,
     "selection, stability": selection,
     "selection, private nuisances": partial(
         selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), nuisance_guarantee="private_nuisances"
@@ -228,7 +212,7 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     x, a, y = RECORDS
     keeping = own_maps.Keeping()
     cates = [LinearSecondStage(features=keeping), LinearSecondStage(features=keeping, loss="squared")]
-    ways = zip(cates, ("objective", "statistics"), strict=True)
+    ways = zip(cates, ("objective",), strict=True)
     releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]
     for learner in (
         OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),

@@ -11,7 +11,6 @@ from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
-from torchdpcate.fit.minimise import NormalEquations
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release.combination import combine
@@ -20,17 +19,6 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import kinds
 from torchdpcate.release.release import Release
-from torchdpcate.release.statistics import StatisticsRelease
-
-
-def statistics_release() -> StatisticsRelease:
-    function = function_release()
-    p = function.theta.numel()
-    equations = NormalEquations.of(torch.eye(p, dtype=torch.float64), function.theta, 10)
-    parts = {name: getattr(function, name) for name in ("features", "nuisances", "schema", "columns")}
-    return StatisticsRelease(
-        function.theta, privacy=STATEMENT, noise_scale=None, statistics=equations, ridge=0.5, **parts
-    )
 
 
 def composed_release() -> ComposedRelease:
@@ -56,7 +44,6 @@ def combined(site: Release) -> Combined:
 RELEASES = {
     "composed": composed_release,
     **{f"function, {name}": lambda name=name: function_release(name) for name in sorted(FEATURE_MAPS)},
-    "statistics": statistics_release,
     "queries": query_release,
     "rule": rule._example,
     "composed_rule": composed._example,
@@ -121,7 +108,7 @@ def test_answering_imports_no_more(files, fresh):
 @pytest.mark.slow
 def test_predicting_a_table_imports_no_trainer(files, fresh, tmp_path):
     lines = ["from torchdpcate.cli.main import main"]
-    names = ["composed", "composed_rule", "function, fourier", "statistics", "rule", "policy"]
+    names = ["composed", "composed_rule", "function, fourier", "rule", "policy"]
     outputs = [tmp_path / f"{name} out.{kind}" for name in names for kind in ("csv", "parquet")]
     for output in outputs:
         name, kind = output.name.split(" out.")

@@ -26,7 +26,9 @@ RULES = [f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind 
 MECHANISMS = list(dict.fromkeys([*EFFECTS, *RULES, *EFFECT_ESTIMATORS, *PLANS]))
 LEARNERS = ("RLearner", "DRLearner", "EffectRule")
 WITHOUT = {"plug_in"}  # post-processing of nuisances, whose charges have theirs
-UNNAMED = {charges.TRAINING, charges.CROSS_VALIDATION}  # as the parts of it are charged; and heuristic
+UNNAMED = {
+    charges.TRAINING,
+}  # as the parts of it are charged; and heuristic
 
 
 @cache

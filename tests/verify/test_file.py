@@ -26,7 +26,6 @@ from torchdpcate import (
     NoiseSource,
     NuisanceConfig,
     OutcomeWeightedLearner,
-    PairwiseRule,
     PolicySelector,
     PrivacyBudget,
     RLearner,
@@ -86,7 +85,6 @@ def linear(**settings):
 MADE = {
     "objective": lambda: function("objective"),
     "output": lambda: function("output"),
-    "statistics": lambda: function("statistics"),
     "queries": lambda: queries("objective"),
     "gaussian_process": lambda: queries("gaussian_process"),
     "influence": lambda: queries("influence", second_stage=LinearSecondStage(loss="squared", ridge=0.01)),
@@ -94,7 +92,6 @@ MADE = {
     "neural": lambda: queries("influence", second_stage=NeuralSecondStage(width=4, ridge=1e-2, epochs=1)),
     "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
     "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
-    "dp_sgd_head": lambda: function("dp_sgd_head"),
     "plug_in": lambda: function("plug_in"),
     "cross_fit": lambda: function("objective", split=CrossFit()),
     "convex": lambda: function("output", nuisance=ConvexNuisanceConfig(), learner=DRLearner),
@@ -119,7 +116,6 @@ MADE = {
         TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
     ),
     "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
-    "pairwise": lambda: other(PairwiseRule, PURE),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
     "means": lambda: other(DifferenceInMeansEffect, PURE),
@@ -198,7 +194,7 @@ BESIDE = [
 ]
 
 
-SLOW = ("neural", "influence", "cross_fit", "gaussian_process", "statistics", "doubly", "aggregate", "horvitz")
+SLOW = ("neural", "influence", "cross_fit", "gaussian_process", "doubly", "aggregate", "horvitz")
 """Kinds that are forged by default in one place alone, or take long."""
 
 

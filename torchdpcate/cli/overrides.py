@@ -82,7 +82,7 @@ def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
         >>> users("nuisance", brought({"task": "average_effect"}))
         {'effect': ['doubly_robust']}
         >>> users("rule", brought({}))
-        {'task': ['owl', 'pairwise', 'rule', 'two_stage_rule']}
+        {'task': ['owl', 'rule', 'two_stage_rule']}
     """
     near = {group: [choice for choice, has in _choices(group) if name in has] for group in groups if group != "task"}
     near = {group: choices for group, choices in near.items() if choices}

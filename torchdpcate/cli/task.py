@@ -360,8 +360,8 @@ def family_of(task: str) -> type[TaskSpec]:
         KeyError: No such task.
 
     Example:
-        >>> family_of("pairwise").settings
-        ('learner', 'features', 'weights', 'outcome', 'loss', 'matching')
+        >>> family_of("owl").settings
+        ('learner', 'features', 'weights', 'outcome', 'loss')
     """
     if task not in all_tasks():
         raise KeyError(task)

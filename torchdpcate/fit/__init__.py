@@ -34,7 +34,6 @@ __getattr__, __dir__, __all__ = exports(
             "loss_conditions",
         ),
         "minimise": (
-            "NormalEquations",
             "default_tolerance",
             "minimise",
             "minimise_batches",
@@ -55,7 +54,6 @@ __getattr__, __dir__, __all__ = exports(
             "grid_move",
             "ridge_ratio",
         ),
-        "screening": ("Screening",),
         "tangent_features": ("Tangent",),
         "trainable": ("RecordLossModule", "TrainableNuisances"),
         "trainer": ("default_trainer",),

@@ -19,13 +19,13 @@ from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.private_fit import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
-from torchdpcate.fit.screening import outcome_median
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -33,8 +33,28 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
+_POINTS = 201  # of the public grid of the median
 _LEAST_RIDGE = 1e-4  # of the mean objective, for conditioning
 _TOLERANCE = 1e-11  # of a summed gradient, a record and gradient bound
+
+
+def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> float:
+    """Median outcome, by `chosen_quantile` from a public grid of the outcome range; charge ``PureEvent(epsilon)``.
+
+    Args:
+        records: A block.
+        domain: Public bounds.
+        epsilon: Privacy cost.
+        noise: Where the noise comes from.
+
+    Example:
+        >>> domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
+        >>> y = torch.linspace(0, 1, 1000, dtype=torch.float64)
+        >>> round(outcome_median(CausalData(y[:, None], y.round(), y), domain, 10.0, NoiseSource.system()), 1)
+        0.5
+    """
+    grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
+    return noise.released(chosen_quantile(records.y, grid, 0.5, epsilon, noise))
 
 
 @dataclass(frozen=True)

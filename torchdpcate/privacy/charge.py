@@ -12,14 +12,10 @@ from torchdpcate.errors import InputError
 class Purpose(StrEnum):
     """What a charge is for, in the order in which a block is charged."""
 
-    SCREENING = "screening"
-    """A choice of covariates."""
     NUISANCES = "nuisances"
     """Training of propensities and outcome models, or numbers that they start from."""
     THRESHOLD = "threshold"
     """The Huber threshold of a second stage."""
-    TUNING = "tuning"
-    """A choice of a second stage's features and ridge."""
     WEIGHTS = "weights"
     """The weights of a rule or of an average effect."""
     OUTCOME = "outcome"
@@ -28,12 +24,8 @@ class Purpose(StrEnum):
     """The outcome model of an average effect."""
     RELEASE = "release"
     """A release, or one of its parts."""
-    CANDIDATE = "candidate"
-    """All that one of several candidates costs, its release included."""
     CHOICE = "choice"
     """The choice among candidates."""
-    CROSS_VALIDATION = "cross_validation"
-    """A rule whose ridge was chosen on its own records."""
     OTHER = "other"
     """A charge of code outside the library, in its own words."""
 
@@ -138,9 +130,5 @@ COMPOSED_SCORES = Charge(Purpose.NUISANCES, "composed")
 """The same whose nuisances score policies, or records for an average effect."""
 COMPOSED = (COMPOSED_EFFECT, COMPOSED_SCORES)
 """Steps of one composition, whatever comes of them."""
-SCREENING = Charge(Purpose.SCREENING, "top_k")
 THRESHOLD = Charge(Purpose.THRESHOLD, "quantile")
-TUNING = Charge(Purpose.TUNING, "generalised_selection")
 OUTCOME = Charge(Purpose.OUTCOME, "quantile")
-CHOICE = Charge(Purpose.CHOICE, "permute_and_flip")
-CROSS_VALIDATION = Charge(Purpose.CROSS_VALIDATION)

@@ -63,7 +63,6 @@ __getattr__, __dir__, __all__ = exports(
             "PrivacyStatement",
             "make_statement",
         ),
-        "statistics": ("StatisticsRelease",),
         "subgroups": ("SubgroupRelease",),
     },
 )

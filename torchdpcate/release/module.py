@@ -1,6 +1,5 @@
 """What a release answers, as a module of PyTorch: for whoever serves models, compiles or exports them."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -62,7 +61,6 @@ class FunctionValues(nn.Module):
         features: Public feature map, set up.
         nuisances: Released nuisances; None for none.
         bound: Largest size of a value; None for no clip.
-        columns: Columns of the covariates that are seen; None for all.
     """
 
     theta: Tensor
@@ -73,17 +71,15 @@ class FunctionValues(nn.Module):
         features: FeatureMap,
         nuisances: NuisanceModel | None = None,
         bound: float | None = None,
-        columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.register_buffer("theta", theta.clone())
         # together, for a map may be made of the nuisances' networks
         self.features, self.nuisances = deepcopy((features, nuisances))
-        self.bound, self.columns = bound, columns
+        self.bound = bound
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the values, [m], at encoded covariates x [m, q]."""
-        x = x if self.columns is None else x[:, list(self.columns)]
         values = self.features.product(self.theta, x)
         if self.nuisances is not None:
             values = self.nuisances.effect(x) + values

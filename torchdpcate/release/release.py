@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -316,7 +316,6 @@ class FunctionRelease(EffectRelease):
         schema: Columns and public bounds.
         privacy: The privacy statement.
         noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units; None where none is public.
-        columns: Columns of the covariates that nuisances and features see; None for all.
     """
 
     kind = "function"
@@ -329,31 +328,24 @@ class FunctionRelease(EffectRelease):
     schema: TableSchema
     privacy: PrivacyStatement
     noise_scale: float | None
-    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]."""
         bound = self.domain.outcome_range
-        x = self._view(x)
         with torch.no_grad():
             return (self.nuisances.effect(x) + self.features.product(self.theta, x)).clamp(-bound, bound)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         if self.noise_scale is None:
             raise self._no_band()
-        return self.noise_scale * self.features.norm(self._view(x))
+        return self.noise_scale * self.features.norm(x)
 
     def module(self) -> nn.Module:
         """Return the effect as a module to serve or export; see ``Release.module``."""
         from torchdpcate.release.module import FunctionValues, ReleaseModule
 
         bound = self.domain.outcome_range
-        return ReleaseModule(
-            self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound, self.columns)
-        )
-
-    def _view(self, x: Tensor) -> Tensor:
-        return x if self.columns is None else x[:, list(self.columns)]
+        return ReleaseModule(self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound))
 
     def summary(self) -> dict[str, Any]:
         """Return the number of features, and the kind of nuisances.
@@ -379,7 +371,6 @@ class FunctionRelease(EffectRelease):
             "features": to_config(self.features),
             "nuisances": self.nuisances.config(),
             "noise_scale": self.noise_scale,
-            "columns": None if self.columns is None else list(self.columns),
         }
 
     @classmethod
@@ -388,13 +379,9 @@ class FunctionRelease(EffectRelease):
     ) -> "FunctionRelease":
         """Rebuild a release from ``tensors`` and ``facts``."""
         nuisances = load_nuisances(tensors, facts["nuisances"])
-        columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
-        domain = schema.domain if columns is None else schema.domain.select(columns)
-        features = load_features(tensors, facts["features"], domain, nuisances)
+        features = load_features(tensors, facts["features"], schema.domain, nuisances)
         require_tensor(tensors["theta"], (features.dimension,), "theta")
-        return cls(
-            tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns
-        )
+        return cls(tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -408,7 +395,7 @@ class QueryRelease(EffectRelease):
         privacy: The privacy statement.
         noise_scales: Public noise scale of each answer, [d], or None where the scale is secret.
         nuisances: DP-trained nuisances, if they were requested.
-        head: What is public of the second stage (feature map or kernel, and the columns that it sees), as plain types:
+        head: What is public of the second stage (feature map or kernel), as plain types:
             noise scales follow from it. None where there is no such thing.
     """
 

@@ -141,11 +141,6 @@ SHARED = (
     r"also where a run was chosen by what others showed; runs beside that ledger are not counted"
 )
 """What a shared ledger knows, with the number of the run and what was spent."""
-_CANDIDATES = (
-    r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
-    r"part; all of it is in this ledger"
-)
-_CROSS_VALIDATION = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
 
 
 def is_tuning(tuning: Mapping[str, Any]) -> bool:
@@ -157,10 +152,8 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
         return re.fullmatch(_SWEEP, text) is not None
     if type(runs) is not int or runs < 1:
         return False
-    found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
-    return (
-        tuning in (TUNING, SITES_TUNING) or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
-    )
+    found = re.fullmatch(SHARED, text)
+    return tuning in (TUNING, SITES_TUNING) or (found is not None and int(found[1]) == runs)
 
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
@@ -381,7 +374,7 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
     if not privacy.claims:
         return
-    own = any(c.is_release(privacy.mechanism) or c.purpose is Purpose.CANDIDATE for c in privacy.charges)
+    own = any(c.is_release(privacy.mechanism) for c in privacy.charges)
     known = stated(privacy.mechanism)
     if not own and not (known is not None and known.free):
         yield f"no charge is for a release by {privacy.mechanism}"

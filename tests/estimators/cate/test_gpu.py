@@ -23,14 +23,11 @@ from torchdpcate import (
 from torchdpcate.audit.neighbours import refitted
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
-from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.fit.arms import PrivateNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.feature_maps import FEATURE_MAPS, Legendre
+from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.screening import Screening
 from torchdpcate.heads import TangentSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 
@@ -62,12 +59,15 @@ FUNCTIONS = {
     "objective": (None, {}),
     "objective of networks": (None, {"nuisance": NETWORKS}),
     "doubly robust, crossed": ("output", {"kind": DRLearner, "split": CrossFit()}),
-    "statistics": ("statistics", {"second_stage": SQUARED}),
     "plug_in": ("plug_in", {}),
-    "dp_sgd_head": (DPSGDHead(batch_size=200, epochs=2), {}),
     "tangent": (None, {"second_stage": TangentSecondStage(ridge=0.02), "nuisance": NETWORKS}),
-    "screened": (None, {"screen": Screening(most=1)}),
-    "tuned": (None, {"second_stage": LinearSecondStage(), "tune": Tuning(features=(Legendre(1), Legendre(2)))}),
+    "screened": (None, {}),
+    "tuned": (
+        None,
+        {
+            "second_stage": LinearSecondStage(),
+        },
+    ),
 }
 
 

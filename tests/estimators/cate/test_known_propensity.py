@@ -8,7 +8,6 @@ from torchdpcate import Domain, DRLearner, LinearSecondStage, PrivacyBudget, RLe
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.screening import Screening
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
@@ -49,16 +48,6 @@ def test_the_noise_of_a_trial_follows_from_its_propensity() -> None:
     known, estimated = (RLearner(domain(given), BUDGET, **settings) for given in (0.5, None))
     first, second = (fitted.fit(X, A, Y).plan(X[:5]) for fitted in (known, estimated))
     assert all(first[name] < 0.7 * second[name] for name in second), (first, second)
-
-
-def test_screening_that_leaves_the_stratum_out_keeps_the_propensity() -> None:
-    wide = torch.cat([X, torch.zeros(N, 3, dtype=torch.float64)], 1)
-    facts = Domain([-1, 0, 0, 0, 0], [1] * 5, -2.0, 2.0, 0.1, two_levels=[False, True, *[False] * 3], propensity=STRATA)
-    y = X[:, 0].clone()  # x0 alone matters
-    fitted = RLearner(facts, None, screen=Screening(most=1), **TWO_BLOCKS).fit(wide, A, y)
-    assert fitted.columns_ == (0,)
-    weights = {round(abs(w), 9) for w in fitted.stage_.block.w.tolist()}
-    assert weights == {0.3, 0.7, 0.6, 0.4}
 
 
 def test_a_search_of_the_covariates_refuses_a_column() -> None:

@@ -14,15 +14,12 @@ from torchdpcate import (
     DoublyRobustEffect,
     LinearSecondStage,
     OutcomeWeightedLearner,
-    PairwiseRule,
     PolicySelector,
     PrivacyBudget,
     RLearner,
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.estimators.rules.pairwise import AllPairs
-from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.fit.arms.private import PrivateNuisances
 from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.feature_maps import Identity
@@ -52,10 +49,6 @@ class OwnNuisances(StableNuisances):
     """Nuisances of the user's."""
 
 
-class OwnPairs(AllPairs):
-    """A matching of the user's, under the name of the library's."""
-
-
 class VouchingLoss(Logistic):
     """Says that its claims rest on nothing."""
 
@@ -80,7 +73,6 @@ CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
     "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
-    "matching": lambda: PairwiseRule(DOMAIN, PURE, matching="all"),
     "nuisances of a choice": lambda: selector(OwnNuisances()),
     "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
     "nuisances of an average effect": lambda: DoublyRobustEffect(
@@ -98,7 +90,6 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_code_of_the_user_s_is_a_condition(name, monkeypatch):
-    monkeypatch.setitem(MATCHINGS, "all", OwnPairs)
     learner = CASES[name]().fit(*records())
     release = learner.release_function() if isinstance(learner, RLearner) else learner.release()
     assert release.privacy.level == "conditional"

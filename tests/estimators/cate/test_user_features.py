@@ -7,12 +7,10 @@ from tests.fit import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Legendre
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TUNING
 
 AGE = Domain([0.0], [90.0], 0.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -38,7 +36,13 @@ def conditions_stated(statement) -> str:
     return condition["text"]
 
 
-@pytest.mark.parametrize("mechanism", ["objective", "output", "statistics"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        "objective",
+        "output",
+    ],
+)
 def test_functions_on_a_user_s_map_are_conditional(mechanism):
     fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert fitted.stage_.features(AGE.grid(100)).norm(dim=1).max().item() <= 1
@@ -69,11 +73,3 @@ def test_what_does_not_rest_on_the_map_stays_certified():
     fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert fitted.release_function("plug_in").privacy.level == "certified"
     assert learner(Legendre(2)).fit(*records()).release_function().privacy.level == "certified"
-
-
-def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
-    tune = Tuning(features=(own_maps.RawCovariates(), Legendre(2)))
-    statement = learner(Legendre(2), tune=tune).fit(*records()).release_function().privacy
-    assert "RawCovariates" in conditions_stated(statement)
-    levels = {charge.charge: charge.level for charge in statement.charges}
-    assert levels[TUNING] == "conditional"

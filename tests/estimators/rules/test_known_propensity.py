@@ -7,7 +7,6 @@ import torch
 from torchdpcate import Domain, OutcomeWeightedLearner, PrivacyBudget, TwoStageRule
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.charge import Purpose
@@ -83,9 +82,3 @@ def test_generated_trials_state_theirs() -> None:
     assert OWL().domain().known_propensity.bounds == (0.5, 0.5)
     assert ITR().domain().known_propensity.bounds == (0.5, 0.5)
     assert ITR(confounded=True).domain().known_propensity is None
-
-
-def test_folds_keep_each_record_with_its_propensity() -> None:
-    learner = OutcomeWeightedLearner(domain("p"), PURE)
-    rule = CrossValidatedRule(learner, ridges=[30.0]).fit(X, A, Y, P).release()
-    assert rule.decide([[-1.0, 0.0], [1.0, 0.0]]).tolist() == [0, 1]

@@ -10,7 +10,6 @@ from torchdpcate.causal.estimand import ATE, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.weighted_erm import make_loss
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
 from torchdpcate.fit.weights.balancing import TiltingLoss
@@ -116,8 +115,6 @@ def test_losses_for_other_targets_are_refused(loss, mechanism):
     learner = outcome_weighted(loss, mechanism=mechanism, perturbation="gamma")
     with pytest.raises(InputError, match=rf"loss = {type(loss).__name__}: is for targets in \[0, 1\].*-1 and 1"):
         learner.fit(*records(1.0, 0.0))
-    with pytest.raises(InputError, match="targets in"):
-        PairwiseRule(DOMAIN, PURE, loss=loss).fit(*records(1.0, 0.0))
 
 
 def test_the_remedy_for_cross_entropy_is_the_same_loss_in_labels():

@@ -12,12 +12,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.feature_maps import FEATURE_MAPS, Identity
+from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.heads.recipes import LinearSecondStage
@@ -39,9 +37,7 @@ def records(n: int = 400):
 def learners(features):
     yield OutcomeWeightedLearner(AGE, BUDGET, features=features)
     yield OutcomeWeightedLearner(AGE, BUDGET, features=features, mechanism="output")
-    yield PairwiseRule(AGE, BUDGET, features=features)
     yield TwoStageRule(AGE, BUDGET, features=features)
-    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], features=[Identity(), features])
     for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
         yield TwoStageRule(AGE, BUDGET, weights=scheme)
     yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))

@@ -96,8 +96,6 @@ class Effects(TaskSpec):
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Fill in what the user left to the mechanism; see the class above."""
-        if words().get("tune") == "ridge":
-            raise InputError("tune = ridge: chooses the ridge of a rule; with task=cate use tune=private")
         if config.release.kind not in ("function", "queries"):
             raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
         if not 0 < float(config.figure.level) < 1:
@@ -124,7 +122,7 @@ class Effects(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
         """Return the learner of effects; see the class above."""
         config = self.config
-        blocks = {name: instantiate(config[name]) or None for name in ("split", "screen", "tune") if name in config}
+        blocks = {"split": instantiate(config.split)} if "split" in config else {}
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.learner)(
             domain=self.study.schema,

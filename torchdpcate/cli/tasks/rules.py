@@ -1,4 +1,4 @@
-"""The tasks of treatment rules: ``rule``, ``owl``, ``two_stage_rule`` and ``pairwise``."""
+"""The tasks of treatment rules: ``rule``, ``owl`` and ``two_stage_rule``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
-    from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 
 
 def check_rule(config: DictConfig) -> None:
@@ -60,7 +59,7 @@ class Rules(TaskSpec):
 
     heading = "Rules side by side"
     note = "Value is estimated on the records, by a propensity that is known or was paid for; without one it is a dash."
-    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome", "loss", "matching")
+    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome", "loss")
     measures = (
         Measure(
             key="accuracy",
@@ -101,14 +100,12 @@ class Rules(TaskSpec):
     }
 
     study: Study
-    learner: RuleLearner | PrivatelyTunedRule
+    learner: RuleLearner
     release: DecisionRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Refuse what no learner would ever see."""
         check_rule(config)
-        if words().get("tune") == "private":
-            raise InputError(f"tune = private: chooses the features of effects; with task={self.name} use tune=ridge")
         if isinstance(instantiate(config.features), Representation | Tangent):
             raise InputError(
                 f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose "
@@ -116,18 +113,15 @@ class Rules(TaskSpec):
             )
         return config
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
-        """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
+        """Return the rule's learner; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        rule = instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
-        tunes = budget is not None and bool(self.config.tune)
-        return instantiate(self.config.tune, _convert_="all")(rule) if tunes else rule
+        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
 
     @property
     def mechanism_name(self) -> str:
         """See ``TaskSpec``."""
-        rule: Any = getattr(self.learner, "learner", self.learner)
-        return str(rule.mechanism)
+        return str(self.learner.mechanism)
 
     def size(self) -> int:
         """Return the numbers of theta and its feature map."""
@@ -142,7 +136,7 @@ class Rules(TaskSpec):
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the objective."""
-        problem = self._fitted.problem_
+        problem = self.learner.problem_
         bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
         return {
             "ridge": problem.ridge,
@@ -152,8 +146,8 @@ class Rules(TaskSpec):
 
     def secrets(self) -> dict[str, Tensor]:
         """Return the weights in summary, the rule and its scores without noise."""
-        problem, queries = self._fitted.problem_, self.study.queries
-        scores = None if queries is None else torch.from_numpy(self._fitted.nonprivate_score(queries))
+        problem, queries = self.learner.problem_, self.study.queries
+        scores = None if queries is None else torch.from_numpy(self.learner.nonprivate_score(queries))
         return {
             "weight.mean": problem.weights.mean(),  # the largest is often the public bound
             "weight.sd": problem.weights.std(),
@@ -184,11 +178,6 @@ class Rules(TaskSpec):
         )
         return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
 
-    @property
-    def _fitted(self) -> RuleLearner:
-        learner: Any = self.learner
-        return getattr(learner, "learner_", learner)  # of a tuned one, the chosen rule
-
     @cached_property
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
@@ -197,10 +186,10 @@ class Rules(TaskSpec):
 
     @cached_property
     def _noise(self) -> NoiseReport:
-        return self._fitted.plan()
+        return self.learner.plan()
 
     def _decided(self, x: Tensor) -> Tensor:
-        return self.release.answer(self._fitted.view(x))
+        return self.release.answer(self.learner.view(x))
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
@@ -246,7 +235,7 @@ class Rules(TaskSpec):
         if self.streams or self.study.domain.censoring is not None:
             return dict.fromkeys(f"value{name}" for name in _DECISIONS)
         records = self.study.records
-        propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
+        propensity, decisions = self.learner.propensity_of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
         facts = records.a, records.y, propensity, records.weight
@@ -358,10 +347,6 @@ class EffectRules(Rules):
 
     def _gain(self, effect: Tensor) -> Tensor:
         return super()._gain(effect) - self.release.cost - self.release.threshold
-
-    @property
-    def _fitted(self) -> Any:
-        return self.learner
 
     @staticmethod
     def _nuisance(config: DictConfig) -> Any:

@@ -16,6 +16,5 @@ __getattr__, __dir__, __all__ = exports(
             "DisjointSplit",
             "Split",
         ),
-        "tuning": ("Tuning",),
     },
 )

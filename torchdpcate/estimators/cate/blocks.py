@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +34,15 @@ from torchdpcate.estimators.cate.mechanisms.local_sensitivity import noise_at_qu
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split
-from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
-from torchdpcate.fit.screening import Screening
 from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING, TUNING, Charge, Purpose
+from torchdpcate.privacy.charge import THRESHOLD, TRAINING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Level, user_code
 from torchdpcate.privacy.selection import private_quantile
@@ -76,8 +74,6 @@ class Blocks:
         split: Which records train the nuisances.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
-        screen: Private choice of a few covariates; None keeps all.
-        tune: Private choice of the second stage's features and ridge; None keeps those given.
         filter: How releases are counted; see ``CATELearner``.
         learner: Name of the learner's class.
         own: What the learner's guarantees rest on: a class, or a score, of the user's.
@@ -91,8 +87,6 @@ class Blocks:
     split: Split
     seed: int
     trainer: "Callable[..., Trainer]"
-    screen: Screening | None
-    tune: Tuning | None
     filter: str
     learner: str
     own: tuple[Condition, ...]
@@ -126,11 +120,10 @@ class Blocks:
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
-        if self.tune is not None:
-            self.tune.candidates(self.second_stage)
         sizes = {name: len(index) for name, index in self.blocks(n).items()}
         self.trainer()
-        domain = self._checked_domain(sizes)
+        domain = self.schema.domain
+        self.second_stage.check(domain)
         for fold in self.split.folds:
             self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
         if self.last_budget is not None:
@@ -141,7 +134,7 @@ class Blocks:
             chosen.check_blocks(len(self.split.folds), self.schema.domain.known_propensity, self.filter)
 
     def fit(self, records: CausalData, session: FitSession, statement: MakeStatement) -> "FittedBlocks":
-        """Choose the columns, train the nuisances of every fold, pay for the threshold and fit the second stage.
+        """Train the nuisances of every fold, pay for the threshold and fit the second stage.
 
         Args:
             records: All records, within the domain.
@@ -153,14 +146,13 @@ class Blocks:
             BudgetError: A block cannot pay.
         """
         blocks = {name: records.subset(index) for name, index in self.blocks(records.n).items()}
-        self._checked_domain({name: block.n for name, block in blocks.items()})
+        self.second_stage.check(self.schema.domain)
         first = self._first_stage(blocks, session)
         threshold = self._threshold(blocks, first, session)
         clip = math.inf if threshold is None else threshold
-        chosen = self._tuned(blocks, first, clip, session)
         device = self.trainer().strategy.root_device
         with gpu_memory("second_stage", "lower its features, width or batch_size"):
-            stage = chosen.fit(
+            stage = self.second_stage.fit(
                 first.block(blocks, self.split.folds, device),
                 on_device(first.nuisances, device),
                 threshold=clip,
@@ -168,26 +160,15 @@ class Blocks:
                 trainer=self.trainer,
                 seed=self.seed,
             )
-        tried = () if self.tune is None else self.tune.conditions
-        own = tried + self.nuisance.conditions(self.trainer) + user_code("second stage", chosen)
-        return FittedBlocks(self, records.n, first, chosen, threshold, stage, session, own, statement)
-
-    def _checked_domain(self, sizes: Mapping[str, int]) -> Domain:
-        """Return the domain of the covariates that are retained, which the second stage has not refused.
-
-        Which they are makes no difference yet.
-        """
-        domain = self.schema.domain.select(range(self.retained(sizes)))
-        self.second_stage.check(domain)
-        return domain
+        own = self.nuisance.conditions(self.trainer) + user_code("second stage", self.second_stage)
+        return FittedBlocks(self, records.n, first, threshold, stage, session, own, statement)
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
         assert self.budget is not None
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
-        sizes, release = self.split.sizes(n), self.split.release_budget(self.budget)
-        fitted, kept = self.split.fitted(sizes), self.retained(sizes)
-        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
+        fitted, release = self.split.fitted(self.split.sizes(n)), self.split.release_budget(self.budget)
+        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, fitted, release, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
         value, level = (
@@ -215,7 +196,7 @@ class Blocks:
 
     @property
     def first_budget(self) -> PrivacyBudget | None:
-        """What nuisances and choices may spend of a block; None without privacy."""
+        """What nuisances and a threshold may spend of a block; None without privacy."""
         return None if self.budget is None else self.split.nuisance_budget(self.budget)
 
     @property
@@ -225,15 +206,8 @@ class Blocks:
 
     @property
     def beside(self) -> list[EventCount]:
-        """What is paid from the same budget as the nuisances: chosen columns, a threshold, tuning."""
-        events = self._screening_event, self._threshold_event, self._tuning_event
-        return [(event, 1) for event in events if event is not None]
-
-    @property
-    def _screening_event(self) -> PureEvent | None:
-        if self.screen is None or self.first_budget is None:
-            return None
-        return self.screen.event(self.schema.domain.dimension, self.first_budget)
+        """What is paid from the same budget as the nuisances: a threshold."""
+        return [] if self._threshold_event is None else [(self._threshold_event, 1)]
 
     @property
     def _threshold_event(self) -> PureEvent | None:
@@ -242,25 +216,11 @@ class Blocks:
             return None
         return PureEvent(self.first_budget.epsilon * private.budget_fraction)
 
-    @property
-    def _tuning_event(self) -> PureEvent | None:
-        return None if self.tune is None or self.first_budget is None else self.tune.event(self.first_budget)
-
-    def retained(self, sizes: Mapping[str, int]) -> int:
-        """Return how many covariates are kept with blocks of these sizes."""
-        every, event = self.schema.domain.dimension, self._screening_event
-        if self.screen is None or event is None:
-            return every
-        return self.screen.count(every, sum(sizes[fold.train] for fold in self.split.folds), event.epsilon)
-
     def _first_stage(self, blocks: BlockRecords, session: FitSession) -> "FirstStage":
-        columns, domain = self._screened(blocks, session), self.schema.domain
-        if columns is not None:
-            domain = domain.select(columns)
         models = {
             fold.train: self.nuisance.fit(
-                _seen(blocks[fold.train], columns),
-                domain,
+                blocks[fold.train],
+                self.schema.domain,
                 budget=self.first_budget,
                 also=self.beside,
                 session=session.charging([fold.train], TRAINING),
@@ -269,19 +229,7 @@ class Blocks:
             )
             for fold in self.split.folds
         }
-        return FirstStage(self.score, domain, columns, models)
-
-    def _screened(self, blocks: BlockRecords, session: FitSession) -> tuple[int, ...] | None:
-        domain, event = self.schema.domain, self._screening_event
-        if self.screen is None or domain.dimension <= self.screen.most:
-            return None
-        trains = [fold.train for fold in self.split.folds]
-        parts = [blocks[name] for name in trains]
-        x, a, y = (torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True))
-        if event is None:
-            return self.screen.choose_openly(CausalData(x, a, y), domain)
-        session.charging(trains, SCREENING).pay(event)
-        return self.screen.choose(CausalData(x, a, y), domain, event.epsilon, session.noise)
+        return FirstStage(self.score, self.schema.domain, models)
 
     def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where none is needed."""
@@ -296,25 +244,6 @@ class Blocks:
         grid = torch.logspace(-3, 0, private.points, dtype=torch.float64) * bound
         return private_quantile(s, grid, private.quantile, event.epsilon, session.noise)
 
-    def _tuned(self, blocks: BlockRecords, first: "FirstStage", threshold: float, session: FitSession) -> SecondStage:
-        """Return the second stage's settings, chosen by the nuisances' budget where they are to be tuned."""
-        event, folds = self._tuning_event, self.split.choices
-        if self.tune is None:
-            return self.second_stage
-        if event is not None:
-            scope = session.charging([fold.apply for fold in folds], TUNING, conditional=bool(self.tune.conditions))
-            scope.pay(event)
-        return self.tune.choose(
-            self.second_stage,
-            first.block(blocks, folds, torch.device("cpu")),
-            first.nuisances,
-            threshold=threshold,
-            n=self.split.fitted({name: block.n for name, block in blocks.items()}),
-            budget=self.last_budget,
-            epsilon=None if event is None else event.epsilon,
-            noise=session.noise,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class FirstStage:
@@ -322,14 +251,12 @@ class FirstStage:
 
     Attributes:
         score: The learner's score.
-        domain: Public bounds of the columns in use.
-        columns: Chosen columns of the covariates, paid for; None for all.
+        domain: Public bounds.
         models: Nuisances by the block that trained them.
     """
 
     score: RegressionScore
     domain: Domain
-    columns: tuple[int, ...] | None
     models: Mapping[str, NuisanceModel]
 
     @cached_property
@@ -337,10 +264,6 @@ class FirstStage:
         """All nuisances as one: their mean where there are several."""
         models = list(self.models.values())
         return models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
-
-    def view(self, x: Tensor) -> Tensor:
-        """Return the columns in use, [m, k], of covariates x [m, q]."""
-        return x if self.columns is None else x[:, list(self.columns)]
 
     def block(self, blocks: BlockRecords, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
         """Return the regression of these folds' records; with several folds its map is the first one's.
@@ -356,8 +279,8 @@ class FirstStage:
         return SecondStageBlock(x, s, w, regression, self.domain, self.score.bounds(self.domain))
 
     def pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the columns in use, and s and w by the fold's nuisances."""
-        x = self.view(records.x)
+        """Return the covariates, and s and w by the fold's nuisances."""
+        x = records.x
         with torch.no_grad():
             return x, *self._regression(fold, x.device, records.propensity)(x, records.a, records.y)
 
@@ -390,10 +313,6 @@ def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
     return copy.to(device).eval().requires_grad_(False)
 
 
-def _seen(records: CausalData, columns: tuple[int, ...] | None) -> CausalData:
-    return records if columns is None else replace(records, x=records.x[:, list(columns)])
-
-
 @dataclass(frozen=True, eq=False)
 class FittedBlocks:
     """Trained nuisances, a fitted second stage, and the session that pays for its releases; the curator's.
@@ -401,8 +320,7 @@ class FittedBlocks:
     Attributes:
         settings: What was fitted.
         n: Number of records.
-        first: Nuisances and the columns in use.
-        second_stage: Settings of the second stage, those that tuning chose.
+        first: The nuisances.
         threshold: Private Huber threshold, in outcome units; None if none was needed.
         stage: The fitted second stage.
         session: Of the fit.
@@ -413,7 +331,6 @@ class FittedBlocks:
     settings: Blocks
     n: int
     first: FirstStage
-    second_stage: SecondStage
     threshold: float | None
     stage: FittedStage
     session: FitSession
@@ -446,7 +363,6 @@ class FittedBlocks:
             nuisances=self.first.nuisances,
             schema=self.schema,
             privacy=self._statement(chosen, private, own),
-            columns=self.first.columns,
         )
 
     def release_queries(
@@ -464,13 +380,13 @@ class FittedBlocks:
             scales = None if function.noise_scale is None else function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
-            run = partial(chosen.answer, self.stage, self.first.view(queries))
+            run = partial(chosen.answer, self.stage, queries)
             private, own = self._spend(chosen, run, budget)
             bound = self.schema.domain.outcome_range
             answers = (self.plug_in_effect(queries) + private.output).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
         nuisances = self.first.nuisances if include_nuisances else None
-        head = head_of(self.stage, self.first.columns)
+        head = head_of(self.stage)
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
 
     def answer_online(
@@ -494,7 +410,6 @@ class FittedBlocks:
                 budget=budget,
                 session=session,
                 statement=lambda terms: self._statement(chosen, terms, session.entries),
-                columns=self.first.columns,
                 counter=counter,
             )
 
@@ -508,20 +423,20 @@ class FittedBlocks:
             stage: The second stage; None takes the fitted one.
         """
         bound = self.schema.domain.outcome_range
-        correction = (stage or self.stage).correction(self.first.view(x)).cpu()
+        correction = (stage or self.stage).correction(x).cpu()
         return (self.plug_in_effect(x) + correction).clamp(-bound, bound)
 
     def plug_in_effect(self, x: Tensor) -> Tensor:
         """Return mu1 - mu0 of the nuisances at encoded covariates, [m]."""
         with torch.no_grad():
-            return self.first.nuisances.effect(self.first.view(x))
+            return self.first.nuisances.effect(x)
 
     def noise_at(self, queries: Tensor, budget: PrivacyBudget | None) -> dict[str, float]:
         """Return the noise of an answer at encoded queries by mechanism; see ``CATELearner.plan``."""
         budget = budget or self.settings.last_budget
         if self.settings.budget is None or budget is None or not isinstance(self.stage, RKHSStage):
             raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
-        return noise_at_queries(self.stage, self.first.view(queries), budget)
+        return noise_at_queries(self.stage, queries, budget)
 
     def _able(self, mechanism: "str | Mechanism") -> Mechanism:
         """Return the mechanism if this fit can release by it."""

@@ -24,7 +24,7 @@ from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, THRESHOLD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
@@ -34,7 +34,7 @@ from torchdpcate.release.statement import PrivacyStatement
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
 
-FIRST_STAGE = (SCREENING, DP_SGD, MEDIAN, JOINT, THRESHOLD, TUNING)
+FIRST_STAGE = (DP_SGD, MEDIAN, JOINT, THRESHOLD)
 """What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
 
 # Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
@@ -196,11 +196,9 @@ def _scale_problems(stated: float | None, scale: float | None) -> Iterator[str]:
 
 
 def _constant_problems(release: QueryRelease) -> Iterator[str]:
-    """Return what is wrong with answers that are one number, at queries that differ in a column that is used."""
+    """Return what is wrong with answers that are one number, at queries that differ."""
     inside = release.answers.abs() != release.domain.outcome_range
-    columns = (release.head or {}).get("columns")
-    queries = release.queries if columns is None else release.queries[:, list(map(int, columns))]
-    different = len(queries[inside].unique(dim=0)) if bool(inside.any()) else 0
+    different = len(release.queries[inside].unique(dim=0)) if bool(inside.any()) else 0
     if different > _FEW and len(release.answers[inside].unique()) == 1:
         yield "answers holds one number alone, which noise does not leave"
 
@@ -232,8 +230,7 @@ def _features(release: FunctionRelease | QueryRelease) -> FeatureMap | None:
     kind = FEATURE_MAPS.get(config.pop("name", ""))
     if kind is None:
         return None
-    columns = _columns(release)
-    domain = release.domain if columns is None else release.domain.select(columns)
+    domain = release.domain
     if any(config.get(name, 0) > _MOST_FEATURES for name in ("degree", "pairs", "points")):
         raise ValueError("more features than are supported")
     features = kind(**config)
@@ -252,16 +249,14 @@ def _norms(release: QueryRelease) -> Tensor | None:
     """Return sqrt(K(x, x)) at the queries, [d]; None where that is not known."""
     if "kernel" in _head(release):
         return torch.ones_like(release.answers)
-    features, columns = _features(release), _columns(release)
-    if features is None:
-        return None
-    return features.norm(release.queries if columns is None else release.queries[:, columns])
+    features = _features(release)
+    return None if features is None else features.norm(release.queries)
 
 
 def _head_problems(release: QueryRelease) -> Iterator[str]:
     """Return problems of what is said of the second stage, without whose kernel there is no proof."""
     head, mechanism = _head(release), release.privacy.mechanism
-    if head.keys() not in ({"features", "columns"}, {"kernel", "columns"}):
+    if head.keys() not in ({"features"}, {"kernel"}):
         yield f"it states no kernel, without which mechanism {mechanism!r} may claim nothing"
     elif "kernel" in head:
         kernel = head["kernel"]
@@ -274,11 +269,6 @@ def _head_problems(release: QueryRelease) -> Iterator[str]:
 
 def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
     return {} if isinstance(release, FunctionRelease) else release.head or {}
-
-
-def _columns(release: FunctionRelease | QueryRelease) -> list[int] | None:
-    columns = _head(release).get("columns")
-    return None if columns is None else [int(column) for column in columns]
 
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
@@ -306,13 +296,11 @@ def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[st
 
 
 def _unpaid(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of released nuisances, and of chosen columns, that no charge covers."""
+    """Problems of released nuisances that no charge covers."""
     charges = [charge.charge for charge in release.privacy.charges]
     held = any(name.startswith("nuisances.") for name in release.tensors())
     if held and not any(charge.purpose is Purpose.NUISANCES for charge in charges):
         yield "it holds nuisances, but no charge is for their training"
-    if facts.get("columns") and SCREENING not in charges:
-        yield "it uses chosen columns, but no charge is for choosing them"
 
 
 def _order(privacy: PrivacyStatement) -> Iterator[str]:
@@ -328,13 +316,11 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
 
 
 def _domains(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of the bounds that nuisances repeat: those of the columns that they see."""
+    """Problems of the bounds that nuisances repeat: the schema's."""
     nuisances = facts.get("nuisances")
     if not nuisances:
         return
-    columns = facts.get("columns") or (facts.get("head") or {}).get("columns")
-    domain = release.domain if columns is None else release.domain.select(list(map(int, columns)))
-    needed = {name: value for name, value in domain.to_dict().items() if name not in _WORDS}
+    needed = {name: value for name, value in release.domain.to_dict().items() if name not in _WORDS}
     for config in nuisances.get("members", [nuisances]):
         stated = {name: value for name, value in config["domain"].items() if name not in _WORDS}
         if stated != needed:

@@ -139,7 +139,6 @@ class PlannedHead(Head):
         recipe: SecondStage,
         score: RegressionScore,
         schema: TableSchema,
-        columns: int,
         n: int,
         budget: PrivacyBudget,
         queries: Tensor | None = None,
@@ -150,7 +149,6 @@ class PlannedHead(Head):
             recipe: Settings of the second stage.
             score: Of the learner.
             schema: Columns and public bounds.
-            columns: How many covariates screening leaves.
             n: Records of the second-stage block.
             budget: What a release may spend.
             queries: Public queries, [d, q].
@@ -159,14 +157,13 @@ class PlannedHead(Head):
             return None
         bounds, psi, requested = score.bounds(schema.domain), None, None
         if isinstance(recipe, LinearSecondStage):
-            domain = schema.domain.select(range(columns))
             try:
-                features = on_domain(recipe.features, domain)
+                features = on_domain(recipe.features, schema.domain)
             except InputError:  # made of trained nuisances
                 features = None
             if features is not None:
-                psi = features(schema.grid(_POINTS)[:, :columns])
-                requested = None if queries is None else features(queries[:, :columns])
+                psi = features(schema.grid(_POINTS))
+                requested = None if queries is None else features(queries)
         bound = bounds.weight * FeatureMap.bound
         typical, weight = typical_pair(score)
         threshold = math.inf if recipe.loss == "squared" else recipe.threshold

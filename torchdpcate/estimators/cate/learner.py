@@ -23,11 +23,9 @@ from torchdpcate.estimators.cate.composition import Composition, FittedCompositi
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
-from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisances import NuisanceRecipe
-from torchdpcate.fit.screening import Screening
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage
@@ -48,7 +46,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     By default a learner is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, an
     ``RLearner`` with delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it
-    paid for. With another second stage, or with settings of nuisances, ``split``, ``screen``, ``tune`` or ``filter``,
+    paid for. With another second stage, or with settings of nuisances, ``split`` or ``filter``,
     records are divided instead of the budget:
 
     The records are put into a secret random order and then split by position (``DisjointSplit`` or
@@ -72,8 +70,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         trainer: Makes a Lightning Trainer from keyword arguments.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
-        screen: Private choice of a few covariates before anything else; None keeps all.
-        tune: Private choice of the second stage's features and ridge; None keeps those given.
         filter: How releases after ``fit`` are counted, which nothing that was seen may decide: ``sums`` of epsilons and
             deltas, by any mechanism; or ``gaussian``, for Gaussian mechanisms alone (``gaussian_process``, ``output``,
             ``answer_online``), which then have less noise, above all with cross-fitting.
@@ -81,8 +77,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     Attributes:
         nuisances_: Trained nuisances (private if ``budget`` is given).
         ledger_: What has been spent.
-        columns_: Columns that screening chose, paid for and public; None for all.
-        second_stage_: Settings of the second stage, those that tuning chose.
         threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
         plan_: Public plan of a composition.
@@ -109,8 +103,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     trainer: "Callable[..., Trainer] | None" = None
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
-    screen: Screening | None = None
-    tune: Tuning | None = None
     filter: str = "sums"
 
     regression_score: ClassVar[RegressionScore]
@@ -148,9 +140,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         if isinstance(self._settings, Blocks):
             assert isinstance(records, CausalData)
             blocks = self._fitted = self._settings.fit(records, self._session, self._statement_of)
-            self.nuisances_, self.columns_ = blocks.first.nuisances, blocks.first.columns
-            self.second_stage_, self.threshold_ = blocks.second_stage, blocks.threshold
-            self.stage_ = blocks.stage
+            self.nuisances_, self.threshold_, self.stage_ = blocks.first.nuisances, blocks.threshold, blocks.stage
         else:
             fitted = self._fitted = self._settings.fit(records, self._session, self._statement_of)
             self.plan_, self.composed_ = fitted.plan, fitted.found
@@ -377,8 +367,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             split=self.split if isinstance(self.split, Split) else DisjointSplit(self.split),
             seed=self.seed,
             trainer=trainer,
-            screen=self.screen,
-            tune=self.tune,
             filter=self.filter,
             learner=name,
             own=self._own_learner(),
@@ -392,8 +380,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
-        given = {"nuisance": self.nuisance, "screen": self.screen, "tune": self.tune}
-        found = [name for name, value in given.items() if value is not None]
+        found = ["nuisance"] * (self.nuisance is not None)
         return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
 
     def _own_learner(self) -> tuple[Condition, ...]:

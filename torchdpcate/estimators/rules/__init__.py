@@ -19,22 +19,6 @@ __getattr__, __dir__, __all__ = exports(
             "Shifted",
             "SignedResidual",
         ),
-        "pairwise": (
-            "AllPairs",
-            "CellPairs",
-            "GaussianPairs",
-            "MATCHINGS",
-            "Matching",
-            "PairwiseRule",
-        ),
-        "public_tuning": (
-            "RidgeChoice",
-            "tune_on_public",
-        ),
-        "tuning": (
-            "CrossValidatedRule",
-            "PrivatelyTunedRule",
-        ),
         "weighted_erm": (
             "ObjectiveRule",
             "OutputRule",

@@ -215,7 +215,7 @@ class NoiseReport:
 
     @property
     def _law(self) -> Law:
-        return self.plan.stages["rule"].law
+        return self.plan.queries["rule"].law
 
     @property
     def _way(self) -> str:

@@ -1,6 +1,5 @@
-"""The public plan of a rule by weighted empirical risk minimisation, by itself or chosen among candidates."""
+"""The public plan of a rule by weighted empirical risk minimisation."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +16,11 @@ from torchdpcate.estimators.rules.weighted_erm import BALLS, RuleMechanism, is_k
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights.scheme import WEIGHTS
-from torchdpcate.laws import CLOSE, Charged, PerturbedObjective
+from torchdpcate.laws import CLOSE, PerturbedObjective
 from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive, probability
-from torchdpcate.privacy.charge import CHOICE, Charge, Purpose
-from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import Release
@@ -30,57 +29,10 @@ from torchdpcate.release.statement import PrivacyStatement
 
 RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
 """Learners of rules by the names of their tasks, or of a task's methods."""
-MATCHINGS = Registry("matching")
-"""Public comparisons of pairs by name."""
 WEIGHTS_BLOCK = "weights"
 """The block that fits weights, where they have one of their own."""
-SELECTION = "selection"
-"""The block on which candidates are compared."""
 
 _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule's own records pay for before it
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Rules of which one was chosen, each trained on records of its own with the full budget.
-
-    Attributes:
-        words: Settings of each.
-        selection_fraction: Fraction of the records on which they are compared.
-        chosen: Which one was chosen, counted from 1.
-    """
-
-    words: tuple[str, ...]
-    selection_fraction: float
-    chosen: int = 1
-
-    def sizes(self, n: int) -> dict[str, int]:
-        """Return the records of each block: of the candidates, as equal as can be, and of the choice."""
-        selection, count = round(self.selection_fraction * n), len(self.words)
-        each, more = divmod(n - selection, count)
-        return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(count)} | {SELECTION: selection}
-
-    def queries(self, budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
-        """Return what is requested of each block, by its name: whatever it is, it costs all of the budget."""
-        law, numbers = whole(budget), range(1, len(self.words) + 1)
-        charges = {f"{Purpose.CANDIDATE} {k}": Charge(Purpose.CANDIDATE, part=str(k)) for k in numbers}
-        return {name: Query(charge, law, level, (name,)) for name, charge in (charges | {SELECTION: CHOICE}).items()}
-
-    def public(self) -> dict[str, Any]:
-        """Return the settings, for a statement."""
-        return {
-            "candidates": list(self.words),
-            "chosen": self.chosen,
-            "selection_fraction": self.selection_fraction,
-        }
-
-    @classmethod
-    def restated(cls, public: Mapping[str, Any]) -> "Candidates | None":
-        """Return those of a statement; None of a rule that was not chosen."""
-        if "candidates" not in public:
-            return None
-        words, chosen = tuple(map(str, public["candidates"])), integer("chosen", public["chosen"], least=1)
-        return cls(words, as_number(public["selection_fraction"]), chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +54,6 @@ class RulePlan(Plan):
         weights: Noise of a private propensity; None where weights cost nothing.
         outcome: What learns the outcome's constants; None where they are public.
         conditions: What the guarantee rests on beside its proof.
-        among: The candidates that it was chosen among; None of a rule by itself.
     """
 
     kinds = (RuleRelease.kind,)
@@ -119,7 +70,6 @@ class RulePlan(Plan):
     weights: ObjectiveNoise | None
     outcome: Query | None
     conditions: tuple[Condition, ...] = ()
-    among: Candidates | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -132,7 +82,7 @@ class RulePlan(Plan):
         return self.mechanism.formula
 
     @cached_property
-    def stages(self) -> Mapping[str, Query]:
+    def queries(self) -> Mapping[str, Query]:
         """What one fit asks of the records: weights and outcome, if they cost something, and the rule."""
         found: dict[str, Query] = {}
         if self.weights is not None:
@@ -145,15 +95,10 @@ class RulePlan(Plan):
         found["rule"] = Query(Charge(Purpose.RELEASE, self.name), law, level, prefix=self.mechanism.prefix)
         return found
 
-    @cached_property
-    def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: the stages, or what all candidates and the choice cost."""
-        return self.stages if self.among is None else self.among.queries(self.budget)
-
     @property
     def sizes(self) -> Mapping[str, int]:
         """See ``Plan``: with a split the weights have records of their own."""
-        return block_sizes(self.n, self.parts.get("split")) if self.among is None else self.among.sizes(self.n)
+        return block_sizes(self.n, self.parts.get("split"))
 
     @property
     def left(self) -> float:
@@ -166,9 +111,9 @@ class RulePlan(Plan):
 
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
-        loss, pure = self.problem.loss, isinstance(self.stages["rule"].law.event, PureEvent)
+        loss, pure = self.problem.loss, isinstance(self.queries["rule"].law.event, PureEvent)
         all_pure = pure and all(isinstance(query.law.event, PureEvent) for query in self.queries.values())
-        constants = {name: value for query in self.stages.values() for name, value in query.constants().items()}
+        constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
         return {
             **self.parts,
             "loss_slope": loss.slope,
@@ -179,7 +124,6 @@ class RulePlan(Plan):
             "rule_epsilon": self.spent.epsilon,
             **({} if pure else {"rule_delta": self.spent.delta}),
             **constants,
-            **({} if self.among is None else self.among.public()),
         }
 
     @classmethod
@@ -190,10 +134,9 @@ class RulePlan(Plan):
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
         budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
         spent = requested_budget(block, public["rule_epsilon"], public.get("rule_delta", 0.0))
-        mechanism, among = stated_mechanism(privacy.mechanism), Candidates.restated(public)
+        mechanism = stated_mechanism(privacy.mechanism)
         assert mechanism is not None
-        own = n if among is None else [*among.sizes(n).values()][:-1][among.chosen - 1]
-        bounds, weights = _restated_weights(public, own, domain)
+        bounds, weights = _restated_weights(public, n, domain)
         parts = _parts(public) | weights
         loss = stated_loss(public, features.largest_entry, mechanism.curved)
         facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
@@ -203,7 +146,7 @@ class RulePlan(Plan):
         kind, outcome = OUTCOMES.get(public["outcome"]), None
         if kind is not None and ("outcome_share" in parts or kind.budget_fraction > 0):
             outcome = kind().query(domain, budget.epsilon * parts["outcome_share"])
-        return cls(n, release.schema, budget, mechanism, fit, features, spent, parts, noise, outcome, among=among)
+        return cls(n, release.schema, budget, mechanism, fit, features, spent, parts, noise, outcome)
 
     def answers(self, release: Release) -> dict[str, Tensor]:
         """See ``Plan``: the coefficients, and the outcome's constants where they were paid for."""
@@ -228,17 +171,6 @@ class RulePlan(Plan):
                 yield f"block {block.name!r} cost more than the budget that was requested"
         if not self.spent.epsilon <= self.left * (1 + CLOSE):
             yield "the rule cost more than its first stages left"
-        if self.among is not None:
-            yield from self._chosen_problems(release, self.among)
-
-    def _chosen_problems(self, release: Release, among: Candidates) -> Iterator[str]:
-        """What is not as of the candidate that was chosen: it cost all that its first stages left."""
-        if not math.isclose(self.spent.epsilon, self.left, rel_tol=CLOSE):
-            yield "the rule did not cost what its first stages left"
-        if among.words[among.chosen - 1].partition(", features ")[0] != in_words(self.problem.ridge):
-            yield "its ridge is not that of the candidate that was chosen"
-        for name, answer in self.answers(release).items():
-            yield from self.stages[name].law.answer_problems(name, answer)
 
     def _foreign(self) -> Iterator[str]:
         """Parts that are not the library's, a sentence each."""
@@ -247,8 +179,6 @@ class RulePlan(Plan):
             "mechanism": of_library(self.mechanism),
             "loss": is_known(self.parts["loss"]),
             "outcome": self.parts["outcome"] in OUTCOMES,
-            "matching": self.parts.get("matching", "all") in MATCHINGS,
-            "residual_model": self.parts.get("residual_model", "none") == "none",
             "learner": self.parts["learner"] in RULE_LEARNERS.class_names(),
         }
         for part in (part for part, own in known.items() if not own):
@@ -268,25 +198,6 @@ def block_sizes(n: int, split: float | None) -> dict[str, int]:
     return {WEIGHTS_BLOCK: first, RECORDS: n - first}
 
 
-def in_words(ridge: float, features: FeatureMap | None = None) -> str:
-    """Return the settings of a candidate in words.
-
-    Args:
-        ridge: Its ridge.
-        features: Its features; None where those are the learner's.
-    """
-    if features is None:
-        return f"ridge {ridge:g}"
-    config = ", ".join(f"{name} {value}" for name, value in features.config().items())
-    return f"ridge {ridge:g}, features {features.title} {config}".rstrip()
-
-
-def whole(budget: PrivacyBudget) -> Charged:
-    """Return the law of a fit of its own that is paid for at once before it: its parts draw for themselves."""
-    epsilon, delta = budget.epsilon, budget.delta
-    return Charged(ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon))
-
-
 def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
     """Return this share of a budget."""
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
@@ -294,7 +205,7 @@ def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
 
 def _restated_weights(public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
     """Return the bounds and the constants of stated weights, by the learner's class or, of a user's, what it states."""
-    learner = RULE_LEARNERS.class_names().get(public["learner"], "pairwise" if "gap" in public else "owl")
+    learner = RULE_LEARNERS.class_names().get(public["learner"], "owl")
     return RULE_LEARNERS[learner].restated_bounds(public, n, domain)  # type: ignore[no-any-return]
 
 

@@ -6,7 +6,6 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "base": ("FunctionMechanism", "Mechanism", "QueryMechanism", "PlugIn"),
-        "dp_sgd_head": ("DPSGDHead",),
         "local_sensitivity": (
             "InfluencePerturbation",
             "SmoothSensitivity",
@@ -19,7 +18,6 @@ __getattr__, __dir__, __all__ = exports(
             "GaussianProcess",
             "ObjectivePerturbation",
             "OutputPerturbation",
-            "SufficientStatistics",
             "perturbed_head",
         ),
     },

@@ -19,7 +19,7 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import AUDITED, Gaussia
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import stages_apart
 from torchdpcate.estimators.cate.online.history import Counter, History
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
-from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of, with_columns
+from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of
 from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import FunctionNoise
@@ -86,7 +86,6 @@ class OnlineService:
         budget: PrivacyBudget,
         session: FitSession,
         statement: Callable[[Prepared], PrivacyStatement],
-        columns: tuple[int, ...] | None = None,
         counter: str | Path | None = None,
     ) -> "OnlineService":
         """Pay once, and set up a service in a new folder.
@@ -99,7 +98,6 @@ class OnlineService:
             budget: What the service may spend of the second-stage block's budget.
             session: Pays, and draws the noise.
             statement: Makes the privacy statement of the answers, after the charge.
-            columns: Columns of the covariates that nuisances and stage see; None for all.
             counter: File outside the folder by which a folder that was copied or put back is recognised; it must not
                 exist. With None nothing recognises it, see ``docs/guarantees/function_noise.md``.
 
@@ -126,7 +124,7 @@ class OnlineService:
         except BaseException:
             folder.rmdir()
             raise
-        state = ServiceState(run, correction, nuisances, schema, statement(terms), law.scale, columns, counter)
+        state = ServiceState(run, correction, nuisances, schema, statement(terms), law.scale, counter)
         _history(folder, state).create()
         state.save(folder / STATE_FILE)  # last: a folder without it is no service
         return cls(folder, state, session.noise)
@@ -198,7 +196,7 @@ class OnlineService:
         answers = self.answer_tensor(X)
         x = self.schema.matrix(X, "query") + 0.0
         scales = torch.cat([self._function.noise_scales(self._lift(part)) for part in x.split(_BATCH)])
-        head = with_columns(self._state.correction.facts(), self._state.columns)
+        head = self._state.correction.facts()
         return QueryRelease(x, answers, self.schema, self.privacy, scales, head=head)
 
     def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
@@ -234,13 +232,13 @@ class OnlineService:
         """Return the answers, rounded to the public grid and clipped, [b]."""
         domain = self.schema.domain
         with torch.no_grad():
-            effect = self._state.nuisances.effect(self._state.view(x)) + self._function.value(lifted, total)[:, 0]
+            effect = self._state.nuisances.effect(x) + self._function.value(lifted, total)[:, 0]
         bound, step = domain.outcome_range, answer_step(domain, self._state.scale)
         return (torch.round(effect / step) * step).clamp(-bound, bound)
 
     def _lift(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._state.correction.lift(self._state.view(x))
+            return self._state.correction.lift(x)
 
     def _keep(self, x: Tensor, answers: Tensor) -> None:
         self._answers.update(zip((row.tobytes() for row in x.numpy()), answers.tolist(), strict=True))

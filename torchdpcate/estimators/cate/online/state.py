@@ -1,7 +1,7 @@
 """What an online service knows besides its history, with f and its kernel at any point; and its file. The curator's."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,31 +121,25 @@ def correction_of(stage: FittedStage, nuisances: NuisanceModel | None = None) ->
     raise InputError("second_stage: answers online need second_stage=kernel_ridge, linear or tangent")
 
 
-def head_of(stage: FittedStage, columns: Sequence[int] | None) -> dict[str, Any] | None:
+def head_of(stage: FittedStage) -> dict[str, Any] | None:
     """Return what is public of a second stage's kernel, as plain types, for a release of answers.
 
     Args:
         stage: The fitted second stage.
-        columns: Columns of the covariates that it sees; None for all.
 
     Returns:
-        Feature map (by its name alone where it is not the library's) or kernel, and columns; None for a stage without.
+        Feature map (by its name alone where it is not the library's) or kernel; None for a stage without.
     """
     if isinstance(stage, KernelStage):
         kernel = {"name": stage.kernel.name, "bandwidth": stage.kernel.bandwidth}
-        return with_columns({"kernel": kernel}, columns)
+        return {"kernel": kernel}
     if not isinstance(stage, LinearStage):
         return None
     try:
         stated = to_config(stage.features)
     except InputError:  # a map of the user's, which no reader needs to evaluate
         stated = {"name": stage.features.title}
-    return with_columns({"features": stated}, columns)
-
-
-def with_columns(head: Mapping[str, Any], columns: Sequence[int] | None) -> dict[str, Any]:
-    """Return what is public of a second stage, with the columns of the covariates that it sees; None for all."""
-    return {**head, "columns": None if columns is None else list(columns)}
+    return {"features": stated}
 
 
 def correction_from(
@@ -172,19 +166,14 @@ class ServiceState:
     schema: TableSchema
     privacy: PrivacyStatement
     scale: float
-    columns: tuple[int, ...] | None = None
     counter: str | None = None
-
-    def view(self, x: Tensor) -> Tensor:
-        """Return the columns of the covariates that nuisances and f see."""
-        return x if self.columns is None else x[:, list(self.columns)]
 
     def save(self, path: Path) -> None:
         """Write it for its owner alone, as a complete file or not at all."""
         from safetensors.torch import save_file
 
         facts = {**self.correction.facts(), "nuisances": self.nuisances.config()}
-        facts |= {"scale": self.scale, "columns": self.columns, "counter": self.counter}
+        facts |= {"scale": self.scale, "counter": self.counter}
         metadata = {
             "format": _FORMAT,
             "format_version": _FORMAT_VERSION,
@@ -222,12 +211,10 @@ class ServiceState:
             schema = TableSchema.from_dict(json.loads(metadata["schema"]))
             nuisances = load_nuisances(tensors, facts["nuisances"])
             own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
-            columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
-            domain = schema.domain if columns is None else schema.domain.select(columns)
-            correction = correction_from(own, facts, domain, nuisances)
+            correction = correction_from(own, facts, schema.domain, nuisances)
             privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
             counter = None if facts.get("counter") is None else str(facts["counter"])
             scale = float(facts["scale"])
-            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
+            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, counter)
         except Exception as error:  # whatever Python raises on forged contents
             raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error

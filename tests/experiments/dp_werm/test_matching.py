@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from experiments.dp_werm.matched import AllPairs, CellPairs, GaussianPairs
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs
 from torchdpcate.fit import feature_maps as features
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"], better="higher")

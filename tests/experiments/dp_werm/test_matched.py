@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from experiments.dp_werm.matched import GAPS, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.pairwise import GAPS, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.privacy.budget import PrivacyBudget

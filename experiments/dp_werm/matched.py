@@ -1,7 +1,7 @@
 """Matched learning in its certified form: every record compared with those of the other arm, by a public normaliser."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,18 +12,14 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
-from torchdpcate.estimators.rules.plan import MATCHINGS
-from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.fit.feature_maps import batches
 from torchdpcate.fit.losses import Squared
 from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.fit.weights.scheme import ConstantWeights, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget, positive
-from torchdpcate.privacy.guarantee import Condition, of_library
-from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
+from torchdpcate.privacy.budget import positive
 
 GAPS = ("difference", "sign")
 """What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
@@ -157,24 +153,6 @@ class GaussianPairs(Matching):
         return {**super().public(), **asdict(self)}
 
 
-def make_matching(matching: "str | Matching") -> Matching:
-    """Return the matching of this name, or the matching itself.
-
-    Raises:
-        InputError: Nearest neighbours, which no bound protects, an unknown name, or one without defaults.
-
-    Example:
-        >>> make_matching("gaussian")
-        GaussianPairs(bandwidth=0.5)
-    """
-    if matching == "nearest":
-        raise InputError(
-            "matching = nearest: not private, for one record can be the nearest neighbour of all others, so that "
-            "replacing it changes every pair; use matching=gaussian with a public bandwidth, all or cells"
-        )
-    return MATCHINGS.make(matching, Matching)
-
-
 def pair_bounds(gap: str) -> WeightBounds:
     r"""Return how far one record moves the pairwise sum, with kappa in [0, 1] and g in [0, 1].
 
@@ -226,9 +204,6 @@ def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:
     return PairTotals(treat.clamp(min=0), leave.clamp(min=0))
 
 
-_POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and ranges of the outcome that rounding may add
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.
@@ -237,21 +212,18 @@ class PairwiseRule(RuleLearner):
         \min_\theta \sum_i \sum_j \frac{\kappa(x_i, x_j)}{n - 1} 1\{a_i \ne a_j\}\, g(|r_i - r_j|)\,
         \ell\big(\psi_i^\top\theta,\ (2 a_i - 1)\,\mathrm{sign}(r_i - r_j)\big) + \tfrac\gamma2 \|\theta\|^2
 
-    r is the outcome less a public residual model, clipped to a public range of width 2K. A pair says: of two similar
+    r is the outcome, clipped to a public range of width 2K. A pair says: of two similar
     records, the one that did better had the better arm. No propensity is needed, for kappa compares like with like.
     It is a weighted ERM with two terms a record, one for either label (`PairTotals`).
 
     Guarantee:
-        Certified, as ``RuleLearner``, and conditional with a ``residual_model``, which is Python code; W_1 = 2 and
-        W_2 = 2 with ``gap="difference"``, W_1 = 4 and W_2 = 2 with ``"sign"`` (theory note ``policy_learning``, section
-        5.4, has 4 for both; see `pair_bounds`). Nearest-neighbour matching has no such bound and is not offered.
+        W_1 = 2 and W_2 = 2 with ``gap="difference"``, W_1 = 4 and W_2 = 2 with ``"sign"`` (theory note
+        ``policy_learning``, section 5.4, has 4 for both; see `pair_bounds`). Nearest-neighbour matching has no such
+        bound: one record can be the nearest neighbour of all others.
 
     Args:
-        matching: kappa: ``all``, ``gaussian``, or a ``Matching``.
+        matching: kappa.
         gap: g: ``difference`` (least noise) or ``sign``.
-        residual_model: Public m(x) [B, q] -> [B], taken from the outcome before ``outcome`` centres and clips it; of
-            each record by itself, which is tried at public points, and never fitted to these records. None takes
-            nothing away.
         outcome: ``signed_residual``, or a ``SignedResidual`` with its clip K.
 
     Example:
@@ -259,8 +231,9 @@ class PairwiseRule(RuleLearner):
         >>> x = torch.rand(400, 1, generator=generator, dtype=torch.float64) * 2 - 1
         >>> a = (torch.rand(400, generator=generator) < 0.5).double()
         >>> y = (2 * a - 1) * x[:, 0]
+        >>> from torchdpcate import PrivacyBudget
         >>> domain = Domain([-1.0], [1.0], -1.0, 1.0, better="higher")
-        >>> rule = PairwiseRule(domain, PrivacyBudget(4.0, 0.0), matching="gaussian")
+        >>> rule = PairwiseRule(domain, PrivacyBudget(4.0, 0.0), matching=GaussianPairs())
         >>> rule.fit(x, a, y).release().decide([[-1.0], [1.0]]).tolist()
         [0, 1]
     """
@@ -268,9 +241,8 @@ class PairwiseRule(RuleLearner):
     typical_weight = 0.5  # half of all pairs are of opposite arms, if the arms are equally large
     indirect_remedy = "gap=difference has none"
 
-    matching: str | Matching = "all"
+    matching: Matching = AllPairs()
     gap: str = "difference"
-    residual_model: Callable[[Tensor], Tensor] | None = None
     outcome: str | Outcome = field(default="signed_residual", kw_only=True)
 
     def scheme(self) -> WeightScheme:
@@ -279,27 +251,13 @@ class PairwiseRule(RuleLearner):
 
     def check(self, n: int) -> None:
         """See ``RuleLearner``."""
-        make_matching(self.matching).check(TableSchema.of(self.domain).domain)
+        self.matching.check(TableSchema.of(self.domain).domain)
         pair_bounds(self.gap)
         if not isinstance(OUTCOMES.make(self.outcome, Outcome), SignedResidual):
             raise InputError(f"outcome = {self.outcome}: pairs compare residuals; use signed_residual")
         if self.loss == "squared" or isinstance(self.loss, Squared):
             raise InputError("loss = squared: pairs have labels; use huber_hinge or logistic")
-        self._try_model(TableSchema.of(self.domain).domain)
         super().check(n)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """See ``RuleLearner.conditions``; also a matching and a residual model of the user's."""
-        own = []
-        if not of_library(make_matching(self.matching)):
-            own.append(Condition("matching", "the matching compares two records by these two alone; not tried"))
-        if self.residual_model is not None:
-            text = (
-                "the residual model looks at one record at a time and was not fitted to these; tried at public points"
-            )
-            own.append(Condition("residual model", text))
-        return (*super().conditions, *own)
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return `pair_bounds`; the constant weights do not enter."""
@@ -308,9 +266,7 @@ class PairwiseRule(RuleLearner):
     @classmethod
     def restated_bounds(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
         """See ``RuleLearner.restated_bounds``."""
-        own = MATCHINGS.get(public["matching"])
-        known = [name for each in MATCHINGS.values() for name in each.states if name in public]
-        names = ("matching", "gap", "residual_model", *(known if own is None else own.states))
+        names = ("matching", "gap", *(name for name in ("columns", "bandwidth") if name in public))
         return pair_bounds(public["gap"]), {name: public[name] for name in names}
 
     def problem(self, records: CausalData) -> WeightedERM:
@@ -318,60 +274,14 @@ class PairwiseRule(RuleLearner):
 
         Args:
             records: Records of the rule's block, within the domain.
-
-        Raises:
-            InputError: A residual model that gives another shape than [n].
         """
         domain = self.schema_.domain
-        matching = make_matching(self.matching)
-        magnitude, sign = magnitudes(self.outcome_, records.y - self._modelled(records.x), domain)
-        totals = matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
+        magnitude, sign = magnitudes(self.outcome_, records.y, domain)
+        totals = self.matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
         # no pair at all leaves the ridge alone, which has a minimiser like any other
         weights = (torch.cat([totals.treat, totals.leave]) / (records.n - 1)).clamp(0, 1)
         one = torch.ones_like(records.y)
         return self._weighted(records.x, torch.cat([one, -one]), weights)
 
-    def _modelled(self, x: Tensor) -> Tensor:
-        """Return m(x), [n]; where the model gives no number, nothing is taken from the outcome."""
-        if self.residual_model is None:
-            return x.new_zeros(len(x), dtype=torch.float64)
-        found = torch.as_tensor(self.residual_model(x.clone()), dtype=torch.float64)
-        if found.shape != (len(x),):
-            raise InputError(f"residual_model: gave shape {tuple(found.shape)} for {len(x)} records; give [n]")
-        return torch.nan_to_num(found, nan=0.0)
-
-    def _try_model(self, domain: Domain) -> None:
-        """Refuse a residual model that looks at more than one record at a time, as far as public points show it."""
-        points = domain.grid(_POINTS)
-        together, turned = self._modelled(points), self._modelled(points.flip(0)).flip(0)
-        alone = torch.cat([self._modelled(point) for point in points.split(1)])
-        for other in (turned, alone):
-            if not torch.allclose(together, other, rtol=0.0, atol=_ALIKE * domain.outcome_range):
-                raise InputError(
-                    "residual_model: its value at a point changes with the points beside it, so that one record would "
-                    "move the residuals of others; give a function of one record at a time"
-                )
-
     def _settings(self) -> dict[str, Any]:
-        model = "none" if self.residual_model is None else getattr(self.residual_model, "__name__", "given")
-        own = {**make_matching(self.matching).public(), "gap": self.gap, "residual_model": model}
-        return super()._settings() | own
-
-
-@worst_case(
-    "pairwise",
-    PairwiseRule,
-    pair="one treated record among untreated ones alike, its outcome at either end of the interval",
-)
-def _pairwise(budget: PrivacyBudget) -> Game:
-    # every comparison is with that record and turns round, and a large ridge keeps J small and the loss straight
-    ridge = 400 / budget.epsilon
-    learner = PairwiseRule(DOMAIN, None, ridge=ridge)
-    pure = PrivacyBudget(budget.epsilon, 0.0)
-    x, a = torch.full((3, 1), NEAR, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-    outcomes = ([end, 0.0, 0.0] for end in (DOMAIN.outcome_low, DOMAIN.outcome_high))
-    problems = [learner.fit(x, a, torch.tensor(y, dtype=torch.float64)).problem_ for y in outcomes]
-    start, shift = problems[0].minimiser, problems[1].minimiser - problems[0].minimiser
-    mechanism = ObjectiveRule("gamma")
-    weigh = k_norm_evidence(shift, mechanism.law(problems[0].public, pure).objective.scale / ridge)
-    return mechanism.game(problems, pure, lambda theta: weigh(theta - start))
+        return super()._settings() | {**self.matching.public(), "gap": self.gap}
