@@ -25,13 +25,13 @@ from rich.progress import track
 from torch import Tensor
 
 from experiments.defaults.methods import DELTA
+from experiments.designs.hospital import Hospital
 from experiments.rows import Appender, read_rows, write_rows
 from experiments.words import paragraph, table
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.papers.hospital import Hospital
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine

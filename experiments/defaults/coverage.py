@@ -27,6 +27,7 @@ from torch import Tensor
 
 from experiments.defaults.methods import DELTA
 from experiments.defaults.targets import MET, MISSED, NEAR
+from experiments.designs.niu import Niu
 from experiments.rows import Appender, read_rows, write_rows
 from experiments.words import paragraph, table
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -35,7 +36,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.defaults.sources import QUERIES, Case
-from torchdpcate.papers.hospital import Hospital
+from experiments.designs.hospital import Hospital
 
 TUNING = range(200)
 """Seeds of laws by which constants may be chosen."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from experiments.designs.niu import Niu
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.records import fit_composition, rows_of
@@ -24,7 +25,6 @@ from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, W
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

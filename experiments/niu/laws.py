@@ -7,9 +7,9 @@ the effect at the point as it was drawn, so that moving a point to its bound cou
 from dataclasses import dataclass
 
 from experiments.defaults.sources import Case
+from experiments.designs.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
-from torchdpcate.papers.niu import Niu
 
 POINTS = 10_000
 

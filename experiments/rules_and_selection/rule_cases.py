@@ -12,11 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from experiments.designs.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
-from torchdpcate.papers.niu import Niu
 from torchdpcate.papers.oprescu import Dataset2
 
 QUERIES = 3_000

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from experiments.cells import standard_error
+from experiments.designs.niu import Niu
 from experiments.rows import Appender, read_lines
 from experiments.words import paragraph, table
 from torchdpcate import PrivacyBudget, RLearner, combine
 from torchdpcate.composition import AdaptiveSecondStage, Meeting, Site
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study
-from torchdpcate.papers import Niu
 
 SITES, BUDGET = 5, PrivacyBudget(1.0, 1e-5)
 LAWS = {"A": "confounded", "B": "a trial", "D": "kinks"}

@@ -69,7 +69,7 @@ TRAIN = {
     "data.path": [["data.path=FILE", "data.domain=good.yaml", "run_dir=r"]],
     "data.queries_path": [["data.queries_path=FILE", *GOOD]],
     "queries.path": [["queries.path=FILE", *GOOD]],
-    "data.covariates": [["data=acic_rare", "data.path=good.csv", "data.covariates=FILE", "run_dir=r"]],
+    "data.covariates": [["data.path=good.csv", "data.covariates=FILE", "run_dir=r"]],
     "data.surface.path": [
         ["data=semi_synthetic", "data/surface=given", "data.surface.path=FILE", *GOOD, "data.n=20"],
     ],
@@ -84,7 +84,7 @@ TRAIN = {
         ["data=mimic", "data.path=FILE", "run_dir=r"],
         ["data=tcga", "data.path=FILE", "run_dir=r"],
         ["data=semi_synthetic", "data.path=FILE", "data.domain=good.yaml", "run_dir=r"],
-        ["data=acic_rare", "data.path=FILE", "run_dir=r"],
+        ["data.path=FILE", "run_dir=r"],
         ["data.domain=good.yaml", "data.path=[good.csv,FILE]", "run_dir=r"],
         ["task=average_effect", "data.stream=true", "data.path=FILE", "data.domain=good.yaml", "run_dir=r"],
     ],

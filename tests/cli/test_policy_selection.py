@@ -217,7 +217,7 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
 @pytest.mark.skipif(not ACIC.is_file(), reason=f"{ACIC} is not there")
 def test_real_covariates_with_a_rare_region(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", *SMALL, "data=acic_rare", f"data.path={ACIC}", "run_dir=r"]) == 0
+    assert main(["train", *SMALL, f"data.path={ACIC}", "run_dir=r"]) == 0
     found = summary("r")
     assert found["data"] == "x_rare_region"
     assert 0.025 < found["regret_uniform"] < 0.036

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.designs.niu import Niu
 from tests.composition.test_streamed import FEW, compared
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
@@ -25,7 +26,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent

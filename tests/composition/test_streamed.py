@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.designs.niu import Niu
 from tests.composition.cases import Given, batch
 from torchdpcate._process import BATCH
 from torchdpcate.composition import rows as composition_rows
@@ -29,7 +30,6 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
+from experiments.designs.niu import Niu
 from experiments.frame.published import read_published
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Found, Place, Settings
 from experiments.frame.table import join, summarise
@@ -16,7 +17,6 @@ from experiments.niu.laws import POINTS, sample
 from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
 from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
 from torchdpcate.data.split import public_generator
-from torchdpcate.papers.niu import Niu
 
 N = 400_000
 SDS = 6.0  # two-sided normal tail 2e-9

@@ -3,13 +3,12 @@
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.papers.rules import RareRegion, RareRegionStudy, RealRareRegion
+from torchdpcate.papers.rules import RareRegion, RareRegionStudy
 
 ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
 needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")
@@ -81,22 +80,6 @@ def test_a_uniform_choice_has_the_regret_of_the_closed_form(gaussian) -> None:
     assert best - everybody / 2 == pytest.approx(0.0299, abs=5e-5)
 
 
-@needs_acic
-def test_real_covariates_are_read_in_their_own_units() -> None:
-    source = RealRareRegion(ACIC / "x.csv", n=4000, train_fraction=0.75)
-    study, columns = source.load(), pd.read_csv(ACIC / "columns.csv").set_index("column")
-    names = list(study.domain.names)
-    assert (study.records.n, len(study.queries), study.name) == (3000, 300, "x_rare_region")
-    assert names == [name for name in columns.index if columns["dtype"][name] != "str"][:20]
-    assert study.domain.covariate_low.tolist() == columns["min"][names].astype(float).tolist()
-    assert study.domain.covariate_high.tolist() == columns["max"][names].astype(float).tolist()
-    frame = pd.read_csv(ACIC / "x.csv")
-    everyone = torch.tensor(frame[names].to_numpy(float))
-    assert torch.equal(source.inside(everyone), torch.tensor(((frame["x_1"] > 31) & (frame["x_6"] > 140)).to_numpy()))
-    assert 0.05 < float(source.inside(everyone).double().mean()) < 0.08
-    assert regret_of_uniform_choice(source, everyone) == pytest.approx(0.0303, abs=5e-5)
-
-
 MISTAKES = {
     "no region": (lambda: RareRegion(region={}), "data.region"),
     "no mapping": (lambda: RareRegion(region="x0"), "data.region"),
@@ -104,8 +87,6 @@ MISTAKES = {
     "no covariate": (lambda: RareRegion(region={"age": 3}).load(), "data.region names age"),
     "everything": (lambda: RareRegion(region={f"x{j}": 0 for j in range(20)}).load(), "not all"),
     "nobody": (lambda: RareRegion(n=0).load(), "data.n is 0"),
-    "no file": (lambda: RealRareRegion("nowhere.csv").load(), "nowhere.csv"),
-    "policy": (lambda: RealRareRegion("x.csv", out_of_bounds="drop"), "data.out_of_bounds"),
 }
 
 
@@ -114,9 +95,3 @@ def test_mistakes_are_named(mistake) -> None:
     make, message = MISTAKES[mistake]
     with pytest.raises(InputError, match=message):
         make()
-
-
-@needs_acic
-def test_more_rows_than_there_are_is_refused() -> None:
-    with pytest.raises(InputError, match="hold 4802 records"):
-        RealRareRegion(ACIC / "x.csv", n=5000).load()

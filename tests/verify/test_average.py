@@ -24,16 +24,13 @@ from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, Subsampl
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
-from torchdpcate.papers.k_norm_gradient import KNormGradient
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import load_release
-from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
@@ -144,8 +141,6 @@ LEARNERS = {
             "gamma": ObjectiveFit("gamma"),
             "gaussian": ObjectiveFit("gaussian", share=0.3),
             "noisy gradient": NoisyGradient(steps=20),
-            "k_norm_gradient": "k_norm_gradient",
-            "k_norm_gradient of length": KNormGradient(2),
         }.items()
         for basis in (None, Legendre(2), *((Fourier(pairs=2),) if name == "gamma" else ()))
     },
@@ -224,38 +219,6 @@ def test_what_was_not_paid_for(of, problem, tmp_path):
 def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
     numbers = {**balanced().numbers, "oldest": 97.0}
     refusal(replace(balanced(), numbers=numbers), tmp_path)
-
-
-def test_a_gradient_mechanism_that_is_called_certified(tmp_path):
-    other = relabelled(balanced(), Purpose.WEIGHTS, charge=propensity_by("k_norm_gradient"))
-    refusal(other, tmp_path)
-
-
-def certified(release: AverageEffectRelease) -> AverageEffectRelease:
-    """A conditional release that calls itself certified throughout, and renames the charge that would show it."""
-    privacy, level = release.privacy, "certified"
-
-    def renamed(charge: StatedCharge) -> StatedCharge:
-        of = charge.charge
-        of = replace(of, mechanism="objective") if of.mechanism == "k_norm_gradient" else of
-        return replace(charge, level=Level.CERTIFIED, charge=of)
-
-    blocks = tuple(
-        replace(block, level=Level.CERTIFIED, charges=tuple(map(renamed, block.charges))) for block in privacy.blocks
-    )
-    claim = claim_sentence(privacy.epsilon, privacy.delta, level)
-    return replace(release, privacy=replace(privacy, blocks=blocks, level=level, conditions=[], claim=claim))
-
-
-def test_a_conditional_release_does_not_become_certified(tmp_path):
-    refusal(certified(honest("k_norm_gradient of None")), tmp_path)
-
-
-@pytest.mark.parametrize("conditions", [[], [{"name": "no cap", "text": "the loop ends", "holds": True}]])
-def test_a_condition_stays(conditions, tmp_path):
-    release = honest("k_norm_gradient of None")
-    changed = replace(release, privacy=replace(release.privacy, conditions=conditions))
-    refusal(changed, tmp_path)
 
 
 class SilentTable(OutcomeTable):

@@ -51,13 +51,11 @@ __getattr__, __dir__, __all__ = exports(
             "Expression",
             "SumOfGenes",
         ),
-        ".papers.hospital": ("Hospital",),
         ".papers.mimic": (
             "IntensiveCare",
             "MimicExtract",
             "MimicTables",
         ),
-        ".papers.niu": ("Niu",),
         ".papers.oprescu": (
             "Dataset1",
             "Dataset2",
@@ -69,7 +67,6 @@ __getattr__, __dir__, __all__ = exports(
             "OWL",
             "RareRegion",
             "RareRegionStudy",
-            "RealRareRegion",
         ),
         ".papers.semi_synthetic": (
             "GeneratedSurface",

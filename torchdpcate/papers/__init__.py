@@ -10,13 +10,11 @@ __getattr__, __dir__, __all__ = exports(
             "Expression",
             "SumOfGenes",
         ),
-        "hospital": ("Hospital",),
         "mimic": (
             "IntensiveCare",
             "MimicExtract",
             "MimicTables",
         ),
-        "niu": ("Niu",),
         "oprescu": (
             "Dataset1",
             "Dataset2",
@@ -28,7 +26,6 @@ __getattr__, __dir__, __all__ = exports(
             "OWL",
             "RareRegion",
             "RareRegionStudy",
-            "RealRareRegion",
         ),
         "semi_synthetic": (
             "GeneratedSurface",

@@ -2,23 +2,19 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema, check_policy
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
-from torchdpcate.data.table import public_subsample, table_name
 from torchdpcate.errors import InputError
 
 
@@ -294,63 +290,3 @@ class RareRegion(RareRegionStudy):
     def numeric(self) -> tuple[Numeric, ...]:
         """Return x0, ..., x19 in [-3, 3]."""
         return tuple(Numeric(f"x{j}", -self._bound, self._bound) for j in range(self._dimension))
-
-
-class RealRareRegion(RareRegionStudy):
-    """The first twenty numeric covariates of a real table, in their own units; by default those of ACIC 2016.
-
-    The usual region is a mother above 31 who weighed more than 140 pounds: seven rows in a hundred. A uniform choice
-    among the 160 policies of ``RareRegion`` has regret 0.0303.
-
-    Args:
-        path: csv, csv.gz or parquet of covariates (ACIC 2016: ``x.csv``), or a list of such files.
-        covariates: The domain file, the name of a shipped one, its entries, or a schema; only its covariates' bounds
-            are used, as treatment and outcome are the generator's.
-        out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
-        n: Rows used, records and held-out ones together, a public subsample; ACIC 2016 has 4,802.
-
-    Raises:
-        InputError: On ``load``, whatever in the file is not as declared (which column, how many).
-
-    Example:
-        >>> study = RealRareRegion("x.csv").load()  # doctest: +SKIP
-        >>> study.records.n, study.domain.names[:3]  # doctest: +SKIP
-        (4321, ('x_1', 'x_3', 'x_4'))
-    """
-
-    usual_region: ClassVar[Mapping[str, float]] = {"x_1": 31.0, "x_6": 140.0}
-    _dimension = 20
-
-    def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        covariates: TableSchema | Domain | Mapping[str, Any] | str | Path = "acic2016",
-        out_of_bounds: str = "refuse",
-        region: Mapping[str, float] | None = None,
-        n: int = 4802,
-        **given: Any,
-    ) -> None:
-        super().__init__(region, n=n, **given)
-        check_policy(out_of_bounds)
-        self.path = path
-        self.covariates = covariates
-        self.out_of_bounds = out_of_bounds
-
-    @property
-    def name(self) -> str:
-        """The file's name and ``rare_region``."""
-        return f"{table_name(self.path)}_rare_region"
-
-    def numeric(self) -> tuple[Numeric, ...]:
-        """Return the first twenty numeric covariates."""
-        columns = [column for column in TableSchema.of(self.covariates).covariates if isinstance(column, Numeric)]
-        return tuple(columns[: self._dimension])
-
-    def draw_covariates(self, n: int) -> Tensor:
-        """Read the rows."""
-        columns = self.numeric()
-        frame = read_frame(self.path, [column.name for column in columns])
-        with about(self.path):
-            x = torch.cat([torch.from_numpy(column.encode(frame[column.name])) for column in columns], dim=1)
-            x = self.schema().handling(self.out_of_bounds).within(x)
-        return x[public_subsample(len(x), n, self.seed)]

@@ -255,14 +255,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Guarantee:
         Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
-        sensitivities are public); (epsilon, delta) with a Gaussian fitter; conditional with
-        ``fitter="k_norm_gradient"``. The interval counts sampling and all noise; its coverage is asymptotic, and rests
-        on overlap and on one of two models: log-odds of treatment that are linear in ``basis``, or mean outcomes that
-        are (with ``loss="balancing"`` or an outcome model; of an outcome that is no more than nearly linear, what is
-        left is small). Where both models are wrong it may never hold the effect: with log-odds 3 x_1 x_2, outcomes that
-        follow 2 x_1 x_2 and 5,000 records, 0 of 100 intervals did with the default basis. Take ``Products()`` for
-        interactions. Conditions: those of ``AverageEffectLearner``. Source: theory note ``covariate_balancing``;
-        after Ohnishi & Awan (2024), corrected; docs/guarantees/objective_perturbation.md and average_effects.md.
+        sensitivities are public); (epsilon, delta) with a Gaussian fitter. The interval counts sampling and all noise;
+        its coverage is asymptotic, and rests on overlap and on one of two models: log-odds of treatment that are linear
+        in ``basis``, or mean outcomes that are (with ``loss="balancing"`` or an outcome model; of an outcome that is no
+        more than nearly linear, what is left is small). Where both models are wrong it may never hold the effect: with
+        log-odds 3 x_1 x_2, outcomes that follow 2 x_1 x_2 and 5,000 records, 0 of 100 intervals did with the default
+        basis. Take ``Products()`` for interactions. Conditions: those of ``AverageEffectLearner``. Source: theory note
+        ``covariate_balancing``; after Ohnishi & Awan (2024), corrected; docs/guarantees/objective_perturbation.md and
+        average_effects.md.
 
     Args:
         budget: Of all of it; delta = 0 is pure.
@@ -270,7 +270,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
-        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy
+        fitter: ``objective``, ``noisy_gradient`` or a ``PrivateLinearFit``; None takes the noisy
             gradient beyond 30 features if the budget has a delta, else objective perturbation.
         readout: ``balanced_difference``, ``outcome_table`` or a class of ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave

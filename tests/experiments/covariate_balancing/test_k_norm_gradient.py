@@ -5,6 +5,9 @@ import math
 import pytest
 import torch
 
+from experiments.covariate_balancing import k_norm_gradient as worst_case_gradient
+from experiments.covariate_balancing.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
+from experiments.covariate_balancing.k_norm_gradient import KNormGradient, gradient_sensitivity, solver_cover
 from tests.estimators.average import eight
 from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import CausalData, Domain, NoiseSource, PrivacyBudget
@@ -16,9 +19,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.losses import BalancingLoss, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm
 from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.papers import k_norm_gradient as worst_case_gradient
-from torchdpcate.papers.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
-from torchdpcate.papers.k_norm_gradient import KNormGradient, gradient_sensitivity, solver_cover
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
@@ -75,7 +75,7 @@ def test_no_record_moves_the_gradient_by_more_than_its_sensitivity(estimand, ord
 
 
 def sampler_of(loss, n=5_000, order=math.inf, ridge=1.0, epsilon=0.99):
-    from torchdpcate.papers.gradient_sampler import L1Set
+    from experiments.covariate_balancing.gradient_sampler import L1Set
 
     scale = 2 * gradient_sensitivity(loss, FEATURES.largest_entry, order) / epsilon
     region = L1Set(loss.estimand.score_bound / FEATURES.largest_entry)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.designs.hospital_law import REACH, SHAPES, PatientLaw, Traits, solve, uniform
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
@@ -16,7 +17,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
-from torchdpcate.papers.hospital_law import REACH, SHAPES, PatientLaw, Traits, solve, uniform
 
 _SKEW = (1.2, 6.0)  # of the noise (1 - (1 - U)^(1/b))^(1/a), Kumaraswamy's law
 _BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken

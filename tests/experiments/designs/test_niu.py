@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.designs.niu import Niu
 from torchdpcate.data.covariates import Categorical
 from torchdpcate.errors import InputError
-from torchdpcate.papers.niu import Niu
 
 N = 100_000
 SDS = 6.0  # two-sided normal tail 2e-9

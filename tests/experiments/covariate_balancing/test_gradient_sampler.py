@@ -6,15 +6,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from tests.estimators.average import eight
-from torchdpcate import Domain, NoiseSource
-from torchdpcate.causal.estimand import ATE, ATO, make_estimand
-from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import L1Ball
-from torchdpcate.fit.losses import BalancingLoss
-from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.papers.gradient_sampler import (
+from experiments.covariate_balancing.gradient_sampler import (
     CoefficientSet,
     CurvedBalancingLoss,
     GradientSampler,
@@ -23,6 +15,14 @@ from torchdpcate.papers.gradient_sampler import (
     curvature_floor,
     log_curvature,
 )
+from tests.estimators.average import eight
+from torchdpcate import Domain, NoiseSource
+from torchdpcate.causal.estimand import ATE, ATO, make_estimand
+from torchdpcate.errors import InputError
+from torchdpcate.fit.descent import L1Ball
+from torchdpcate.fit.losses import BalancingLoss
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
+from torchdpcate.fit.user_maps import on_domain
 
 FEATURES = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
 FALSE_ALARM = 1e-6  # of each test of a law; the noise is fixed

@@ -1,18 +1,13 @@
 """Random laws like a hospital's tables: their facts, truth, confounding and seeds."""
 
-import inspect
 import math
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
-from torchdpcate.cli.plain_values import PATHS
+from experiments.designs.hospital import Hospital
 from torchdpcate.data.covariates import Categorical
-from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
-from torchdpcate.papers.hospital import Hospital
 
 N = 40_000
 SDS = 6.0  # two-sided normal tail 2e-9
@@ -186,14 +181,6 @@ def test_the_noise_of_a_score_is_skewed_and_uneven():
     spread = source._law.traits(records.x).spread
     assert float(noise[spread > 1.2].std() / noise[spread < 0.8].std()) > 1.4
     assert 0.6 < float((noise / noise.std()).pow(3).mean()) < 2.0
-
-
-def test_the_command_line_sets_each_argument():
-    facts = yaml.safe_load((Path(__file__).parents[2] / "conf/data/hospital.yaml").read_text())
-    own = inspect.signature(Hospital).parameters.keys() - {"given"}
-    assert own | inspect.signature(GeneratedStudy).parameters.keys() == facts.keys() - {"_target_"}
-    assert not {f"data.{name}" for name in own} & PATHS.keys()  # which the command line takes for names of files
-    assert all(facts[name] == inspect.signature(Hospital).parameters[name].default for name in own)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from experiments.covariate_balancing.gradient_sampler import CurvedBalancingLoss, GradientSampler, L1Set, cell_loss
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -19,7 +20,6 @@ from torchdpcate.fit.minimise import default_tolerance
 from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.papers.gradient_sampler import CurvedBalancingLoss, GradientSampler, L1Set, cell_loss
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.charge import fits_by
 from torchdpcate.privacy.events import Event, PureEvent
