@@ -19,15 +19,11 @@ from torchdpcate.estimators.cate.learner import RLearner as RLearner
 from torchdpcate.estimators.cate.online.service import OnlineService as OnlineService
 from torchdpcate.estimators.cate.splits import CrossFit as CrossFit
 from torchdpcate.estimators.cate.splits import DisjointSplit as DisjointSplit
-from torchdpcate.estimators.cate.tuning import Tuning as Tuning
 from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner as OutcomeWeightedLearner
 from torchdpcate.estimators.rules.learner import TwoStageRule as TwoStageRule
 from torchdpcate.estimators.rules.outcome import Shifted as Shifted
 from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
-from torchdpcate.estimators.rules.pairwise import PairwiseRule as PairwiseRule
-from torchdpcate.estimators.rules.public_tuning import tune_on_public as tune_on_public
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule as PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
 from torchdpcate.evaluation.metrics import PEHE as PEHE
@@ -36,7 +32,6 @@ from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
 from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
 from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig
-from torchdpcate.fit.screening import Screening as Screening
 from torchdpcate.fit.weights.private import PrivateWeights as PrivateWeights
 from torchdpcate.fit.weights.scheme import KnownWeights as KnownWeights
 from torchdpcate.heads.kernel import KernelSecondStage as KernelSecondStage
@@ -44,8 +39,6 @@ from torchdpcate.heads.recipes import LinearSecondStage as LinearSecondStage
 from torchdpcate.heads.recipes import NeuralSecondStage as NeuralSecondStage
 from torchdpcate.heads.recipes import TangentSecondStage as TangentSecondStage
 from torchdpcate.papers.confounded import Confounded as Confounded
-from torchdpcate.papers.hospital import Hospital as Hospital
-from torchdpcate.papers.niu import Niu as Niu
 from torchdpcate.papers.oprescu import Dataset1 as Dataset1
 from torchdpcate.papers.oprescu import Dataset2 as Dataset2
 from torchdpcate.papers.rules import ITR as ITR

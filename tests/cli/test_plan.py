@@ -10,8 +10,8 @@ import yaml
 
 from tests.cli.helpers import DOMAIN, one_line
 from torchdpcate.cli.main import main
-from torchdpcate.data import Dataset1
 from torchdpcate.data.table import Table
+from torchdpcate.papers import Dataset1
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
 TASKS = {

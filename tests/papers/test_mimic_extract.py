@@ -11,8 +11,8 @@ import torch
 
 from tests.data.conftest import SHARED
 from tests.papers.layouts import extract_tables, raw_tables, write_extract, write_raw
-from torchdpcate.data import MimicExtract
 from torchdpcate.errors import InputError
+from torchdpcate.papers import MimicExtract
 from torchdpcate.papers.mimic import plain_pickles, read_extract
 from torchdpcate.papers.mimic_hours import Window, time_points
 from torchdpcate.papers.mimic_tables import read_tables

@@ -10,8 +10,8 @@ import torch
 from tests.data.conftest import SHARED
 from tests.papers.layouts import USUAL, raw_tables, write_raw
 from torchdpcate.cli.main import main
-from torchdpcate.data import MimicTables
 from torchdpcate.errors import InputError
+from torchdpcate.papers import MimicTables
 from torchdpcate.papers.mimic import read_extract
 from torchdpcate.papers.mimic_hours import VARIABLES
 from torchdpcate.papers.mimic_tables import read_tables

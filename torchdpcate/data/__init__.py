@@ -46,33 +46,5 @@ __getattr__, __dir__, __all__ = exports(
             "Table",
             "TableStream",
         ),
-        ".papers.confounded": ("Confounded",),
-        ".papers.expression": (
-            "Expression",
-            "SumOfGenes",
-        ),
-        ".papers.mimic": (
-            "IntensiveCare",
-            "MimicExtract",
-            "MimicTables",
-        ),
-        ".papers.oprescu": (
-            "Dataset1",
-            "Dataset2",
-            "OprescuGenerator",
-        ),
-        ".papers.rules": (
-            "GaussianRuleStudy",
-            "ITR",
-            "OWL",
-            "RareRegion",
-            "RareRegionStudy",
-        ),
-        ".papers.semi_synthetic": (
-            "GeneratedSurface",
-            "GivenOutcomes",
-            "SemiSynthetic",
-            "Surface",
-        ),
     },
 )

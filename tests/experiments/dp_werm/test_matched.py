@@ -158,7 +158,10 @@ def test_a_rule_learns_who_gains():
     release, best = learner.release(), (x[:, 0] > 0).numpy()
     assert (release.decide(x) == best).mean() > 0.9
     assert ((learner.nonprivate_score(x) > 0) == best).mean() > 0.9
-    assert (release.privacy.level, release.privacy.epsilon) == ("conditional", pytest.approx(4.0))  # a learner outside the library
+    assert (release.privacy.level, release.privacy.epsilon) == (
+        "conditional",
+        pytest.approx(4.0),
+    )  # a learner outside the library
     public = release.privacy.public
     assert (public["matching"], public["gap"]) == ("all", "difference")
 
