@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from tests.tools.replay.check import neighbours_for_replay, replay
 from tests.verify import forgeries as forge
-from torchdpcate.audit.replay.check import neighbours_for_replay, replay
 from torchdpcate.data.checked import with_outcomes, without_missing
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.neighbours import replaced
+from tests.tools.neighbours import replaced
 from torchdpcate.heads.refit import Replacements, ReplaceOne
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.heads.supremum import Supremum, maximise_over_box

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
-from torchdpcate.audit import neighbours
-from torchdpcate.audit.neighbours import refitted, replaced, worst_neighbour
+from tests.tools import neighbours
+from tests.tools.neighbours import refitted, replaced, worst_neighbour
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError

@@ -1,4 +1,4 @@
-"""Attacks on our own claims: empirical bounds, neighbour searches, replay, leak scans."""
+"""Attacks on our own claims: empirical bounds, leak scans."""
 
 from torchdpcate._lazy import exports
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from tests.fit.nuisance_cases import Recorder
-from torchdpcate.audit import one_run as canaries_module
-from torchdpcate.audit.bounds import best_guesses
-from torchdpcate.audit.one_run import (
+from tests.tools import one_run as canaries_module
+from tests.tools.one_run import (
     ATTACKS,
     CANARY_CONFIG,
     Eavesdropper,
@@ -25,6 +24,7 @@ from torchdpcate.audit.one_run import (
     loss_gaps,
     overhear,
 )
+from torchdpcate.audit.bounds import best_guesses
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan

@@ -9,9 +9,9 @@ import torch
 from lightning.pytorch import Callback
 from sklearn.base import clone
 
+from tests.tools.replay.check import Run, learner_pipeline, neighbours_for_replay, replay
+from tests.tools.replay.tape import RecordingNoise, ReplayingNoise
 from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
-from torchdpcate.audit.replay.check import Run, learner_pipeline, neighbours_for_replay, replay
-from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

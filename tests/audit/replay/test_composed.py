@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.audit.replay.check import learner_pipeline, neighbours_for_replay, replay
+from tests.tools.replay.check import learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.composition import covariates
 from torchdpcate.composition.linear_fit import LightningFit, NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage

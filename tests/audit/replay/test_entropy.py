@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.tools.replay.check import learner_pipeline
+from tests.tools.replay.entropy import check_fresh_noise, check_source
 from torchdpcate import LinearSecondStage, PrivacyBudget, RLearner
-from torchdpcate.audit.replay.check import learner_pipeline
-from torchdpcate.audit.replay.entropy import check_fresh_noise, check_source
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.papers.oprescu import Dataset1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.audit.replay.check import compare, leaves, outcome, rows_moved
+from tests.tools.replay.check import compare, leaves, outcome, rows_moved
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget

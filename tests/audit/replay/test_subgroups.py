@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from torchdpcate.audit.replay.check import Run, neighbours_for_replay, replay
+from tests.tools.replay.check import Run, neighbours_for_replay, replay
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

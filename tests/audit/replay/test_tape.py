@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise, form, innermost, place
+from tests.tools.replay.tape import RecordingNoise, ReplayingNoise, form, innermost, place
 from torchdpcate.privacy.noise import NoiseSource
 
 THIS = f"{__file__}:"

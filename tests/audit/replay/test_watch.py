@@ -2,7 +2,7 @@
 
 import torch
 
-from torchdpcate.audit.replay.tape import RecordingNoise, unpaid, watched
+from tests.tools.replay.tape import RecordingNoise, unpaid, watched
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

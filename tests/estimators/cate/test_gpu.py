@@ -8,6 +8,7 @@ import torch
 
 from tests.device import trainer_on
 from tests.estimators.selection import test_selector as selection
+from tests.tools.neighbours import refitted
 from torchdpcate import (
     CrossFit,
     DoublyRobustEffect,
@@ -20,7 +21,6 @@ from torchdpcate import (
     PrivacyBudget,
     RLearner,
 )
-from torchdpcate.audit.neighbours import refitted
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation

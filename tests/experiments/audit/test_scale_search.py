@@ -5,7 +5,7 @@ import torch
 
 from experiments.audit.scale_search import ScaleSearch
 from tests.release.helpers import DOMAIN, QUERIES, block
-from torchdpcate.audit.neighbours import refitted
+from tests.tools.neighbours import refitted
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.stage import LinearStage

@@ -18,7 +18,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from torchdpcate.audit.replay.tape import Difference, RecordingNoise, ReplayingNoise, innermost, unpaid, watched
+from tests.tools.replay.tape import Difference, RecordingNoise, ReplayingNoise, innermost, unpaid, watched
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

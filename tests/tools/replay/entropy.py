@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.replay.check import Pipeline
-from torchdpcate.audit.replay.tape import Call, RecordingNoise, mapped, watched
+from tests.tools.replay.check import Pipeline
+from tests.tools.replay.tape import Call, RecordingNoise, mapped, watched
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.noise import NoiseSource
