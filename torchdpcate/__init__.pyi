@@ -9,11 +9,7 @@ from torchdpcate.data.table import TableStream as TableStream
 from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
 from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect as DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect as KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect as DifferenceInMeansEffect
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect as HorvitzThompsonEffect
-from torchdpcate.estimators.average.peers import SubsampleAggregateEffect as SubsampleAggregateEffect
 from torchdpcate.estimators.cate.learner import DRLearner as DRLearner
 from torchdpcate.estimators.cate.learner import RLearner as RLearner
 from torchdpcate.estimators.cate.online.service import OnlineService as OnlineService

@@ -14,12 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
+from experiments.covariate_balancing.outcome_table import DifferenceInMeans
+from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, TableSchema
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.fit.user_maps import on_domain
@@ -28,7 +29,6 @@ from torchdpcate.release.estimate import half_width
 HERE = Path(__file__).parent
 SIDE_BY_SIDE: dict[str, type[AverageEffectLearner]] = {
     "known_propensity": KnownPropensityEffect,
-    "difference_in_means": DifferenceInMeansEffect,
     "covariate_balancing": CovariateBalancingEffect,
 }
 """Estimators that are run on many data sets at once."""
@@ -99,7 +99,8 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
     for seed, runs in _rounds(n, repeats):
         records, noise = design.data_sets(runs, n, seed), NoiseSource.fixed(seed)
         found, exact = _default(design, records, epsilon, choice.effect, seed)
-        plain = DifferenceInMeansEffect(design.domain, PrivacyBudget(epsilon, 0.0)).plan(n).run(records, noise)
+        facts = n, TableSchema.of(design.domain), ATE(design.domain.overlap), PrivacyBudget(epsilon, 0.0)
+        plain = DifferenceInMeans(*facts).run(records, noise)
         for name, estimate in (("default", found), ("difference in means", plain), ("non-private", exact)):
             errors[name].append(estimate.estimate - EFFECT)
         half = half_width(0.95, found.gaussian, found.laplace, found.polytope)

@@ -15,10 +15,8 @@ SHOWN = {
     "literal": ("the paper's, as printed (not private)", "C3", "--", "s"),
     "literal, note's interval": ("the same, variance with less noise", "C1", "--", "s"),
     "certified": ("covariate balancing (certified)", "C0", "-", "o"),
-    "certified, outcome table": ("its outcome table (certified)", "C9", "-", "o"),
     "LGPR": ("LGPR", "C2", "-", "^"),
     "GR": ("GR", "C5", "-", "v"),
-    "AIPW": ("doubly robust", "C4", "-", "D"),
     "difference in means": ("difference in means", "0.45", "-", "x"),
     "no privacy, balanced": ("balanced weights, no privacy", "black", ":", ""),
 }

@@ -9,18 +9,16 @@ from torch import Tensor
 
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
-from torchdpcate import CausalData, PrivacyBudget, TableSchema
+from experiments.covariate_balancing.outcome_table import DifferenceInMeans, plain_difference
+from experiments.covariate_balancing.peers import HorvitzThompson, SubsampleAggregate
+from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import make_plan
-from torchdpcate.estimators.average.doubly_robust import DoublyRobust, default_nuisances
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeans, plain_difference
-from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.estimate import half_width
 
 LEVEL = 0.95
-DELTA = 1e-5  # of the doubly robust estimator, whose private nuisances are not pure
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,12 @@ Method = Callable[[Design, Sample, float, int], dict[str, Found]]
 """From design, data sets, epsilon and a noise seed to what rows are called and what they found."""
 
 
-def covariate_balancing(name: str, eta: float, loss: str = "auto", readout: str = "balanced_difference") -> Method:
+def covariate_balancing(name: str, eta: float, loss: str = "auto") -> Method:
     """The library's ``CovariateBalancingEffect`` with these settings."""
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
         budget, estimand = PrivacyBudget(epsilon, 0.0), ATE(eta)
-        plan = make_plan(sample.records.n, design.features, estimand, budget, loss=loss, readout=readout)
+        plan = make_plan(sample.records.n, design.features, estimand, budget, loss=loss)
         return {name: found(plan.run(sample.records, NoiseSource.fixed(seed)))}
 
     return run
@@ -58,19 +56,6 @@ def peers(eta: float) -> Method:
             "difference in means": DifferenceInMeans(*facts),
         }
         return {name: found(plan.run(records, noise)) for name, plan in plans.items()}
-
-    return run
-
-
-def aipw(eta: float) -> Method:
-    """The library's ``DoublyRobustEffect`` with its defaults, (epsilon, 1e-5)."""
-
-    def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
-        schema, budget = TableSchema.of(design.domain), PrivacyBudget(epsilon, DELTA)
-        plan = DoublyRobust(sample.records.n, schema, ATE(eta), budget, recipe=default_nuisances(design.domain))
-        batch = sample.records.batch  # outcomes of these designs are in [0, 1]
-        records = CausalData(batch.x, batch.z, batch.y)
-        return {"AIPW": found(plan.run(records, NoiseSource.fixed(seed)))}
 
     return run
 
@@ -107,10 +92,7 @@ def found(conclusion: NoisyEstimate) -> Found:
 def methods(design: Design) -> dict[str, Method]:
     """What is run with privacy on a design, by the name of its noise."""
     eta = design.literal_eta
-    own = {
-        "certified": covariate_balancing(f"certified, eta = {eta:g}", eta),
-        "table": covariate_balancing(f"certified, outcome table, eta = {eta:g}", eta, readout="outcome_table"),
-    }
+    own = {"certified": covariate_balancing(f"certified, eta = {eta:g}", eta)}
     for loss in ("balancing", "logistic"):
         own[loss] = covariate_balancing(f"certified, {loss} loss, eta = {eta:g}", eta, loss)
-    return {"literal": as_printed, **own, "peers": peers(eta), "aipw": aipw(eta)}
+    return {"literal": as_printed, **own, "peers": peers(eta)}

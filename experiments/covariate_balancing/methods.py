@@ -8,11 +8,11 @@ from experiments.average_effects.literal import literal
 from experiments.average_effects.literal import printed as printed_shares
 from experiments.average_effects.methods import Found, found
 from experiments.covariate_balancing.laws import LEAST_OVERLAP, Law, Sample
+from experiments.covariate_balancing.outcome_table import DifferenceInMeans
+from experiments.covariate_balancing.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import make_plan
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
-from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS = (0.5, 1.0, 5.0)

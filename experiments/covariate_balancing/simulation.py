@@ -8,8 +8,8 @@ from experiments.average_effects.methods import Found as Estimates
 from experiments.average_effects.methods import found
 from experiments.covariate_balancing.laws import LAWS, Law, Sample
 from experiments.covariate_balancing.methods import EPSILONS, OVERLAPS, SHARES, certified, peers, printed
+from experiments.covariate_balancing.outcome_table import plain_difference
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Found, Place, seed_of
-from torchdpcate.estimators.average.outcome_table import plain_difference
 
 TABLES = {"scenario 1": "table3_well_specified", "scenario 2": "table4_misspecified"}
 PAPER = "CBSR private (paper)"

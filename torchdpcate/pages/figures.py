@@ -173,7 +173,7 @@ def plot_average(
         if release.balance is None:
             raise InputError(
                 "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
-                "balance statistics or with loss=balancing"
+                "loss=balancing"
             )
         return balance_figure(release.balance, claim=claim, ax=ax)
     rows = released_rows(release, release.estimand, level)
@@ -182,18 +182,14 @@ def plot_average(
 
 
 def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
-    """Return the lines of a release's estimate, and of the difference in means if it was released.
+    """Return the line of a release's estimate.
 
     Args:
         release: What was released.
         label: What the estimate is called.
         level: Probability of the intervals.
     """
-    beside = release.difference_in_means
-    rows = [interval_row(release, label, release.main, level)]
-    if beside is None:
-        return rows
-    return [*rows, interval_row(release, f"{label}: difference in means", beside, level)]
+    return [interval_row(release, label, release.main, level)]
 
 
 def interval_row(

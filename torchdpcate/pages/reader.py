@@ -150,12 +150,6 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
 def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
     """Return what the template shows of this kind of release."""
     if isinstance(release, AverageEffectRelease):
-        beside = release.difference_in_means
-        more = (
-            []
-            if beside is None
-            else [("difference in means, which adjusts for nothing", amount(release.schema, number(beside.value)))]
-        )
         return {
             "estimate": svg_of(
                 interval_figure(
@@ -165,7 +159,6 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
             "rows": [
                 ("estimand", release.estimand),
                 ("estimate", amount(release.schema, number(release.estimate))),
-                *more,
             ],
             "assumptions": release.assumptions,
             "balance": None if release.balance is None else svg_of(balance_figure(release.balance)),

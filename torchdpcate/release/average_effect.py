@@ -88,7 +88,7 @@ class ReleasedWeights:
             return self.features.product(self.theta, x)
 
 
-COLUMNS = ("before", "before_sd", "after", "after_sd", "expected", "expected_sd")
+COLUMNS = ("before", "after", "expected", "expected_sd")
 """Columns of numbers."""
 
 
@@ -99,9 +99,7 @@ class BalanceTable:
     Attributes:
         names: What the features are called.
         before: Treated minus controls as they are; None where it was not requested.
-        before_sd: Deviation of the noise in it.
         after: Treated minus controls, weighted.
-        after_sd: Deviation of the noise in it.
         expected: What the fit's shrinkage leaves after weighting, by public facts and released numbers.
         expected_sd: Deviation of what the fit's noise leaves.
 
@@ -119,9 +117,7 @@ class BalanceTable:
 
     names: Sequence[str]
     before: Sequence[float] | None = None
-    before_sd: Sequence[float] | None = None
     after: Sequence[float] | None = None
-    after_sd: Sequence[float] | None = None
     expected: Sequence[float] | None = None
     expected_sd: Sequence[float] | None = None
 
@@ -168,7 +164,6 @@ class AverageEffectRelease(Release):
         weights: Released propensity; None where the estimate uses none, or none that is released.
         outcome_theta: Coefficients of the released outcome model, in the features of ``weights``, [p]; None without.
         balance: How far the arms differ before and after weighting; None where nothing is known of it.
-        beside: The private difference in means, where it was requested.
 
     Raises:
         InputError: An estimand that there is not, or an outcome model without features.
@@ -197,7 +192,6 @@ class AverageEffectRelease(Release):
     weights: ReleasedWeights | None = field(default=None)
     outcome_theta: Tensor | None = None
     balance: BalanceTable | None = None
-    beside: Estimate | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
@@ -209,11 +203,6 @@ class AverageEffectRelease(Release):
     def estimate(self) -> float:
         """The estimate, in outcome units."""
         return self.main.value
-
-    @property
-    def difference_in_means(self) -> Estimate | None:
-        """The private difference in means, which adjusts for nothing; None where it was not requested."""
-        return self.beside
 
     def interval(self, level: float = LEVEL) -> np.ndarray:
         """Return the confidence interval [2] of the effect, in outcome units.
@@ -309,18 +298,11 @@ class AverageEffectRelease(Release):
             STATED_AS: self.assumptions,
         }
         found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}
-        if self.beside is not None:
-            found |= {
-                "difference_in_means": self.beside.value,
-                "difference_in_means_interval": self._shown(self.beside),
-            }
         return found
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the estimates' numbers, the sums, all coefficients and the balance table."""
         found = {"main": self.main.tensor(), "numbers": _vector(self.numbers.values())}
-        if self.beside is not None:
-            found["beside"] = self.beside.tensor()
         if self.weights is not None:
             found |= self.weights.tensors()
         if self.outcome_theta is not None:
@@ -332,7 +314,6 @@ class AverageEffectRelease(Release):
     def facts(self) -> dict[str, Any]:
         """Return estimand, clip, feature map, and names and parts of the numbers."""
         facts: dict[str, Any] = {"estimand": self.estimand, "main": self.main.facts(), "numbers": list(self.numbers)}
-        facts["beside"] = None if self.beside is None else self.beside.facts()
         facts["balance"] = None if self.balance is None else list(self.balance.names)
         facts["weights"] = None if self.weights is None else self.weights.facts()
         return facts
@@ -342,7 +323,7 @@ class AverageEffectRelease(Release):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "AverageEffectRelease":
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
-        names, beside, weights = facts["numbers"], facts["beside"], facts["weights"]
+        names, weights = facts["numbers"], facts["weights"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
@@ -357,7 +338,6 @@ class AverageEffectRelease(Release):
             None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
             outcome,
             None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
-            None if beside is None else Estimate.build(tensors["beside"], beside),
         )
         _require_nothing_else(release, tensors, facts)
         return release

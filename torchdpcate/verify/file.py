@@ -46,8 +46,6 @@ _FOLLOWS = (
     "main",
     "beside",
     "scores",
-    "balance.before_sd",
-    "balance.after_sd",
     "balance.expected",
     "balance.expected_sd",
 )

@@ -15,8 +15,6 @@ from typing import Any
 from torchdpcate._text import is_plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balancing_plan import BalancingPlan
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.rules.plan import RulePlan
@@ -76,8 +74,6 @@ def plan_of(name: str) -> type[StatedPlan] | None:
     _import_plans()
     if stated_mechanism(name) is not None:
         return RulePlan
-    if name in EFFECT_ESTIMATORS:
-        return BalancingPlan
     return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
 
 
@@ -85,7 +81,7 @@ def plan_names() -> tuple[str, ...]:
     """Return all names by which statements call mechanisms of the library."""
     _import_plans()
     rules = (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
-    return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *EFFECT_ESTIMATORS, *rules]))
+    return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *rules]))
 
 
 def is_known(name: str) -> bool:
@@ -103,7 +99,7 @@ def stated(name: str) -> Known | None:
     plan = plan_of(name)
     if plan is None:
         return None
-    maker = EFFECT_ESTIMATORS.get(name) or stated_mechanism(name) or (MECHANISMS[name] if plan is EffectPlan else plan)
+    maker = stated_mechanism(name) or (MECHANISMS[name] if plan is EffectPlan else plan)
     says: Any = maker if plan is EffectPlan else plan
     own = is_library_class(maker if isinstance(maker, type) else type(maker))
     conditional = not own and says.level == Level.CERTIFIED

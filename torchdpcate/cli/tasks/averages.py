@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,14 +17,12 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
-from torchdpcate.cli.run import noise_source, say_warning, warnings_said
+from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.study import StreamedStudy, Study, read_queries, record_average
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.estimate import Estimate
 
@@ -43,63 +40,37 @@ if TYPE_CHECKING:
 
 BALANCE_FILE = "balance.csv"
 """Balance without noise, in the curator's folder."""
-NONPRIVATE, PRIVATE_MEANS, MEANS = (
-    "non-private",
-    "difference in means, private at the whole budget",
-    "difference in means, non-private",
-)
+NONPRIVATE, MEANS = "non-private", "difference in means, non-private"
 """Estimates that the curator sees beside the release, and that are not released."""
 _UNRELEASED = {
     "estimate_nonprivate": NONPRIVATE,
-    "difference_in_means": PRIVATE_MEANS,
-    "difference_in_means_nonprivate": MEANS,
+    "difference_in_means": MEANS,
 }
 _ERRORS = {
     "estimate": "error",
     "estimate_nonprivate": "error_nonprivate",
     "difference_in_means": "error_difference_in_means",
-    "difference_in_means_nonprivate": "error_difference_in_means_nonprivate",
 }
 
 
-def fit_study(learner: Learner, study: Study | StreamedStudy) -> Learner:
-    """Fit a learner on the records of a study, whole or batch by batch, and return it."""
-    if isinstance(study, StreamedStudy):
-        return learner.fit_stream(study.records)
-    records = study.records
-    return learner.fit(records.x, records.a, study.outcomes, **study.own)
-
-
-def unreleased(
-    study: Study | StreamedStudy, learner: Learner, budget: PrivacyBudget, noise: NoiseSource
-) -> dict[str, Estimate]:
+def unreleased(study: Study | StreamedStudy, learner: Learner) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
-    The private difference in means has the whole budget to itself. Where that is the release, there is no other; where
-    records have weights, which it does not take, it is left out.
-
     Args:
-        study: The data.
+        study: The data; of a stream no difference in means is worked out.
         learner: The fitted learner.
-        budget: Privacy budget of the run.
-        noise: Privacy noise of the run.
     """
-    from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
-
-    if study.domain.expected_weight is not None:
-        return {NONPRIVATE: learner.nonprivate_estimate()}
-    means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # its planned error is not that of the release
-        fit_study(means, study)
-    found = {MEANS: means.nonprivate_estimate()}
-    if isinstance(getattr(learner, "chosen_", learner), DifferenceInMeansEffect):
-        return found
+    found = {}
+    if isinstance(study, Study):
+        records = study.records
+        weight = torch.ones_like(records.y) if records.weight is None else records.weight
+        means = (((weight * arm) @ records.y) / (weight * arm).sum() for arm in (records.a, 1 - records.a))
+        treated, controls = means
+        found[MEANS] = Estimate((treated - controls).item(), None)
     try:
         found[NONPRIVATE] = learner.nonprivate_estimate()
     except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
         say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
-    found[PRIVATE_MEANS] = means.release().main
     return found
 
 
@@ -194,8 +165,7 @@ class Averages(TaskSpec):
             key="estimate",
             title="estimate",
             heading="Average effects against budget",
-            note="Mean ± standard error over runs. Difference in means: private, at the whole budget; it adjusts for "
-            "nothing.",
+            note="Mean ± standard error over runs. The difference in means is not private, and adjusts for nothing.",
             figure="estimate_against_budget.png",
             references={"estimate_nonprivate": "non-private", "difference_in_means": "difference in means"},
         ),
@@ -234,8 +204,7 @@ class Averages(TaskSpec):
         "planned_error": "planned standard error",
         "truth": "unreleased: truth",
         "estimate_nonprivate": "unreleased: estimate without noise",
-        "difference_in_means": "unreleased: difference in means at the whole budget",
-        "difference_in_means_nonprivate": "unreleased: difference in means without noise",
+        "difference_in_means": "unreleased: difference in means without noise",
         "clipped": "clipped share of the public sample",
     }
 
@@ -256,10 +225,6 @@ class Averages(TaskSpec):
         effect = self.config.effect
         settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
         make = instantiate(OmegaConf.masked_copy(effect, [str(name) for name in effect if name != _SAMPLE]))
-        recipe = make.keywords.get("nuisance")
-        if isinstance(recipe, ConvexNuisanceConfig) and recipe.threshold is None:
-            # an average effect is one of means; a smaller threshold pulls outcomes of two values to the more frequent
-            settings["nuisance"] = replace(recipe, threshold=self.study.domain.outcome_range)
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return make(domain=self.study.schema, budget=budget, **settings, **rest)
 
@@ -360,8 +325,7 @@ class Averages(TaskSpec):
     @cached_property
     def _others(self) -> dict[str, Estimate]:
         """Estimates that the release is held against, and that are not released."""
-        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return unreleased(self.study, self.learner, budget, noise_source(self.config))
+        return unreleased(self.study, self.learner)
 
     @cached_property
     def _balance(self) -> BalanceTable | None:

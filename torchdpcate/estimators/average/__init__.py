@@ -8,13 +8,7 @@ __getattr__, __dir__, __all__ = exports(
         "automatic": ("AverageEffect",),
         "composed": ("ComposedAverageEffect",),
         "covariate_balancing": ("CovariateBalancingEffect",),
-        "doubly_robust": ("DoublyRobustEffect",),
         "known_propensity": ("KnownPropensityEffect",),
         "learner": ("AverageEffectLearner",),
-        "outcome_table": ("DifferenceInMeansEffect",),
-        "peers": (
-            "HorvitzThompsonEffect",
-            "SubsampleAggregateEffect",
-        ),
     },
 )

@@ -253,24 +253,15 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
         from torchdpcate.estimators.average.composed import ComposedAverageEffect
         from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-        from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
         from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-        from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
         domain = TableSchema.of(self.domain).domain
         known = domain.known_propensity
         if domain.censoring is not None:
             return {"composed": ComposedAverageEffect}
         if known is None:
-            return {
-                "covariate_balancing": CovariateBalancingEffect,
-                "composed": ComposedAverageEffect,
-                "doubly_robust": DoublyRobustEffect,
-            }
-        valid: dict[str, type[AverageEffectLearner]] = {"known_propensity": KnownPropensityEffect}
-        if known.bounds[0] == known.bounds[1]:
-            valid["difference_in_means"] = DifferenceInMeansEffect
-        return valid
+            return {"covariate_balancing": CovariateBalancingEffect, "composed": ComposedAverageEffect}
+        return {"known_propensity": KnownPropensityEffect}
 
     def _make(self, name: str, kind: type[AverageEffectLearner]) -> AverageEffectLearner:
         """Return the estimator of this name with those settings of this object that it has.

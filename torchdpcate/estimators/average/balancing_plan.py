@@ -1,17 +1,16 @@
-"""The plan of a covariate balancing effect: weights, an outcome model, sums by a readout, and what is beside them."""
+"""The plan of a covariate balancing effect: weights, an outcome model, and the sums of a balanced difference."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
+from torchdpcate.estimators.average.balance import expected_balance
 from torchdpcate.estimators.average.effect_plan import (
     AverageEffectPlan,
     ErrorPrior,
@@ -23,12 +22,11 @@ from torchdpcate.estimators.average.effect_plan import (
     planned_size,
     with_typical_ranges,
 )
-from torchdpcate.estimators.average.outcome_table import CELLS, equal_weights, plain_table
-from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, Total
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, Total
 from torchdpcate.estimators.average.weighted import (
-    EFFECT_ESTIMATORS,
-    EffectEstimator,
+    BalancedDifference,
     EffectFacts,
+    contrast_assumption,
     left_imbalance,
     released_ranges,
     weigh,
@@ -37,42 +35,41 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import LINEAR_FITS, PreparedFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.fit.stacked_records import Records, Target, arm, outcome
-from torchdpcate.plan import RECORDS, Query
+from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.release import Release
 
-STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
+STAGE_ONE, OUTCOME_MODEL = "stage_one", "outcome_model"
 BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
 """What its planned error does not count."""
 PLAIN_SLOPE_BOUND = 0.5
 """B of the interval where no outcome model takes the slopes away."""
-_TREATED, _NUMBERS = f"{BALANCE}_treated", f"{DIFFERENCE}_numbers"
 
 
 @dataclass(frozen=True, eq=False)
 class BalancingPlan(AverageEffectPlan):
-    """The plan of a covariate balancing effect: weights, an outcome model, sums by a readout, and what is beside them.
+    """The plan of a covariate balancing effect: weights, an outcome model, and the sums of a balanced difference.
 
     Attributes:
         features: Basis, set up.
         balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
         ratio: r, noise per record of the balancing loss, that decides it.
         propensity: Stage one, prepared.
-        outcome: The outcome model, prepared; None where the readout has none.
+        outcome: The outcome model, prepared; None where its bounds leave none.
         fitters: Names of the fitters of both.
-        estimator: Stage two.
         facts: What is public for it.
         epsilons: Epsilon of every part, by name.
     """
 
+    name: ClassVar[str] = BalancedDifference.name
+    formula: ClassVar[str] = BalancedDifference.formula  # type: ignore[override]
     rests_on: ClassVar[tuple[str, ...] | None] = None
     close: ClassVar[float] = 1e-9
 
@@ -82,19 +79,8 @@ class BalancingPlan(AverageEffectPlan):
     propensity: PreparedFit
     outcome: PreparedFit | None
     fitters: tuple[str, str]
-    estimator: type[EffectEstimator]
     facts: EffectFacts
     epsilons: Mapping[str, float]
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """See ``Plan``: that of the readout."""
-        return self.estimator.name
-
-    @property
-    def formula(self) -> str:
-        """See ``Plan``."""
-        return self.estimator.formula
 
     @property
     def loss(self) -> str:
@@ -115,34 +101,9 @@ class BalancingPlan(AverageEffectPlan):
             found[OUTCOME_MODEL] = FirstFit(charge, self.outcome, outcome)
         return found
 
-    @cached_property
-    def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: the fits, the readout's sums, and balance statistics and a difference in means if requested."""
-        found = dict(super().queries)
-        if self.budget is not None:
-            for part, sums in self.beside({}).items():
-                charge = self.part(part)
-                found |= {
-                    f"{part}_{name}": Query(charge.with_part(name), law, prefix=None) for name, law in sums.laws.items()
-                }
-        return found
-
-    def readout(self, learnt: Mapping[str, Any]) -> EffectEstimator:
+    def readout(self, learnt: Mapping[str, Any]) -> BalancedDifference:
         """See ``AverageEffectPlan``."""
-        return self.estimator(self.released(learnt), self.epsilons)
-
-    def beside(self, learnt: Mapping[str, Tensor]) -> dict[str, NoisySums]:
-        """Return the sums that are requested beside the readout's, by part."""
-        found: dict[str, NoisySums] = {}
-        if BALANCE in self.epsilons:
-            found[BALANCE] = self.balance_statistics(learnt.get("weights"))
-        if DIFFERENCE in self.epsilons:
-            found[DIFFERENCE] = plain_table(self.n, self.epsilons[DIFFERENCE])
-        return found
-
-    def balance_statistics(self, theta: Tensor | None) -> BalanceStatistics:
-        """Return the balance statistics of weights by released coefficients [1, p]."""
-        return BalanceStatistics(self.n, self.epsilons.get(BALANCE, 1.0), self.estimand, self.features, theta)
+        return BalancedDifference(self.released(learnt), self.epsilons)
 
     def released(self, learnt: Mapping[str, Tensor]) -> EffectFacts:
         """Return what is public for stage two, with the ranges that coefficients leave where there are some."""
@@ -153,8 +114,8 @@ class BalancingPlan(AverageEffectPlan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """See ``Plan``: what the readout rests on with these fits."""
-        return (self.estimator.assumption(self._models()),)
+        """See ``Plan``: what the contrast rests on with these fits."""
+        return (contrast_assumption(self._models()),)
 
     def _models(self) -> dict[str, Any]:
         bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}
@@ -175,23 +136,6 @@ class BalancingPlan(AverageEffectPlan):
             "slope_bound": self.facts.slope_bound if self.facts.imbalance > 0 else 0.0,
         }
 
-    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
-        """See ``Plan``: scales by released coefficients, and numbers of what is beside the estimate."""
-        found = super().following(answers)
-        for part, numbers in self._beside_numbers(answers).items():
-            own = [values[0].item() for values in numbers.values()]
-            found |= {_TREATED: own[0]} if part == BALANCE else {_NUMBERS: own}
-        return found
-
-    def _beside_numbers(self, answers: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """Return the numbers of what is beside the estimate, by part, of those that were requested."""
-        found = {}
-        for part, sums in self.beside(answers).items():
-            own = {name: answers[f"{part}_{name}"] for name in sums.laws if f"{part}_{name}" in answers}
-            if own:
-                found[part] = sums.numbers(own)
-        return found
-
     @classmethod
     def budget_of(cls, public: Mapping[str, Any], block: Block) -> PrivacyBudget:
         """See ``AverageEffectPlan``: what was charged, which the epsilons of all parts explain."""
@@ -207,38 +151,17 @@ class BalancingPlan(AverageEffectPlan):
         weighted = partial(weigh, self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
         return lambda exact: records.total(lambda batch: exact(weighted(batch)))
 
-    def sums(
-        self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
-    ) -> Mapping[str, Tensor]:
-        """See ``AverageEffectPlan``."""
-        answers = dict(super().sums(records, session, learnt, runs))
-        totals = {BALANCE: records.total, DIFFERENCE: equal_weights(records)}
-        for part, sums in self.beside(learnt).items():
-            found = sums.ask(totals[part], partial(self._ask_beside, session, runs, part))
-            answers |= {f"{part}_{name}": answer for name, answer in found.items()}
-        return answers
-
-    def _ask_beside(self, session: FitSession, runs: int, part: str, name: str, exact: Tensor) -> Tensor:
-        return self.ask_each(session, runs, f"{part}_{name}", exact)
-
     def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
-        """See ``AverageEffectPlan``: coefficients, the balance, and the difference in means beside the estimate."""
+        """See ``AverageEffectPlan``: coefficients, and the balance to expect of them."""
         theta, model, fit = answers["weights"], answers.get(OUTCOME_MODEL), self.propensity
-        size, beside = found.size[0].item(), self._beside_numbers(answers)
-        table = plain = None
+        size, table = found.size[0].item(), None
         if self.balancing:
             table = expected_balance(theta[0], self.features, fit.ridge, fit.imbalance, size)
-        if BALANCE in beside:
-            own = self.balance_statistics(theta).table(beside[BALANCE], size)
-            table = own if table is None else replace(own, expected=table.expected, expected_sd=table.expected_sd)
-        if DIFFERENCE in beside:
-            plain = plain_table(self.n, self.epsilons[DIFFERENCE]).estimate(beside[DIFFERENCE])
         return {
             # the learner's own weights may have been shown records since
             "weights": ReleasedWeights(theta[0], self.features.twin(), self.estimand),
             "outcome_theta": None if model is None else model[0],
             "balance": table,
-            "beside": None if plain is None else plain.in_units(self.schema.domain.outcome_range),
         }
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
@@ -249,22 +172,6 @@ class BalancingPlan(AverageEffectPlan):
             assert release.outcome_theta is not None
             learnt[OUTCOME_MODEL] = release.outcome_theta[None]
         return learnt
-
-    def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``."""
-        answers = super().answers(release)
-        assert isinstance(release, AverageEffectRelease)
-        public, beside = release.privacy.public, self.beside(answers)
-        for part, sums in beside.items():
-            if isinstance(sums, BalanceStatistics):
-                assert release.balance is not None
-                size, treated = self.estimate(answers).size[0].item(), as_number(public[_TREATED])
-                numbers = sums.stated(release.balance, treated, size)
-            else:
-                each = zip((*CELLS, "variance"), map(as_number, public[_NUMBERS]), strict=True)
-                numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in each}
-            answers |= {f"{part}_{name}": answer for name, answer in sums.places(numbers).items()}
-        return answers
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; conditions of the fits are stated."""
@@ -289,7 +196,7 @@ class BalancingPlan(AverageEffectPlan):
         noise = 0.0
         if self.budget is not None:
             facts = with_typical_ranges(self.facts, prior.least_propensity)
-            noise = planned_noise(self.estimator(facts, self.epsilons), prior.treated)
+            noise = planned_noise(BalancedDifference(facts, self.epsilons), prior.treated)
         sampling = planned_sampling(self.facts, prior)
         return PlannedError("covariate_balancing", noise, self.planned_imbalance(prior), sampling, bias=BOTH_MODELS)
 
@@ -318,7 +225,6 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
     assert release.weights is not None
     privacy, public, features = release.privacy, release.privacy.public, release.weights.features
     estimand = make_estimand(str(public["estimand"]), as_number(public["eta"]))
-    estimator = EFFECT_ESTIMATORS.find(privacy.mechanism)
     balancing = {"balancing": True, "logistic": False}[public["loss"]]
     modelled = "outcome_bounds" in public
     bounds = public["outcome_bounds"] if modelled else public.get("model_range", (0.5, 0.5))
@@ -335,8 +241,8 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
         fits.append(_stated_fit(name, public, charge, loss, privacy.n, features))
         fitters[k] = charge.charge.mechanism
         epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = _spent(charge, as_number(block.delta) / len(losses))
-    parts = (*estimator.parts, BALANCE, DIFFERENCE)
-    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in parts if f"epsilon_{part}" in public}
+    own = BalancedDifference.parts
+    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in own if f"epsilon_{part}" in public}
     left, slope = left_imbalance(fits[0].imbalance, estimand, balancing), as_number(public["slope_bound"])
     if slope < 0 or (slope > 0 and not left):
         raise InputError(f"slope_bound = {slope:g}: does not count")
@@ -347,7 +253,6 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
         "propensity": fits[0],
         "outcome": fits[1] if modelled else None,
         "fitters": tuple(fitters),
-        "estimator": estimator,
         "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
         "epsilons": epsilons,
     }

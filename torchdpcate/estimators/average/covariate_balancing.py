@@ -5,16 +5,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balance import exact_balance
 from torchdpcate.estimators.average.balancing_plan import (
-    BALANCE,
-    DIFFERENCE,
     OUTCOME_MODEL,
     PLAIN_SLOPE_BOUND,
     STAGE_ONE,
@@ -22,7 +21,7 @@ from torchdpcate.estimators.average.balancing_plan import (
 )
 from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator, EffectFacts, left_imbalance
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, left_imbalance
 from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
@@ -55,9 +54,7 @@ def make_plan(
     learner: str = "",
     loss: str = "auto",
     fitter: str | PrivateLinearFit | None = None,
-    readout: str | type[EffectEstimator] = "balanced_difference",
     outcome_bounds: tuple[float, float] = (0.3, 0.7),
-    shares: Mapping[str, float] | None = None,
     slope_bound: float | None = None,
 ) -> BalancingPlan:
     r"""Share the budget, choose the loss and calibrate every mechanism on public facts.
@@ -76,9 +73,7 @@ def make_plan(
         loss: ``auto``, ``balancing`` or ``logistic``.
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
             perturbation.
-        readout: Stage two, or its name.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
-        shares: Parts of the budget by name, in place of the defaults; divided by their sum.
         slope_bound: B of the interval; None takes 0.25, 0.5 where there is no outcome model, and with one and the
             logistic loss what noise in its fit is planned to make it.
 
@@ -94,15 +89,14 @@ def make_plan(
         >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
         (False, 0.084, 0.4)
     """
-    chosen = make_effect_estimator(readout)
-    facts = _facts(n, estimand, chosen, outcome_bounds, slope_bound)
+    facts = _facts(n, estimand, outcome_bounds, slope_bound)
     columns, model = schema or TableSchema.of(features.domain), None
     make = partial(BalancingPlan, n, columns, estimand, budget, features, learner=learner)
     if budget is None:
-        epsilons, exact = share_out(1.0, chosen, facts, None), exact_fit(Logistic(), n, features)
+        epsilons, exact = _share_out(1.0, facts), exact_fit(Logistic(), n, features)
         model = exact if OUTCOME_MODEL in epsilons else None
-        return make(loss != "logistic", 0.0, exact, model, ("none", "none"), chosen, facts, epsilons).noiseless()
-    epsilons = share_out(budget.epsilon, chosen, facts, shares)
+        return make(loss != "logistic", 0.0, exact, model, ("none", "none"), facts, epsilons).noiseless()
+    epsilons = _share_out(budget.epsilon, facts)
     first = _fitter(fitter, features, budget)
     second = None if OUTCOME_MODEL not in epsilons else _fitter(None, features, budget)
     delta = budget.delta / (1 + (second is not None))
@@ -115,9 +109,9 @@ def make_plan(
         facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
     fits = (propensity,) if model is None else (propensity, model)
     epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in fits])
-    chosen(facts, epsilons).public()  # which refuses noise that no number could carry
+    BalancedDifference(facts, epsilons).public()  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
-    return make(balancing, ratio, propensity, model, names, chosen, facts, epsilons)
+    return make(balancing, ratio, propensity, model, names, facts, epsilons)
 
 
 def _within(budget: PrivacyBudget, epsilons: Mapping[str, float], fits: Sequence[EventCount]) -> dict[str, float]:
@@ -154,52 +148,13 @@ def _planned_slope(noise: float, dimension: int) -> float:
     return min(math.sqrt(dimension) * noise / _VARIANCE, _MODEL_SLOPE_BOUND)
 
 
-def make_effect_estimator(readout: str | type[EffectEstimator]) -> type[EffectEstimator]:
-    """Return an effect estimator by its name.
-
-    Raises:
-        InputError: An unknown name.
-    """
-    if isinstance(readout, type):
-        return readout
-    if readout not in EFFECT_ESTIMATORS:
-        raise InputError(f"readout = {readout!r}: choose one of {', '.join(EFFECT_ESTIMATORS)}")
-    estimator: type[EffectEstimator] = EFFECT_ESTIMATORS[readout]
-    return estimator
+def _share_out(epsilon: float, facts: EffectFacts) -> dict[str, float]:
+    """Return the epsilon of every part; without an interval to vary in there is no outcome model."""
+    model = {OUTCOME_MODEL: _OUTCOME_SHARE} if facts.low < facts.high else {}
+    return split_epsilon(epsilon, {STAGE_ONE: _STAGE_ONE_SHARE, **model, **BalancedDifference.parts})
 
 
-def share_out(
-    epsilon: float, readout: type[EffectEstimator], facts: EffectFacts, shares: Mapping[str, float] | None
-) -> dict[str, float]:
-    """Return the epsilon of every part that has a share.
-
-    Args:
-        epsilon: Of all of it.
-        readout: Stage two, whose parts have default shares.
-        facts: Whether the outcome model has an interval to vary in.
-        shares: In place of the defaults, by name.
-
-    Raises:
-        InputError: An unknown part, a share below 0, or none for a part that is needed.
-    """
-    centred = readout.centred and facts.low < facts.high
-    needed = {STAGE_ONE: _STAGE_ONE_SHARE, **({OUTCOME_MODEL: _OUTCOME_SHARE} if centred else {}), **readout.parts}
-    known = {**needed, BALANCE: 0.0, DIFFERENCE: 0.0}
-    for name, share in (shares or {}).items():
-        if name not in known:
-            raise InputError(f"shares.{name}: no part of readout = {readout.name}; the parts are {', '.join(known)}")
-        if number(f"shares.{name}", share) < 0 or (name in needed and share == 0):
-            least = "above 0" if name in needed else "of at least 0"
-            raise InputError(f"shares.{name} = {share:g}: give a number {least}")
-        known[name] = float(share)
-    return split_epsilon(epsilon, {name: share for name, share in known.items() if share > 0})
-
-
-def _facts(
-    n: int, estimand: Estimand, readout: type[EffectEstimator], bounds: tuple[float, float], slope_bound: float | None
-) -> EffectFacts:
-    if not readout.centred:
-        bounds = (0.5, 0.5)
+def _facts(n: int, estimand: Estimand, bounds: tuple[float, float], slope_bound: float | None) -> EffectFacts:
     try:
         low, high = (number("outcome_bounds", bound) for bound in bounds)
     except (TypeError, ValueError):
@@ -250,8 +205,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Stage one fits the propensity e(x) = sigmoid(psi(x)'theta) by a covariate balancing scoring rule
     (``BalancingLoss``), whose stationarity is balance, or where that costs too much noise by logistic regression; and
-    an outcome model m(x). Stage two releases the balanced difference of y - m(x) (or the weighted outcome table), all
-    with pure noise.
+    an outcome model m(x). Stage two releases the balanced difference of y - m(x), with pure noise.
 
     Guarantee:
         Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
@@ -272,12 +226,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
         fitter: ``objective``, ``noisy_gradient`` or a ``PrivateLinearFit``; None takes the noisy
             gradient beyond 30 features if the budget has a delta, else objective perturbation.
-        readout: ``balanced_difference``, ``outcome_table`` or a class of ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
-        shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
-            ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
-            .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless requested.
         slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, .5
             where there is no model, and with one and the logistic loss what noise in its fit is planned to make it.
         public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
@@ -301,16 +251,12 @@ class CovariateBalancingEffect(AverageEffectLearner):
     basis: FeatureMap | None = None
     loss: str = "auto"
     fitter: str | PrivateLinearFit | None = None
-    readout: str | type[EffectEstimator] = "balanced_difference"
     outcome_bounds: tuple[float, float] = (0.3, 0.7)
-    shares: Mapping[str, float] | None = None
     slope_bound: float | None = None
     public_sample: Any = None
 
-    @property
-    def mechanism(self) -> type[EffectEstimator]:  # type: ignore[override]
-        """How weighted records become an estimate."""
-        return make_effect_estimator(self.readout)
+    mechanism: ClassVar[type[BalancedDifference]] = BalancedDifference
+    """How weighted records become an estimate."""
 
     def features(self) -> FeatureMap:
         """Return the basis, set up on the domain."""
@@ -337,8 +283,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def _user_conditions(self) -> tuple[Condition, ...]:
         """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
         fitter = LINEAR_FITS[self.fitter]() if isinstance(self.fitter, str) else self.fitter
-        own = user_code("mechanism", self.mechanism) + user_code("weights", fitter)
-        return super()._user_conditions() + conditions_of(self.basis) + own
+        return super()._user_conditions() + conditions_of(self.basis) + user_code("weights", fitter)
 
     def plan(self, n: int) -> BalancingPlan:
         """See ``AverageEffectLearner``."""
@@ -352,9 +297,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             learner=facts["learner"],
             loss=self.loss,
             fitter=self.fitter,
-            readout=self.readout,
             outcome_bounds=self.outcome_bounds,
-            shares=self.shares,
             slope_bound=self.slope_bound,
         )
 
@@ -382,7 +325,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
         self._require_fitted("nonprivate_balance")
         plan = self._plan
-        return plan.balance_statistics(self._learnt["weights"]).without_noise(self._records)  # type: ignore[no-any-return]
+        return exact_balance(self._records, plan.estimand, plan.features, self._learnt["weights"])
 
     def _sample(self) -> Tensor:
         """Return the public sample as encoded covariates, [m, q]."""

@@ -14,7 +14,7 @@ from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, RatioOfSums, Total
-from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, ReleasedRanges, Weighted
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, ReleasedRanges, Weighted
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import PreparedFit
@@ -211,7 +211,7 @@ def typical_records(facts: EffectFacts, treated: float = HALF) -> Total:
     return lambda exact: torch.stack([exact(batch) * (share * half) for batch, share in arms]).sum(0)
 
 
-def planned_noise(estimator: EffectEstimator, treated: float) -> float:
+def planned_noise(estimator: BalancedDifference, treated: float) -> float:
     """Return the standard deviation that noise in the sums gives an estimate of outcomes in [0, 1].
 
     Args:
@@ -221,7 +221,7 @@ def planned_noise(estimator: EffectEstimator, treated: float) -> float:
     facts = estimator.facts
     found = estimator.planned(typical_records(facts, treated))
     # a denominator that noise dominates still is at least what public weights make it, where there is such a bound
-    bounded = estimator.centred and facts.estimand.size_range[0] > 0
+    bounded = facts.estimand.size_range[0] > 0
     return math.inf if bool(found.noise_dominated[0]) and not bounded else found.noise[0].item()
 
 

@@ -18,10 +18,7 @@ from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.registry import Registry
-from torchdpcate.release.statement import UNSTATED
 
-EFFECT_ESTIMATORS = Registry("effect/estimator")
 """Effect estimators on weighted records, by name."""
 
 
@@ -194,42 +191,12 @@ def weigh(facts: EffectFacts, theta: Tensor, model: Tensor | None, batch: Batch)
     return Weighted(z, y, *facts.ranges.clamp(facts.estimand.weights(g, z), z, m))
 
 
-@dataclass(frozen=True, eq=False)
-class EffectEstimator(RatioOfSums):
-    """An estimate by sums over weighted records, of a plan or of a user's own: one class in ``effect/estimator``.
-
-    Attributes:
-        name: What statements call it.
-        formula: Its noise scales in words, with their source.
-        parts: What the budget is shared among, by name, with the default share of all of it.
-        centred: Whether outcomes are centred by an outcome model.
-        rests_on: Which models must follow the truth for estimate and interval, in words, beside that nothing else
-            confounds and that treated and controls overlap; the full warning where a class does not say it.
-        facts: What is public of the records, with the ranges that coefficients leave where there are some.
-        epsilons: Of each of ``parts``.
-    """
-
-    name: ClassVar[str]
-    formula: ClassVar[str]
-    parts: ClassVar[Mapping[str, float]]
-    centred: ClassVar[bool] = False
-    rests_on: ClassVar[str] = UNSTATED
-
-    facts: EffectFacts
-    epsilons: Mapping[str, float]
-
-    @classmethod
-    def assumption(cls, public: Mapping[str, Any]) -> str:
-        """Return what it rests on where it has these public settings: ``rests_on``."""
-        return cls.rests_on
-
-
 Range = tuple[Tensor, Tensor]
 """Least and largest value, [runs] each."""
 
 
 @dataclass(frozen=True, eq=False)
-class BalancedDifference(EffectEstimator):
+class BalancedDifference(RatioOfSums):
     r"""The contrast D / N of residuals of the outcome model, with the sum of squares Q of its terms.
 
     .. math::
@@ -255,6 +222,10 @@ class BalancedDifference(EffectEstimator):
     Guarantee:
         Certified, pure: the epsilon of all three together, weights and outcome model being fixed before. Source: theory
         note ``covariate_balancing``, sections 3.4 and 3.6; docs/guarantees/average_effects.md.
+
+    Attributes:
+        facts: What is public of the records, with the ranges that coefficients leave where there are some.
+        epsilons: Of each of ``parts``.
     """
 
     name: ClassVar[str] = "balanced_difference"
@@ -263,12 +234,9 @@ class BalancedDifference(EffectEstimator):
         "1-lo) for the ATE, such that one record's joint l1 cost is its epsilon; covariate_balancing sections 3.4, 3.6"
     )
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
-    centred: ClassVar[bool] = True
 
-    @classmethod
-    def assumption(cls, public: Mapping[str, Any]) -> str:
-        """See ``EffectEstimator``."""
-        return contrast_assumption(public)
+    facts: EffectFacts
+    epsilons: Mapping[str, float]
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:

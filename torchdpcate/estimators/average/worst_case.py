@@ -2,37 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, ATT
-from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect, ScoreSums
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.peers import (
-    HorvitzThompson,
-    HorvitzThompsonEffect,
-    SubsampleAggregate,
-    SubsampleAggregateEffect,
-    group_positions,
-)
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
-from torchdpcate.fit.minimise import Batches
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
 from torchdpcate.fit.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
@@ -231,43 +218,6 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
 
 
 @worst_case(
-    "outcome_table",
-    OutcomeTable,
-    attacks=[
-        *(Charge(Purpose.RELEASE, name) for name in (OutcomeTable.name, "difference_in_means")),
-        Charge(Purpose.RELEASE, BalancedDifference.name, "difference_in_means"),
-    ],
-    pair="a treated record of the largest weight that released coefficients leave, its outcome at either end",
-)
-def _outcome_table(budget: PrivacyBudget) -> Game:
-    theta = torch.tensor([[0.5, 1.0]], dtype=torch.float64)  # treated weights up to 2.42, those of controls to 3.89
-    facts = EffectFacts(_RECORDS, _ATE)
-    facts = replace(facts, ranges=(ranges := released_ranges(facts, on_domain(None, _UNIT), theta, None)))
-    readout = OutcomeTable(facts, {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon})
-    datasets = [_of(_weighted(1.0 - dataset, largest=ranges.treated[1].item())) for dataset in (0, 1)]
-    return readout.game(datasets, budget.epsilon, most_runs=200_000)
-
-
-@worst_case(
-    "balance_statistics",
-    BalanceStatistics,
-    attacks=[Charge(Purpose.RELEASE, name, "balance") for name in (BalancedDifference.name, OutcomeTable.name)],
-    pair="half of the records are treated and all weights are the largest: a record at one end of the covariate is "
-    "treated or not; the share of treated is shown too",
-)
-def _balance(budget: PrivacyBudget) -> Game:
-    features, theta = on_domain(None, _UNIT), torch.zeros(1, 2, dtype=torch.float64)
-    x = torch.full((2 * _RECORDS, 1), 0.5, dtype=torch.float64)
-    x[0], datasets = 1.0, []
-    for treated in (1.0, 0.0):
-        z = (torch.arange(2 * _RECORDS) % 2).double()
-        z[0] = treated
-        datasets.append(_of(Batch(x, features(x), z, torch.zeros_like(z))))
-    # the weights of an ATE of this overlap are 2, whatever theta is
-    return BalanceStatistics(len(x), budget.epsilon, ATE(0.5), features, theta).game(datasets, budget.epsilon)
-
-
-@worst_case(
     "covariate_balancing_effect",
     CovariateBalancingEffect,
     attacks=[Charge(Purpose.RELEASE, BalancedDifference.name, "sums")],
@@ -387,89 +337,3 @@ def centred_sums_game(budget: PrivacyBudget, replaced: int) -> Game:
     """
     readout = CentredSums(DesignFacts(_DESIGNED, _ATE, 0.5, 0.5), budget.epsilon)
     return readout.game([_of(_designed(dataset, replaced)) for dataset in (0, 1)], budget.epsilon)
-
-
-def _stacked(x: Tensor, z: Tensor, y: Tensor) -> StackedRecords:
-    return StackedRecords(Batch(x[:, None], on_domain(None, _SIDES)(x[:, None]), z, y))
-
-
-@dataclass(frozen=True, eq=False)
-class Crowd(StackedRecords):
-    """Records each of which stands for many.
-
-    Attributes:
-        counts: For how many, [n].
-    """
-
-    counts: Tensor
-
-    def pairs(self, target: Target) -> Batches:
-        """See ``Records``."""
-        return lambda: iter([(self.batch.psi, target(self.batch), self.counts)])
-
-
-def _opposed(dataset: int) -> Crowd:
-    """Controls at the low end, treated at the high one, all of outcome zero, and one record that is out of place."""
-    side = 2.0 * dataset - 1
-    x, z = torch.tensor([side, -1.0, 1.0]).double(), torch.tensor([1.0 - dataset, 0.0, 1.0]).double()
-    y, counts = torch.tensor([1.0, 0.0, 0.0]).double(), torch.tensor([1.0, _CROWD, _CROWD]).double()
-    return Crowd(_stacked(x, z, y).batch, counts)
-
-
-@worst_case(
-    "horvitz_thompson",
-    HorvitzThompsonEffect,
-    pair="a record treated where no other is, or untreated where all others are; coefficients and sum are shown",
-)
-def _horvitz_thompson(budget: PrivacyBudget) -> Game:
-    plan = HorvitzThompson(1, TableSchema.of(_SIDES), _ATE, PrivacyBudget(budget.epsilon, 0.0))
-    return _fits_and_sums(plan, {"weights": Logistic()}, [_opposed(dataset) for dataset in (0, 1)], budget.epsilon)
-
-
-def _groups(dataset: int) -> StackedRecords:
-    """Groups of a treated record and a control at either end, of which the one beside the treated record counts.
-
-    In the first group the treated record goes from the control of outcome 0 to that of outcome 1, and its own outcome
-    from 1 to 0: the contrast goes from nearly 1 to nearly -1.
-    """
-    x = torch.tensor([-1.0, -1.0, 1.0]).double().repeat(_GROUPS, 1)
-    y, z = torch.tensor([1.0, 0.0, 1.0]).double().repeat(_GROUPS, 1), torch.eye(3).double()[:1].repeat(_GROUPS, 1)
-    x[0, 0], y[0, 0] = 2.0 * dataset - 1, 1.0 - dataset
-    places = group_positions(3 * _GROUPS, _GROUPS, 0)[0].flatten()
-    return _stacked(*(torch.zeros(3 * _GROUPS).double().index_copy(0, places, part.flatten()) for part in (x, z, y)))
-
-
-def _plan_of_groups(epsilon: float) -> SubsampleAggregate:
-    """Return a plan whose clip and ridge leave a control far from all treated records hardly a weight."""
-    return SubsampleAggregate(3 * _GROUPS, TableSchema.of(_SIDES), ATT(0.01), PrivacyBudget(epsilon, 0.0), ridge=1e-4)
-
-
-@worst_case(
-    "subsample_aggregate",
-    SubsampleAggregateEffect,
-    pair="a group of three whose contrast one treated record turns round; both sums are shown",
-)
-def _subsample_aggregate(budget: PrivacyBudget) -> Game:
-    plan = _plan_of_groups(budget.epsilon)
-    return plan.readout({}).game([plan.total(_groups(dataset), {}) for dataset in (0, 1)], budget.epsilon)
-
-
-def _scored(dataset: int) -> Scored:
-    """Records whose score is zero, and one whose score is as far from it as it can be, above or below."""
-    z = (torch.arange(_SCORED) % 2).double()[None]
-    half = torch.full_like(z, 0.5)
-    y, e = half.clone(), half.clone()
-    z[0, 0], y[0, 0], e[0, 0] = 1.0 - dataset, 1.0, (1 - _ATE.overlap if dataset else _ATE.overlap)
-    return Scored(z, y, e, half, half)
-
-
-@worst_case(
-    "aipw",
-    DoublyRobustEffect,
-    pair="a scored record of the better outcome, treated, or untreated, where almost no other record is",
-)
-def _aipw(budget: PrivacyBudget) -> Game:
-    e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
-    ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
-    readout = ScoreSums(ranges, _ATE, _SCORED, budget.epsilon)
-    return readout.game([readout.total(_scored(dataset)) for dataset in (0, 1)], budget.epsilon, most_runs=200_000)

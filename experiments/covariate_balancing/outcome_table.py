@@ -1,6 +1,5 @@
 """Sums of weighted outcomes of either arm as a table, hence two means; and the difference in means of plain records."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,10 +9,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
-from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, NoisyEstimate, Sums, Total, upper_bound
-from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_assumption
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, NoisyEstimate, RatioOfSums, Sums, Total, upper_bound
+from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.fit.stacked_records import Batch, Records
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
@@ -29,7 +27,7 @@ CONFOUNDING = "whatever confounds, unless everybody was treated with one known p
 
 
 @dataclass(frozen=True, eq=False)
-class OutcomeTable(EffectEstimator):
+class OutcomeTable(RatioOfSums):
     r"""Weighted sums of y and 1 - y in either arm, and the Hajek contrast of their shares.
 
     .. math::
@@ -52,17 +50,10 @@ class OutcomeTable(EffectEstimator):
         ``covariate_balancing``, section 3.3; docs/guarantees/average_effects.md.
     """
 
-    name: ClassVar[str] = "outcome_table"
-    formula: ClassVar[str] = (
-        "root-polytope noise of radius 1/epsilon on the table of weighted outcomes, either arm's in units of its "
-        "largest weight W_z, then Laplace noise on the variance; theory note covariate_balancing"
-    )
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
-    @classmethod
-    def assumption(cls, public: Mapping[str, Any]) -> str:
-        """See ``EffectEstimator``."""
-        return contrast_assumption(public)
+    facts: EffectFacts
+    epsilons: Mapping[str, float]
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
@@ -182,12 +173,6 @@ class DifferenceInMeans(AverageEffectPlan):
         """See ``AverageEffectPlan``."""
         return equal_weights(records)
 
-    def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``AverageEffectPlan``; confounding, which it does not adjust for, is not counted."""
-        noise = 0.0 if self.budget is None else planned_noise(self.readout({}), prior.treated)
-        sampling = prior.deviation * math.sqrt(1 / (prior.treated * (1 - prior.treated)) / self.n)
-        return PlannedError("difference_in_means", noise, 0.0, sampling, bias=CONFOUNDING)
-
 
 def plain_table(n: int, epsilon: float) -> OutcomeTable:
     """Return the table of n records that weigh the same, at this epsilon."""
@@ -208,29 +193,3 @@ def _weighing_the_same(batch: Batch) -> Weighted:
 def plain_difference(records: Records) -> NoisyEstimate:
     """Return the difference in means without noise. The curator's, never to be published."""
     return plain_table(records.n, 1.0).without_noise(equal_weights(records))
-
-
-@dataclass(eq=False, repr=False)
-class DifferenceInMeansEffect(AverageEffectLearner):
-    r"""Difference of the arms' mean outcomes, which adjusts for nothing.
-
-    .. math:: \tau = \mu_1 - \mu_0, \quad \mu_z = \frac{\sum_{z_i = z} y_i}{\#\{z_i = z\}}
-
-    In a randomised trial it estimates all four estimands; elsewhere it is what adjustment is held against, and its
-    interval does not hold the effect.
-
-    Guarantee:
-        Certified, pure: an ``OutcomeTable`` with equal weights. Source: theory note ``covariate_balancing``, sections
-        3.3 and 5; docs/guarantees/average_effects.md.
-
-    Example:
-        >>> from torchdpcate import Domain, PrivacyBudget
-        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
-        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = DifferenceInMeansEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0))
-        >>> release = learner.fit(X, A, Y).release()
-        >>> abs(release.estimate - 0.4) < 0.05, release.privacy.mechanism
-        (True, 'difference_in_means')
-    """
-
-    mechanism: ClassVar[type[AverageEffectPlan]] = DifferenceInMeans

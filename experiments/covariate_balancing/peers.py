@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import (
@@ -22,7 +21,6 @@ from torchdpcate.estimators.average.effect_plan import (
     planned_sampling,
     with_typical_ranges,
 )
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.ratio_of_sums import (
     SUMS,
     NoisyEstimate,
@@ -223,52 +221,6 @@ def _share(ridge: float, fit: PreparedFit) -> float:
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
 
-@dataclass(eq=False, repr=False)
-class HorvitzThompsonEffect(AverageEffectLearner):
-    r"""Average effect by inverse propensity weights, a peer to compare with: no interval, noise of order 1/eta.
-
-    .. math:: \tau = \frac1n \sum_i \frac{z_i y_i}{e(x_i)} - \frac{(1 - z_i) y_i}{1 - e(x_i)}
-
-    e is a logistic regression, clipped to [eta, 1 - eta]. The sum is not normalised by the weights, so an error of e
-    moves it even where outcomes are all alike.
-
-    Guarantee:
-        Certified, pure: half of epsilon for the propensity (objective perturbation), half for the sum (Laplace noise).
-        Source: after Lee, Gresele, Park & Muandet (2019), Privacy-preserving causal inference via inverse probability
-        estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
-
-    Args:
-        budget: Of all of it; its delta is not used.
-        ridge: Public least ridge a record, for features scaled to largest entry 1; None takes the ridge that
-            the mechanism needs, which is smaller.
-
-    Example:
-        >>> import torch
-        >>> from torchdpcate import Domain, PrivacyBudget
-        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
-        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
-        >>> release = learner.fit(X, A, Y).release()
-        >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
-        (True, 'horvitz_thompson')
-    """
-
-    _: KW_ONLY
-    ridge: float | None = None
-
-    mechanism: ClassVar[type[AverageEffectPlan]] = HorvitzThompson
-
-    @classmethod
-    def supports(cls, estimand: type[Estimand]) -> bool:
-        """Whether n is its denominator."""
-        return estimand.public_size
-
-    def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
-        learnt = super()._learnt_first(records)
-        self.weights_ = ReleasedWeights(learnt["weights"][0], self.features(), self.target)
-        return learnt
-
-
 @dataclass(frozen=True, eq=False)
 class SubsampleAggregate(AverageEffectPlan):
     r"""The plan of the mean over groups: the sum of their estimates, and of half their squares, as one event.
@@ -422,48 +374,3 @@ def group_estimates(records: StackedRecords, plan: SubsampleAggregate) -> Tensor
     w = plan.estimand.weights((psi @ theta[:, :, None])[:, :, 0], z) * there
     means = [(w * arm * y).sum(1) / (w * arm).sum(1) for arm in (z, 1 - z)]  # nan in an arm without records
     return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.many)
-
-
-@dataclass(eq=False, repr=False)
-class SubsampleAggregateEffect(AverageEffectLearner):
-    r"""Average effect as the mean over small groups, a peer to compare with.
-
-    A public permutation makes M groups. Each fits its own logistic propensity, clips it to [eta, 1 - eta] and takes the
-    Hajek contrast of weighted outcomes; a group with an empty arm counts 0. The mean over groups gets Laplace noise of
-    scale 2 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
-    interval does not count that bias, and rests on log-odds of treatment that are linear in the covariates.
-
-    Guarantee:
-        Certified, pure: epsilon for the sum of estimates and that of their squares, which the interval rests on,
-        together. The interval counts how groups differ and the noise; it does not count the bias of small groups.
-        Source: after Guha & Reiter (2024), Differentially private estimation of weighted average treatment effects for
-        binary outcomes; subsample and aggregate is by Nissim, Raskhodnikova & Smith (2007); theory note
-        ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
-
-    Args:
-        budget: Of all of it; its delta is not used.
-        groups: M, public; None takes the root of n, rounded down.
-        ridge: Public ridge of each group's summed logistic loss, for features scaled to largest entry 1.
-        seed: Public seed of the permutation.
-
-    Example:
-        >>> from torchdpcate import Domain, PrivacyBudget
-        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
-        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = SubsampleAggregateEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(8.0, 0.0), overlap=0.2)
-        >>> release = learner.fit(X, A, Y).release()
-        >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
-        (True, 'subsample_aggregate')
-    """
-
-    _: KW_ONLY
-    groups: int | None = None
-    ridge: float = 0.01
-    seed: int = 0
-
-    mechanism: ClassVar[type[AverageEffectPlan]] = SubsampleAggregate
-
-    @property
-    def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
-        return f"{type(self).__name__} fits groups of records by themselves; use effect=covariate_balancing"
