@@ -27,7 +27,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.release.file import load_release
-from torchdpcate.release.statement import UNSTATED
 from torchdpcate.verify.file import verify_release
 
 PROJECT, RECIPES = Path(__file__).parents[1], Path(__file__).parent / "recipes"
@@ -37,16 +36,12 @@ MECHANISM = {
     "mechanism.yaml": "conf/mechanism/coarse_output.yaml",
 }
 LEARNER = {"learner.py": "torchdpcate/estimators/cate/half.py", "learner.yaml": "conf/learner/half.yaml"}
-ESTIMATOR = {
-    "estimator.py": "torchdpcate/estimators/average/laplace_table.py",
-    "estimator.yaml": "conf/effect/estimator/laplace_table.yaml",
-}
 FITTER = {"fitter.py": "torchdpcate/fit/round_fit.py", "fitter.yaml": "conf/effect/fitter/round_objective.yaml"}
 RULE_MECHANISM = {
     "rule_mechanism.py": "torchdpcate/estimators/rules/coarse.py",
     "rule_mechanism.yaml": "conf/rule_mechanism/coarse.yaml",
 }
-FILES = MECHANISM | LEARNER | ESTIMATOR | FITTER | RULE_MECHANISM
+FILES = MECHANISM | LEARNER | FITTER | RULE_MECHANISM
 ESTIMAND = "torchdpcate/causal/estimand.py"
 """An estimand is one class, and its entry, beside the others."""
 
@@ -84,7 +79,7 @@ def used(tmp_path_factory) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "estimator", "fitter", "rule_mechanism"])
+@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "fitter", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
     assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
     assert used[what]["level"] == "certified"
@@ -95,11 +90,6 @@ def test_statements_call_them_by_their_names(used):
     assert used["learner"]["public"]["learner"] == "HalfLearner"
     assert used["estimand"]["public"]["estimand"] == "ATM"
     assert used["fitter"]["public"]["weights_fitter"] == "round_objective"
-
-
-@pytest.mark.slow
-def test_an_estimator_that_names_no_models_keeps_the_full_warning(used):
-    assert used["estimator"]["public"]["assumptions"] == UNSTATED
 
 
 @pytest.mark.slow

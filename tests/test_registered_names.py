@@ -8,7 +8,6 @@ from torchdpcate.candidates.library import POLICY_FAMILIES
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
@@ -67,7 +66,6 @@ POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
             lambda: PolicySelector(DOMAIN, BUDGET, policies=POLICIES, mechanism="permute_and_flip"),
         ),
         (LINEAR_FITS, "objective", lambda: CovariateBalancingEffect(DOMAIN, BUDGET, fitter="objective")),
-        (EFFECT_ESTIMATORS, "balanced_difference", lambda: CovariateBalancingEffect(DOMAIN, BUDGET)),
     ],
 )
 def test_a_class_of_the_users_under_a_name_of_the_librarys_is_not_certified(registry, name, make, monkeypatch):

@@ -29,18 +29,8 @@ BALANCING = "effect=covariate_balancing"
 RUNS = {
     "balancing": [BALANCING],
     "logistic": [BALANCING, "effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
-    "table": [BALANCING, "effect.readout=outcome_table"],
-    "beside": [
-        BALANCING,
-        "effect.shares.balance=0.1",
-        "effect.shares.difference_in_means=0.1",
-        "+effect.shares.size=0.1",
-    ],
-    "means": ["effect=difference_in_means"],
     "chosen": [],
-    "inverse weights": ["effect=horvitz_thompson"],
-    "groups": ["effect=subsample_aggregate", "effect.groups=40"],
-    "doubly robust": ["effect=doubly_robust", "privacy.delta=1e-5", "trainer.progress=false"],
+    "composed": ["effect=composed", "privacy.delta=1e-5"],
 }
 
 
@@ -49,8 +39,7 @@ def trained(finished):
     """Folders of runs on generated data."""
 
     def folder(name: str) -> Path:
-        words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
-        return finished(*words, *RUNS[name])
+        return finished(*SMALL, *RUNS[name])
 
     return folder
 
@@ -67,8 +56,8 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     found = summary(trained(name))
     assert (found["release"], found["level"], found["n"]) == ("average_effect", "certified", 2700)
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
-    assert found["delta"] == (1e-5 if name == "doubly robust" else 0)
-    assert set(found["blocks"]) == ({"nuisance", "records"} if name == "doubly robust" else {"records"})
+    assert found["delta"] == (1e-5 if name == "composed" else 0)
+    assert set(found["blocks"]) == {"records"}
 
 
 @pytest.mark.first(1)
@@ -81,16 +70,9 @@ def test_a_summary_tells_what_the_file_says(name, trained):
     assert found["truth"] == pytest.approx(truth)
     assert found["error"] == pytest.approx(abs(release.estimate - truth))
     # without adjustment 0.09 too much, sampling moves it by 0.02; any adjustment is nearer
-    assert 0.03 < found["error_difference_in_means_nonprivate"] < 0.15
-    if name == "means":
-        assert found["estimate_nonprivate"] is found["difference_in_means"] is None
-    else:
-        assert found["error_nonprivate"] == pytest.approx(abs(found["estimate_nonprivate"] - truth))
-        assert found["error_nonprivate"] < found["error_difference_in_means_nonprivate"]
-        assert found["difference_in_means"] == pytest.approx(found["difference_in_means_nonprivate"], abs=0.1)
-    if name == "inverse weights":
-        assert [found[key] for key in ("low", "high", "width", "covered")] == [None] * 4
-        return
+    assert 0.03 < found["error_difference_in_means"] < 0.15
+    assert found["error_nonprivate"] == pytest.approx(abs(found["estimate_nonprivate"] - truth))
+    assert found["error_nonprivate"] < found["error_difference_in_means"]
     assert [found["low"], found["high"]] == release.interval(0.95).tolist()
     assert found["width"] == pytest.approx(found["high"] - found["low"])
     assert found["covered"] == int(found["low"] <= truth <= found["high"])
@@ -102,15 +84,9 @@ def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(
     config = yaml.safe_load((folder / "config.yaml").read_text())
     common = {"task", "data", "privacy", "seed", "unit", "run_dir", "force", "budget", "sweep"}
     assert set(config) == {*common, "effect", "features"}
-    assert {"nuisance", "trainer"} < set(yaml.safe_load((trained("doubly robust") / "curator/config.yaml").read_text()))
     table, found = pd.read_csv(folder / "estimates.csv", index_col=0), summary(trained("balancing"))
-    assert table["value"].tolist() == [
-        found["difference_in_means_nonprivate"],
-        found["estimate_nonprivate"],
-        found["difference_in_means"],
-    ]
-    assert (table["low"] < table["value"]).all()
-    assert (table["value"] < table["high"]).all()
+    assert table["value"].tolist() == [found["difference_in_means"], found["estimate_nonprivate"]]
+    assert table["low"]["non-private"] < found["estimate_nonprivate"] < table["high"]["non-private"]
     balance = pd.read_csv(folder / "balance.csv", index_col=0)
     assert list(balance) == ["before", "after"]
     # whom the propensity's slopes favour is more frequent among the treated
@@ -169,7 +145,7 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     folder = tmp_path / "sweep"
-    words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,difference_in_means"]
+    words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,auto"]
     assert main(["train", "-m", *words, "privacy.epsilon=1,4", f"run_dir={folder}"]) == 0
     assert main(["report", str(folder)]) == 0
     page = (folder / "curator" / "report.md").read_text()
@@ -183,9 +159,8 @@ def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     runs = [summary(folder / str(i)) for i in range(4)]
     errors = page.split("# Error")[1].split("# Width")[0]
     rows = {line.split(" | ")[2]: line.split(" | ")[3:] for line in errors.splitlines() if "|" in line}
-    means = [f"{run['error']:.3g}" for run in runs if run["effect"] == "difference_in_means"]
-    assert [cell.strip(" |") for cell in rows["difference_in_means"]] == means
-    assert {"non-private", "balanced_difference"} < set(rows)
+    assert {"non-private", "difference in means", "balanced_difference"} <= set(rows)
+    assert len(runs) == 4
     assert {path.name for path in folder.glob("*.png")} == {"interval.png"}
     assert {path.name for path in (folder / "curator").glob("*.png")} == {
         "estimate_against_budget.png",
@@ -221,13 +196,13 @@ def test_job_training_whole_and_as_a_stream(tmp_path, monkeypatch):
         found = summary(name)
         assert (found["n"], found["truth"], found["data"]) == (445, None, "nsw_dw")
         # 1794 in the trial; adjustment takes a little off
-        assert found["difference_in_means_nonprivate"] == pytest.approx(1794.34 - 307.93 / 185, abs=0.01)
+        assert found["difference_in_means"] == pytest.approx(1794.34 - 307.93 / 185, abs=0.01)
         assert found["estimate_nonprivate"] == pytest.approx(1700, abs=200)
         assert scan(name).leaks == ()
         assert scan(name).notes == ()
     whole, stream = (load_file(f"{name}/curator/numbers.safetensors") for name in ("whole", "stream"))
     assert set(whole) == set(stream)
-    for name in set(whole) - {"unreleased.difference in means, private at the whole budget", "balance.after"}:
+    for name in set(whole) - {"balance.after"}:
         np.testing.assert_allclose(whole[name], stream[name], rtol=1e-6, err_msg=name)
 
 
@@ -252,7 +227,6 @@ def test_a_trial_is_estimated_by_its_propensity_and_the_summary_says_why(here, c
     # outcomes in [0, 10], 400 records: sampling of 0.2 * 10 * 2 / 20 beside little noise
     assert found["planned_error"] == pytest.approx(0.2, rel=0.1)
     assert found["estimate"] == pytest.approx(2, abs=1)
-    assert "difference_in_means" in found["chosen_because"]
     assert f"effect=known_propensity: {found['chosen_because']}" in capsys.readouterr().out
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert load_release("r/release/release.safetensors").privacy.public["planned_error"] == found["planned_error"]

@@ -22,10 +22,8 @@ TASKS = {
     "two_stage_rule": ["task=two_stage_rule"],
     "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
     "average_effect": ["task=average_effect"],
-    "difference": ["task=average_effect", "effect=difference_in_means"],
     "weighting": ["task=average_effect", "effect=horvitz_thompson"],
     "groups": ["task=average_effect", "effect=subsample_aggregate"],
-    "doubly robust": ["task=average_effect", "effect=doubly_robust"],
     "balancing": ["task=average_effect", "effect=covariate_balancing"],
     "composed average": ["task=average_effect", "effect=composed"],
     "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
@@ -105,7 +103,7 @@ def test_records_of_generated_data_are_those_that_train_takes(here, no_records, 
 
 @pytest.mark.slow
 def test_a_precision_takes_records_or_epsilon(here):
-    words = ["task=average_effect", "effect=difference_in_means", *TABLE]
+    words = ["task=average_effect", "effect=covariate_balancing", *TABLE]
     found = plan(*words, "n=2000", "precision=0.01")
     n, epsilon = found["least_n"], found["least_epsilon"]
     assert (found["precision"], found["expected_noise"] > 0.01) == (0.01, True)
@@ -154,7 +152,7 @@ SAME = {
     "no delta": ["privacy.delta=0", "second_stage=linear"],
     "a mechanism": ["second_stage=linear", "mechanism=influence"],
     "a ridge": ["second_stage=linear", "nuisance=convex", "second_stage.ridge=1e-9"],
-    "an estimand": ["task=average_effect", "effect=difference_in_means", "effect.estimand=none"],
+    "an estimand": ["task=average_effect", "effect=covariate_balancing", "effect.estimand=none"],
     "few records": ["task=policy_selection", "nuisance_guarantee=private_nuisances", "privacy.delta=0"],
     "a folder": ["run_dir=."],
 }

@@ -11,14 +11,12 @@ from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
     Domain,
-    DoublyRobustEffect,
     LinearSecondStage,
     NoiseSource,
     OutcomeWeightedLearner,
     PolicySelector,
     PrivacyBudget,
     RLearner,
-    SubsampleAggregateEffect,
     TableSchema,
 )
 from torchdpcate.candidates.kinds import Constants
@@ -79,11 +77,6 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         ),
         lambda selector: selector.utilities_,
     ),
-    "subsample": (
-        lambda noise: SubsampleAggregateEffect(DOMAIN, PURE, noise=noise),
-        lambda learner: learner._records.batch.y,
-    ),
-    "aipw": (lambda noise: DoublyRobustEffect(DOMAIN, BUDGET, noise=noise), lambda e: e._records.y),
     "balancing": (lambda noise: CovariateBalancingEffect(DOMAIN, PURE, noise=noise), lambda e: e._records.batch.y),
 }
 
@@ -107,14 +100,6 @@ def test_orders_of_two_fits_owe_nothing_to_the_file_or_the_seed():
         assert torch.equal(order.sort().values, table()[2])
 
 
-def test_a_fit_without_privacy_and_one_with_fixed_noise_keep_the_order():
-    x, a, y = table()
-    plain = SubsampleAggregateEffect(DOMAIN, None).fit(x, a, y)
-    fixed = SubsampleAggregateEffect(DOMAIN, PURE, noise=NoiseSource.fixed(1)).fit(x, a, y)
-    assert torch.equal(plain._records.batch.y, y)
-    assert torch.equal(fixed._records.batch.y, y)
-
-
 def test_rows_stay_whole():
     x, a, y = table()
     records = checked_records(SCHEMA, x, a, y, NoiseSource.system())
@@ -128,25 +113,3 @@ def test_records_are_checked_first():
         checked_records(SCHEMA, x, a, y + 1, NoiseSource.system())
     with pytest.raises(InputError, match="covariate"):
         checked_records(SCHEMA, x - 1, a, y, None)
-
-
-def test_one_record_moves_nearly_all_groups_of_a_sorted_file_and_one_group_of_coupled_orders():
-    """By position alone the sum of estimates moves by more than the 2 that its noise covers; coupled it does not."""
-
-    def groups(records: tuple[Tensor, ...], order: Tensor) -> Tensor:
-        learner = SubsampleAggregateEffect(DOMAIN, PURE, groups=100, noise=Given(order)).fit(*records)
-        release = learner.nonprivate_estimate()
-        batch = learner._records.batch
-        return torch.stack([batch.x[:, 0], batch.z, batch.y]), 100 * release.value
-
-    after, where = replaced()
-    as_they_stand = torch.arange(N)
-    (rows, total), (moved_rows, moved) = groups(table(), as_they_stand), groups(after, as_they_stand)
-    assert abs(moved - total) > 10
-    assert (rows != moved_rows).any(0).sum() == N
-    # the same order of the same records: what stood at ``where`` stands elsewhere in the sorted file
-    for seed in range(5):
-        order = torch.randperm(N, generator=torch.Generator().manual_seed(seed))
-        (rows, total), (moved_rows, moved) = groups(table(), order), groups(after, where.argsort()[order])
-        assert abs(moved - total) <= 2
-        assert (rows != moved_rows).any(0).sum() == 1

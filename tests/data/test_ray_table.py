@@ -25,7 +25,7 @@ from torchdpcate.data.ray_table import RayTable, _read
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.ledger import Ledger
 
@@ -68,7 +68,7 @@ def table(parquet):
         yield made, own
 
 
-def effect(stream, kind=DifferenceInMeansEffect, budget=PrivacyBudget(1.0, 0.0), ledger=None):  # noqa: B008
+def effect(stream, kind=CovariateBalancingEffect, budget=PrivacyBudget(1.0, 0.0), ledger=None):  # noqa: B008
     return kind(DOMAIN, budget, noise=NoiseSource.fixed(0), ledger_path=ledger).fit_stream(stream)
 
 
@@ -204,7 +204,7 @@ class TestOnACluster:
         monkeypatch.chdir(tmp_path)
         Path("domain.yaml").write_text(json.dumps(DOMAIN))
         records.to_csv("t.csv", index=False)
-        words = "task=average_effect", "effect=difference_in_means", "data.domain=domain.yaml", "data.stream=true"
+        words = "task=average_effect", "effect=covariate_balancing", "data.domain=domain.yaml", "data.stream=true"
         for name, more in (("stream", [f"data.path={parquet}"]), ("parts", ["data.path=t.csv", "data.engine=ray"])):
             parts = ["ray.parts=2"] if name == "parts" else []
             assert main(["train", *words, *more, *parts, "privacy.noise_seed=1", f"run_dir={name}"]) == 0

@@ -23,9 +23,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
@@ -54,9 +52,6 @@ ASKED = {
     "known propensity": (lambda: KnownPropensityEffect(KNOWN, BUDGET), AVERAGES),
     "covariate balancing": (lambda: CovariateBalancingEffect(DOMAIN, BUDGET), AVERAGES),
     "composed average": (lambda: ComposedAverageEffect(DOMAIN, BUDGET), AVERAGES),
-    "doubly robust average": (lambda: DoublyRobustEffect(DOMAIN, BUDGET), AVERAGES),
-    "Horvitz-Thompson": (lambda: HorvitzThompsonEffect(DOMAIN, BUDGET), ("ate",)),
-    "subsample and aggregate": (lambda: SubsampleAggregateEffect(DOMAIN, BUDGET), AVERAGES),
     "subgroups": (lambda: SubgroupEffects(KNOWN, BUDGET, subgroups=[{"age": [0.5]}]), ("table",)),
 }
 # scikit-learn's checks that need no fit: the others fit on arrays without a treatment and beyond any public bounds

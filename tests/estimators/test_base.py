@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
@@ -35,7 +35,7 @@ ESTIMATORS = {
     "selection": lambda budget: PolicySelector(
         DOMAIN, budget, policies=[Constants([0, 1])], nuisance_guarantee="fixed"
     ),
-    "average effect": lambda budget: DifferenceInMeansEffect(DOMAIN, budget),
+    "average effect": lambda budget: CovariateBalancingEffect(DOMAIN, budget),
 }
 
 
@@ -125,7 +125,7 @@ def test_plans_spend_nothing():
     assert ESTIMATORS["rule"](BUDGET).fit(X, A, Y).plan()
 
 
-@pytest.mark.parametrize("kind", [RLearner, OutcomeWeightedLearner, PolicySelector, DifferenceInMeansEffect])
+@pytest.mark.parametrize("kind", [RLearner, OutcomeWeightedLearner, PolicySelector, CovariateBalancingEffect])
 def test_a_subclass_of_the_users_is_never_certified(kind, monkeypatch):
     own = type("Own", (kind,), {"__module__": __name__})
     name = {RLearner: "effects", OutcomeWeightedLearner: "rule", PolicySelector: "selection"}.get(

@@ -12,8 +12,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
@@ -35,7 +33,6 @@ FAMILIES = {
     "composed average": ComposedAverageEffect,
     "balancing": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b), outcome_bounds=(0.5, 0.5)),
     "balancing with a model": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b)),
-    "outcome table": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b), readout="outcome_table"),
     "objective": lambda d, b: CovariateBalancingEffect(d, b, fitter="objective"),
     "selection": lambda d, b: PolicySelector(d, b, policies=[Constants([0, 1])]),
     "pure choice": lambda d, b: PolicySelector(d, b, policies=[Constants([0, 1])], mechanism="permute_and_flip"),
@@ -43,9 +40,6 @@ FAMILIES = {
     "subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}]),
     "fitted subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}], propensity="fitted"),
     "known propensity": KnownPropensityEffect,
-    "Horvitz-Thompson": HorvitzThompsonEffect,
-    "groups": SubsampleAggregateEffect,
-    "means": DifferenceInMeansEffect,
     "outcome weighted": OutcomeWeightedLearner,
     "two stages": TwoStageRule,
 }

@@ -13,9 +13,6 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
@@ -47,12 +44,7 @@ ESTIMATORS = {
     "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES, nuisance_guarantee="fixed"),
     "stable selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES),
     "balancing": lambda budget: CovariateBalancingEffect(DOMAIN, budget),
-    "table": lambda budget: CovariateBalancingEffect(DOMAIN, budget, readout="outcome_table"),
-    "difference": lambda budget: DifferenceInMeansEffect(DOMAIN, budget),
-    "Horvitz-Thompson": lambda budget: HorvitzThompsonEffect(DOMAIN, budget),
-    "doubly robust": lambda budget: DoublyRobustEffect(DOMAIN, budget),
     "subgroups": lambda budget: SubgroupEffects(DOMAIN, budget, subgroups=[{"x0": [0.5]}]),
-    "groups": lambda budget: SubsampleAggregateEffect(DOMAIN, budget),
 }
 
 
@@ -83,17 +75,6 @@ def test_what_public_facts_do_not_decide_is_not_known():
     assert math.isnan(noise.value)
     assert (noise.feasible, noise.to_dict()["expected_noise"]) == (None, None)
     assert noise.line.startswith("expected noise not known of a range of 2 at n = 2,000")
-
-
-def test_a_denominator_that_noise_dominates_makes_any_effect_possible():
-    noise = DifferenceInMeansEffect(DOMAIN, PrivacyBudget(0.01, 0.0)).expected_noise(100)
-    assert (noise.value, noise.feasible) == (math.inf, False)
-    assert "any effect is possible" in noise.remarks[0]
-
-
-def test_an_estimand_that_an_estimator_does_not_have_is_refused():
-    with pytest.raises(InputError, match="estimates ATE"):
-        HorvitzThompsonEffect(DOMAIN, BUDGET, estimand="ATT").expected_noise(2_000)
 
 
 def test_the_noise_of_output_perturbation_is_its_closed_form():
@@ -173,9 +154,6 @@ def trial(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 AVERAGES = {
-    "difference": (DifferenceInMeansEffect, {}, 0.9, 1.1),
-    "groups": (SubsampleAggregateEffect, {"groups": 20}, 0.9, 1.1),
-    "Horvitz-Thompson": (HorvitzThompsonEffect, {}, 0.6, 1.5),
     # plans expect some confounding; in this trial released weights are near 2, and half of the noise is left
     "balancing": (CovariateBalancingEffect, {}, 0.5, 1.5),
 }
@@ -196,12 +174,12 @@ def test_averages_have_the_noise_that_was_planned(name):
 
 
 def test_least_records_and_epsilon_are_least():
-    estimator = DifferenceInMeansEffect(DOMAIN, BUDGET)
+    estimator = CovariateBalancingEffect(DOMAIN, BUDGET)
     n = least_records(lambda n: estimator.expected_noise(n).value, 0.01, 500)
     assert estimator.expected_noise(n).value <= 0.01 < estimator.expected_noise(round(n / 1.02)).value
 
     def at(epsilon: float) -> float:
-        return DifferenceInMeansEffect(DOMAIN, PrivacyBudget(epsilon, 0.0)).expected_noise(500).value
+        return CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 0.0)).expected_noise(500).value
 
     epsilon = least_epsilon(at, 0.01, 1.0)
     assert at(epsilon) <= 0.01 < at(epsilon / 1.02)

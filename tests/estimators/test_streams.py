@@ -15,10 +15,7 @@ from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
@@ -96,8 +93,6 @@ FAMILIES = {
     "average, balancing": lambda **s: CovariateBalancingEffect(OBSERVED, PURE, **s),
     "average, trial": lambda **s: KnownPropensityEffect(TRIAL, PURE, **s),
     "average, propensity by column": lambda **s: KnownPropensityEffect(COLUMN, PURE, **s),
-    "average, means": lambda **s: DifferenceInMeansEffect(OBSERVED, PURE, **s),
-    "average, weights": lambda **s: HorvitzThompsonEffect(OBSERVED, PURE, **s),
     "subgroups, scores": lambda **s: SubgroupEffects(OBSERVED, BUDGET, subgroups=CELLS, **s),
     "subgroups, fitted": lambda **s: SubgroupEffects(OBSERVED, PURE, subgroups=CELLS, **s),
     "subgroups, by column": lambda **s: SubgroupEffects(COLUMN, PURE, subgroups=CELLS, **s),
@@ -170,8 +165,6 @@ REFUSED = {
         RLearner(OBSERVED, BUDGET, second_stage=AdaptiveSecondStage(solver=LightningFit())),
         "solver LightningFit.*leave it out",
     ),
-    "trained scores": (DoublyRobustEffect(OBSERVED, BUDGET), "trains nuisances on a block.*use effect=composed"),
-    "groups": (SubsampleAggregateEffect(OBSERVED, PURE), "groups of records.*use effect=covariate_balancing"),
     "weighted rule": (OutcomeWeightedLearner(OBSERVED, PURE), "features of all records.*use task=rule"),
     "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
     "stable scores": (

@@ -13,23 +13,21 @@ from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 NEAR = {  # the largest ratio that 500 draws of each dataset show at least, of epsilon = 1
-    **dict.fromkeys(("aipw", "balance_statistics", "balanced_difference", "clipped_scores"), 0.99999),
-    **dict.fromkeys(("horvitz_thompson", "subsample_aggregate", "subgroups", "policy_selector"), 0.98),
+    **dict.fromkeys(("balanced_difference", "clipped_scores"), 0.99999),
+    **dict.fromkeys(("subgroups", "policy_selector"), 0.98),
     **dict.fromkeys(("objective_box", "objective_gamma", "output_gamma", "cube", "k_norm", "root_polytope"), 0.95),
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule", "private_propensity"), 0.95),
-    **dict.fromkeys(("composed_pure_effect", "pure_effect_rule", "effect_sums", "screening"), 0.95),
+    **dict.fromkeys(("composed_pure_effect", "pure_effect_rule", "effect_sums"), 0.95),
     **dict.fromkeys(("balancing_objective", "covariate_balancing_effect", "known_propensity"), 0.8),
-    "outcome_table": 0.98999,
     "stable_nuisances": 0.99,
     "user_basis": 0.9,
 }
 FOUND = {  # what the attack's bound shows at least
-    **dict.fromkeys(("aipw", "balanced_difference", "outcome_table", "balance_statistics"), 0.6),
-    **dict.fromkeys(("horvitz_thompson", "covariate_balancing_effect", "known_propensity"), 0.5),
+    **dict.fromkeys(("balanced_difference",), 0.6),
+    **dict.fromkeys(("covariate_balancing_effect", "known_propensity"), 0.5),
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule"), 0.5),
     "balancing_objective": 0.7,
     "clipped_scores": 0.8,
-    "subsample_aggregate": 0.8,
     "subgroups": 0.3,
     "subgroups_gaussian": 0.2,
 }

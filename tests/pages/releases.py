@@ -5,7 +5,7 @@ from functools import cache
 import pandas as pd
 import torch
 
-from torchdpcate import DifferenceInMeansEffect, Domain, PrivacyBudget, RLearner, TableSchema
+from torchdpcate import Domain, KnownPropensityEffect, PrivacyBudget, RLearner, TableSchema
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.rule import _example
 
@@ -41,4 +41,4 @@ def average():
     """One number."""
     x, a = torch.zeros(200, 1), torch.arange(200) % 2
     domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)
-    return DifferenceInMeansEffect(domain, PrivacyBudget(1.0, 0.0)).fit(x, a, a.double()).release()
+    return KnownPropensityEffect(domain, PrivacyBudget(1.0, 0.0)).fit(x, a, a.double()).release()

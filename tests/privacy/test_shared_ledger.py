@@ -18,7 +18,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
@@ -145,7 +145,7 @@ def test_a_fit_counts_and_a_refused_one_does_not(path):
     X, A = torch.rand(400, 2, dtype=torch.float64), torch.arange(400) % 2
     domain = Domain([0, 0], [1, 1], 0, 2, propensity=0.5)
     ledger = shared(path, records=fingerprint(X, A, X[:, 0] + A))
-    learner = DifferenceInMeansEffect(domain, PrivacyBudget(0.75, 0.0), ledger_path=ledger.run(label="mean"))
+    learner = KnownPropensityEffect(domain, PrivacyBudget(0.75, 0.0), ledger_path=ledger.run(label="mean"))
     with pytest.raises(InputError):
         learner.fit(X, A, X[:, 0] + 5)
     assert not ledger.runs
@@ -185,7 +185,7 @@ def test_a_fit_on_other_records_is_refused(path):
     Y, budget = X[:, 0] + A, PrivacyBudget(0.25, 0.0)
     domain = Domain([0, 0], [1, 1], 0, 2, propensity=0.5)
     ledger = shared(path, records=fingerprint(X, A, Y))
-    learner = DifferenceInMeansEffect(domain, budget, ledger_path=ledger.run())
+    learner = KnownPropensityEffect(domain, budget, ledger_path=ledger.run())
     learner.fit(X.float(), A.bool(), Y.float()[:, None])
     order = torch.randperm(400)
     clone(learner).fit(X[order], A[order], Y[order])
@@ -197,17 +197,17 @@ def test_a_fit_on_other_records_is_refused(path):
     one = Domain([0], [1], 0, 2, propensity=0.5)
     same = shared(path, None, fingerprint(X, A, Y))
     with pytest.raises(InputError, match="other columns of them"):
-        DifferenceInMeansEffect(one, budget, ledger_path=same.run()).fit(X[:, :1], A, Y)
+        KnownPropensityEffect(one, budget, ledger_path=same.run()).fit(X[:, :1], A, Y)
     stream = Batches(CausalData.from_arrays(X, A, Y), domain)
     with pytest.raises(InputError, match="a stream is not known by its arrays"):
         clone(learner).fit_stream(stream)
     with pytest.raises(InputError, match="this fit is on other records"):
-        DifferenceInMeansEffect(domain, budget, ledger_path=SharedLedger.load(path).run()).fit(*others[0])
+        KnownPropensityEffect(domain, budget, ledger_path=SharedLedger.load(path).run()).fit(*others[0])
     assert path.read_bytes() == before
     file = path.parent / "table.csv"
     file.write_text("x,a,y\n")
     files = shared(path.with_name("files.json"), records=file_fingerprint(file))
-    learner = DifferenceInMeansEffect(domain, budget, ledger_path=files.run())
+    learner = KnownPropensityEffect(domain, budget, ledger_path=files.run())
     learner.fit(X, A, Y)
     clone(learner).fit(*others[0])
     clone(learner).fit_stream(stream)

@@ -28,7 +28,6 @@ RUNS = {
     "mechanism": [*QUICK, "second_stage.loss=squared", "mechanism=coarse_output"],
     "learner": [*QUICK, "learner=half"],
     "estimand": [*AVERAGE, "effect.estimand=ATM"],
-    "estimator": [*AVERAGE, "effect=covariate_balancing", "effect.readout=laplace_table"],
     "fitter": [*AVERAGE, "effect=covariate_balancing", "effect.fitter=round_objective"],
     "rule_mechanism": ["privacy.epsilon=4", "task=owl", "data.n=1000", "privacy.delta=0", "rule.mechanism=coarse"],
 }

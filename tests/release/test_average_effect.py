@@ -36,9 +36,7 @@ DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], bette
 SCHEMA = TableSchema.from_domain(DOMAIN)
 LAW = IntervalLaw(0.1, (0.05, 0.02))
 MAIN = Estimate(0.25, LAW)
-BALANCE = BalanceTable(
-    ["age", "dose"], before=[0.3, -0.2], before_sd=[0.1, 0.1], expected=[0.01, 0.0], expected_sd=[0.2, 0.2]
-)
+BALANCE = BalanceTable(["age", "dose"], before=[0.3, -0.2], expected=[0.01, 0.0], expected_sd=[0.2, 0.2])
 
 
 def weights(features=None, estimand: str = "ATT", eta: float = 0.2) -> ReleasedWeights:
@@ -53,8 +51,7 @@ def released(main: Estimate = MAIN, **parts) -> AverageEffectRelease:
 
 def full(features=None) -> AverageEffectRelease:
     w = weights(features)
-    beside = Estimate(0.5, IntervalLaw(0.2, (), (0.1, -0.1, 0.0, 0.2)))
-    return released(weights=w, outcome_theta=w.theta / 7, balance=BALANCE, beside=beside)
+    return released(weights=w, outcome_theta=w.theta / 7, balance=BALANCE)
 
 
 def test_the_interval_is_the_estimate_and_its_law():
@@ -68,12 +65,11 @@ def test_the_interval_is_the_estimate_and_its_law():
 
 def test_several_records_a_person_count_as_often_in_the_sampling():
     law = IntervalLaw(0.05, (0.02,))
-    one = released(Estimate(0.25, law), beside=Estimate(0.1, law))
+    one = released(Estimate(0.25, law))
     four = replace(one, privacy=replace(one.privacy, person={"column": "id", "records": 4}))
     half = IntervalLaw(0.1, (0.02,)).half_width(0.95)  # var of a sum of k is at most k times that of independent ones
     np.testing.assert_allclose(four.interval(), [0.25 - half, 0.25 + half])
     assert four.summary()["interval"] == four.interval().tolist()
-    np.testing.assert_allclose(np.diff(four.summary()["difference_in_means_interval"]), 2 * half)
     assert np.diff(one.interval()) < 2 * half
 
 
@@ -125,8 +121,6 @@ def test_propensities_and_weights_of_anybody():
 def test_it_has_no_column():
     with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate inspect"):
         released().answer(DOMAIN.grid(3))
-    assert released().difference_in_means is None
-    assert full().difference_in_means.value == 0.5
 
 
 @pytest.mark.parametrize("features", [Identity(), Identity(centred=False), Legendre(2), Fourier(pairs=5, seed=3)])
@@ -135,7 +129,7 @@ def test_a_file_gives_the_same_release_back(features, tmp_path):
     path = save_release(release, tmp_path / "effect.safetensors")
     back = load_release(path)
     assert isinstance(back, AverageEffectRelease)
-    for name in ("estimand", "main", "numbers", "schema", "privacy", "beside"):
+    for name in ("estimand", "main", "numbers", "schema", "privacy"):
         assert getattr(back, name) == getattr(release, name), name
     assert back.balance.columns() == BALANCE.columns()
     np.testing.assert_allclose(back.interval(0.9), release.interval(0.9), rtol=1e-12)
@@ -149,7 +143,7 @@ def test_a_file_gives_the_same_release_back(features, tmp_path):
 def test_a_bare_release_comes_back_too(main, tmp_path):
     back = load_release(released(main).save(tmp_path / "effect.safetensors"))
     assert back.main == main
-    assert (back.weights, back.outcome_theta, back.balance, back.beside) == (None, None, None, None)
+    assert (back.weights, back.outcome_theta, back.balance) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +237,7 @@ def test_what_no_reader_could_use_is_refused():
 def test_the_balance_table_as_a_frame():
     frame = BALANCE.frame()
     assert list(frame.index) == ["age", "dose"]
-    assert list(frame.columns) == ["before", "before_sd", "expected", "expected_sd"]
+    assert list(frame.columns) == ["before", "expected", "expected_sd"]
     assert frame.loc["dose", "before"] == -0.2
     assert BalanceTable(["age"]).frame().shape == (1, 0)
 

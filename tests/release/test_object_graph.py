@@ -19,11 +19,8 @@ from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
-    DifferenceInMeansEffect,
     Domain,
-    DoublyRobustEffect,
     DRLearner,
-    HorvitzThompsonEffect,
     KernelSecondStage,
     KnownPropensityEffect,
     LinearSecondStage,
@@ -35,7 +32,6 @@ from torchdpcate import (
     PrivateWeights,
     RLearner,
     SubgroupEffects,
-    SubsampleAggregateEffect,
     TangentSecondStage,
     TwoStageRule,
 )
@@ -171,13 +167,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         selection,
         policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2], names=["half", "fifth"]),
     ),
-    "outcome_table": partial(effect, CovariateBalancingEffect, readout="outcome_table"),
-    "difference_in_means": partial(effect, DifferenceInMeansEffect),
-    "horvitz_thompson": partial(effect, HorvitzThompsonEffect),
-    "subsample_aggregate": partial(effect, SubsampleAggregateEffect),
     "clipped_scores": partial(effect, ComposedAverageEffect, BUDGET),
-    "aipw": partial(effect, DoublyRobustEffect, BUDGET),
-    "aipw, networks": partial(effect, DoublyRobustEffect, BUDGET, nuisance=QUICK),
 }
 
 

@@ -17,11 +17,7 @@ from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect, OutcomeTable
-from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -29,8 +25,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
-from torchdpcate.release.estimate import Estimate, IntervalLaw
-from torchdpcate.release.file import load_release
+from torchdpcate.release.estimate import Estimate
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
@@ -41,7 +36,6 @@ FOLLOWED = Domain([0.0], [1.0], 0.0, 2.0, 0.2, censoring={"time": "t", "event": 
 STRATA = Domain(
     [0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}}, better="higher"
 )
-BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 
 
 def fitted(learner) -> AverageEffectRelease:
@@ -59,19 +53,8 @@ def fitted(learner) -> AverageEffectRelease:
 
 
 @cache
-def balanced(shares=(), loss="balancing", budget=PURE, **settings) -> AverageEffectRelease:
-    learner = CovariateBalancingEffect(DOMAIN, budget, loss=loss, shares=dict(shares) or None, **settings)
-    return fitted(learner)
-
-
-@cache
-def everything() -> AverageEffectRelease:
-    return balanced(shares=tuple(BESIDE.items()))
-
-
-@cache
-def table() -> AverageEffectRelease:
-    return balanced(readout="outcome_table")
+def balanced(loss="balancing", budget=PURE, **settings) -> AverageEffectRelease:
+    return fitted(CovariateBalancingEffect(DOMAIN, budget, loss=loss, **settings))
 
 
 def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
@@ -94,48 +77,30 @@ def weighted(domain: Domain) -> Domain:
 
 LEARNERS = {
     **{f"{e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e) for e in ("ATE", "ATT", "ATC", "ATO")},
-    **{
-        f"table of {e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e, readout="outcome_table")
-        for e in ("ATE", "ATC")
-    },
     "equal weights": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.5),
     "constant centre": lambda: CovariateBalancingEffect(DOMAIN, PURE, outcome_bounds=(0.8, 0.8)),
     "noise alone": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(0.05, 0.0), estimand="ATC"),
-    "table of noise": lambda: DifferenceInMeansEffect(DOMAIN, PrivacyBudget(0.003, 0.0)),
-    "difference in means": lambda: DifferenceInMeansEffect(DOMAIN, PURE),
-    "horvitz_thompson": lambda: HorvitzThompsonEffect(DOMAIN, PURE),
     **{f"trial of {e}": lambda e=e: KnownPropensityEffect(TRIAL, PURE, estimand=e) for e in ("ATE", "ATO")},
     **{f"strata of {e}": lambda e=e: KnownPropensityEffect(STRATA, PURE, estimand=e) for e in ("ATE", "ATC")},
     "strata, noise alone": lambda: KnownPropensityEffect(STRATA, PrivacyBudget(0.01, 0.0), estimand="ATT"),
     "chosen": lambda: AverageEffect(DOMAIN, PURE),
     "chosen in a trial": lambda: AverageEffect(TRIAL, PURE),
-    "subsample_aggregate": lambda: SubsampleAggregateEffect(DOMAIN, PrivacyBudget(80.0, 0.0)),
-    **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
-    "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
     "composed": lambda: ComposedAverageEffect(DOMAIN, SOME),
     "composed, censored, with weights": lambda: ComposedAverageEffect(weighted(FOLLOWED), SOME),
     "composed with weights": lambda: ComposedAverageEffect(weighted(DOMAIN), SOME),
     "trial with weights": lambda: KnownPropensityEffect(weighted(TRIAL), PURE),
     "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),
-    "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
-    "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, ridge=0.01),
-    "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
+    "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0)),
     "tiny outcomes": lambda: CovariateBalancingEffect(
-        Domain([0.0], [1.0], 0.0, 1e-15, better="higher"), PURE, overlap=0.2, shares=BESIDE
+        Domain([0.0], [1.0], 0.0, 1e-15, better="higher"), PURE, overlap=0.2
     ),
     **{
-        f"beside {readout} of {e}": lambda e=e, readout=readout, loss=loss: CovariateBalancingEffect(
-            DOMAIN, PURE, estimand=e, readout=readout, shares=BESIDE, loss=loss
-        )
-        for readout in EFFECT_ESTIMATORS
-        for e, loss in (("ATE", "logistic"), ("ATT", "balancing"), ("ATO", "auto"))
+        f"{loss} of {e}": lambda e=e, loss=loss: CovariateBalancingEffect(DOMAIN, PURE, estimand=e, loss=loss)
+        for e, loss in (("ATE", "logistic"), ("ATT", "balancing"))
     },
-    "beside noise alone": lambda: CovariateBalancingEffect(
-        DOMAIN, PrivacyBudget(0.05, 0.0), loss="balancing", shares=BESIDE, readout="outcome_table"
-    ),
     **{
         f"{name} of {basis}": lambda fitter=fitter, basis=basis: CovariateBalancingEffect(
-            DOMAIN, SOME, fitter=fitter, basis=basis, shares=BESIDE
+            DOMAIN, SOME, fitter=fitter, basis=basis
         )
         for name, fitter in {
             "gamma": ObjectiveFit("gamma"),
@@ -147,11 +112,9 @@ LEARNERS = {
 }
 
 
-PLAIN = ("difference in means", "table of noise")
 WEIGHTED = ("trial with weights", "strata of ATT with weights")
 TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone", "chosen in a trial")
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
-SCORED = ("aipw", "aipw of ATT", "aipw of ATC", "aipw of ATO", "aipw of the treated, noise alone")
 
 ALIKE = [name for name in LEARNERS if " of Legendre" in name and not name.startswith("gaussian")]
 """Fits on a basis that another fit keeps the contract on; each has it without one."""
@@ -164,41 +127,28 @@ def honest(name: str) -> AverageEffectRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: honest.__wrapped__(name) for name in LEARNERS if name not in ALIKE}
-    default = ("difference in means", "ATE")
+    default = ("ATE",)
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {
-        **dict.fromkeys((*PLAIN, *TRIALS, *WEIGHTED), ("eta",)),
-        "subsample_aggregate": ("eta", "ridge", "seed"),
+        **dict.fromkeys((*TRIALS, *WEIGHTED), ("eta",)),
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
         "gamma of Fourier()": ("seed", "bandwidth"),
-        **dict.fromkeys(SCORED, ("nuisance", "seed", "eta", "score_ranges")),
         **dict.fromkeys((name for name in LEARNERS if name.startswith("noisy gradient")), STEPS),
-        **dict.fromkeys((name for name in LEARNERS if name.startswith("k_norm")), ("weights_dry_run_acceptance",)),
     }
-    worked_out = (
-        *("main", "beside", "balance.expected", "balance.expected_sd"),
-        *("balance.before_sd", "balance.after_sd"),
-    )
+    worked_out = ("main", "balance.expected", "balance.expected_sd")
     followed = ("features.frequencies", "features.phases")
-    possible = (
-        *("all zero balance.before", "all zero balance.after", "rounded balance.before", "rounded balance.after"),
-        "off the grid theta",
-    )
+    possible = ("off the grid theta",)
 
 
 def test_one_that_holds_everything_verifies(tmp_path):
-    release = everything()
-    assert release.balance.before is not None
-    assert release.beside is not None
+    release = balanced()
+    assert release.balance is not None
     assert verify_release(release.save(tmp_path / "release.safetensors"))
 
 
 def test_a_card_shows_the_audits_of_its_parts():
-    names = [
-        *("balanced_difference", "balancing_objective", "objective_box", "covariate_balancing_effect"),
-        *("balance_statistics", "outcome_table"),
-    ]
-    shown = make_card(everything(), audit=shipped_results())["audit"]["lower_bounds"]
+    names = ["balanced_difference", "balancing_objective", "objective_box", "covariate_balancing_effect"]
+    shown = make_card(balanced(), audit=shipped_results())["audit"]["lower_bounds"]
     assert sorted(shown) == sorted(names)
 
 
@@ -207,42 +157,16 @@ def test_a_card_shows_the_audits_of_its_parts():
     [
         (Purpose.WEIGHTS, "it holds weights, but no charge is for them"),
         (Purpose.OUTCOME_MODEL, "it holds an outcome model, but no charge is for it"),
-        (_part("balance"), "it holds balance statistics, but no charge is for them"),
-        (_part("difference_in_means"), "it holds a difference in means, but no charge"),
         (_part("sums"), "it holds the number 'spread', but no charge is for it"),
     ],
 )
 def test_what_was_not_paid_for(of, problem, tmp_path):
-    refusal(relabelled(everything(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
+    refusal(relabelled(balanced(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
 
 
 def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
     numbers = {**balanced().numbers, "oldest": 97.0}
     refusal(replace(balanced(), numbers=numbers), tmp_path)
-
-
-class SilentTable(OutcomeTable):
-    """An estimator of a user's, which does not say what it rests on."""
-
-    name = "silent_table"
-    assumption = vars(EffectEstimator)["assumption"]
-
-
-@pytest.mark.parametrize("own", [None, "the moon is full"])
-def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_path, monkeypatch):
-    monkeypatch.setitem(EFFECT_ESTIMATORS, SilentTable.name, SilentTable)
-    if own is not None:
-        monkeypatch.setattr(SilentTable, "rests_on", own)
-    release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
-    words = own or "its estimator does not state which of these models must follow the truth"
-    assert words in release.assumptions
-    assert release.assumptions == release.privacy.public["assumptions"] == release.summary()["assumptions"]
-    path = release.save(tmp_path / "release.safetensors")
-    assert verify_release(path)
-    assert load_release(path).assumptions == release.assumptions
-    refusal(with_public(release, assumptions="luck"), tmp_path)
-    left = {name: value for name, value in release.privacy.public.items() if name != "assumptions"}
-    refusal(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
 
 
 class WarmGradient(NoisyGradient):
@@ -277,8 +201,6 @@ def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
 
 
 def test_constants_of_a_fit_that_was_not_made(tmp_path):
-    changed = with_public(honest("difference in means"), weights_ridge=1.0)
-    refusal(changed, tmp_path)
     changed = with_public(honest("constant centre"), outcome_model_ridge=1.0)
     refusal(changed, tmp_path)
 
@@ -288,8 +210,6 @@ IMBALANCED = {
     "balancing, no model": lambda: balanced(outcome_bounds=(0.5, 0.5)),
     "logistic": lambda: balanced(loss="logistic"),
     "logistic, no model": lambda: balanced(loss="logistic", outcome_bounds=(0.5, 0.5)),
-    "logistic table": lambda: balanced(loss="logistic", estimand="ATT", readout="outcome_table"),
-    "balancing table": lambda: table(),
 }
 
 
@@ -328,17 +248,17 @@ def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffec
             ),
             "its interval does not follow",
         ),
-        (lambda: replace(everything(), weights=None, outcome_theta=None), "it holds no weights"),
-        (lambda: replace(everything(), outcome_theta=None), "charged for its outcome_model, but does not hold"),
+        (lambda: replace(balanced(), weights=None, outcome_theta=None), "it holds no weights"),
+        (lambda: replace(balanced(), outcome_theta=None), "charged for its outcome_model, but does not hold"),
         (lambda: replace(balanced(), numbers={"difference": 1.0, "size": 9.0}), "not those of balanced_difference"),
         (
             lambda: replace(
-                everything(), weights=replace(everything().weights, theta=torch.full((2,), 1e308, dtype=torch.float64))
+                balanced(), weights=replace(balanced().weights, theta=torch.full((2,), 1e308, dtype=torch.float64))
             ),
             "its weights hold numbers that no fit gives",
         ),
         (
-            lambda: replace(everything(), outcome_theta=torch.full((2,), -1e308, dtype=torch.float64)),
+            lambda: replace(balanced(), outcome_theta=torch.full((2,), -1e308, dtype=torch.float64)),
             "its outcome_model hold numbers that no fit gives",
         ),
     ],
@@ -357,46 +277,23 @@ def test_each_block_is_stated_once(tmp_path):
     )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
     refusal(changed, tmp_path)
-    trained, scored = honest("aipw").privacy.blocks
-    changed = replace(
-        honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=(replace(trained, charges=()), scored))
-    )
-    refusal(changed, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda b: Estimate(b.value + 0.01, b.law),
-        lambda b: Estimate(b.value, None),
-        lambda b: Estimate(b.value, IntervalLaw(1e9, (), b.law.polytope)),
-        lambda b: Estimate(b.value, IntervalLaw(b.law.gaussian, (), tuple(c / 1e3 for c in b.law.polytope))),
-        lambda b: Estimate(b.value, b.law, noise_dominated=True),
-    ],
-)
-def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
-    release = everything()
-    refusal(replace(release, beside=change(release.beside)), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"before": [1e296]}, "balance statistics are larger"),
-        ({"before_sd": [0.0]}, "noise in its balance statistics is not"),
-        ({"after": None, "after_sd": None}, "balance statistics are not all there"),
+        ({"before": [0.1]}, "balance statistics that no charge is for"),
         ({"expected_sd": [-9.0]}, "that it expects does not follow"),
-        ({"before": None, "after": None}, "has noise of what it does not hold"),
         ({"names": ["age"]}, "not of its features"),
     ],
 )
 def test_a_balance_table_that_was_changed(columns, problem, tmp_path):
-    release = everything()
+    release = balanced()
     refusal(replace(release, balance=replace(release.balance, **columns)), tmp_path)
 
 
 def test_a_balance_table_of_nothing(tmp_path):
-    table_of_another, release = balanced().balance, honest("horvitz_thompson")
+    table_of_another, release = balanced().balance, honest("trial of ATE")
     refusal(replace(release, balance=table_of_another), tmp_path)
     logistic = replace(balanced(loss="logistic"), balance=table_of_another)
     refusal(logistic, tmp_path)

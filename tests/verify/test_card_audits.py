@@ -10,7 +10,6 @@ from tests.verify.test_card import AUDIT
 from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.report import registry, shipped_results
 from torchdpcate.composition.steps import CHOICES
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
 from torchdpcate.fit.linear_fits import LINEAR_FITS
@@ -23,7 +22,7 @@ from torchdpcate.verify.card import audits_of, make_card
 
 SHIPPED = shipped_results()
 RULES = [f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
-MECHANISMS = list(dict.fromkeys([*EFFECTS, *RULES, *EFFECT_ESTIMATORS, *PLANS]))
+MECHANISMS = list(dict.fromkeys([*EFFECTS, *RULES, *PLANS]))
 LEARNERS = ("RLearner", "DRLearner", "EffectRule")
 WITHOUT = {"plug_in"}  # post-processing of nuisances, whose charges have theirs
 UNNAMED = {

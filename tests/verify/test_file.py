@@ -15,11 +15,8 @@ from torchdpcate import (
     CausalData,
     CovariateBalancingEffect,
     CrossFit,
-    DifferenceInMeansEffect,
     Domain,
-    DoublyRobustEffect,
     DRLearner,
-    HorvitzThompsonEffect,
     KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
@@ -29,7 +26,6 @@ from torchdpcate import (
     PolicySelector,
     PrivacyBudget,
     RLearner,
-    SubsampleAggregateEffect,
     TangentSecondStage,
     TwoStageRule,
 )
@@ -118,10 +114,6 @@ MADE = {
     "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
-    "means": lambda: other(DifferenceInMeansEffect, PURE),
-    "aggregate": lambda: other(SubsampleAggregateEffect, PURE),
-    "horvitz": lambda: other(HorvitzThompsonEffect, PURE),
-    "doubly": lambda: other(DoublyRobustEffect, BUDGET),
 }
 
 

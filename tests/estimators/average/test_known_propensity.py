@@ -15,7 +15,6 @@ from torchdpcate.estimators.average.known_propensity import (
     DesignPlan,
     contrast,
 )
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.release.estimate import half_width
@@ -154,16 +153,6 @@ def test_intervals_hold_the_effect_and_the_estimate_is_unbiased(ends, n, epsilon
     error = found.estimate - truth("ATT", *ends)
     assert ((error.abs() <= half_width(0.95, found.gaussian, found.laplace)).sum().item()) > 358
     assert abs(error.mean().item()) < 6 * error.std().item() / math.sqrt(400)
-
-
-def test_its_noise_is_less_than_that_of_the_difference_in_means():
-    records, runs = trial(1, 200, 0.5, 0.5, 5), 4_000
-    ours = planned(200, "ATE", 0.5, 0.5, 1.0).run(records, NoiseSource.system(), runs).estimate
-    same = StackedRecords(Batch(*(part.expand(runs, *part.shape[1:]) for part in records.batch)))
-    schema = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0))
-    plan = DifferenceInMeans(200, schema, make_estimand("ATE", 0.1), PURE)
-    plain = plan.run(same, NoiseSource.system()).estimate
-    assert ours.std() < 0.8 * plain.std()
 
 
 def frame(n: int = 600) -> pd.DataFrame:

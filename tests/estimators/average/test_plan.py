@@ -11,37 +11,24 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
-    share_out,
 )
-from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.user_maps import on_domain
 
 ATE = make_estimand("ATE", 0.1)
-CENTRED, FLAT = EffectFacts(100, ATE, 0.3, 0.7), EffectFacts(100, ATE)
 BUDGET = PrivacyBudget(1.0, 0.0)
 
 
 def test_default_shares_are_those_of_the_note():
-    epsilons = share_out(2.0, BalancedDifference, CENTRED, None)
+    epsilons = make_plan(5_000, FEATURES, ATE, PrivacyBudget(2.0, 0.0)).epsilons
     expected = {"stage_one": 0.30, "outcome_model": 0.15, "difference": 0.40, "size": 0.05, "spread": 0.10}
     assert epsilons == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
     assert sum(epsilons.values()) <= 2.0
 
 
-@pytest.mark.parametrize("readout", [BalancedDifference, OutcomeTable])
-@pytest.mark.parametrize("shares", [None, {"stage_one": 5.0}, {"balance": 0.2, "difference_in_means": 0.1}])
-def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, shares):
-    epsilons = share_out(0.7, readout, CENTRED, shares)
-    assert 0.7 * (1 - 1e-8) < sum(epsilons.values()) <= 0.7
-    assert ("balance" in epsilons) == bool(shares and "balance" in shares)
-
-
 def test_equal_bounds_leave_the_outcome_model_out():
-    assert "outcome_model" not in share_out(1.0, BalancedDifference, FLAT, None)
-    assert "outcome_model" not in share_out(1.0, OutcomeTable, CENTRED, None)
+    assert "outcome_model" not in make_plan(5_000, FEATURES, ATE, BUDGET, outcome_bounds=(0.5, 0.5)).epsilons
 
 
 def test_the_loss_follows_the_public_ratio():
@@ -72,14 +59,12 @@ def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
         name: make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic", **settings)
         for name, settings in {
             "model": {},
-            "table": {"readout": "outcome_table"},
             "constant": {"outcome_bounds": (0.5, 0.5)},
         }.items()
     }
     for plan in plans.values():
         assert plan.facts.imbalance == pytest.approx(4 * plan.propensity.imbalance)
-    for name in ("table", "constant"):
-        assert plans[name].facts.slope_bound == 0.5
+    assert plans["constant"].facts.slope_bound == 0.5
 
 
 def test_beside_an_outcome_model_it_counts_times_what_noise_moves_the_slopes_by():
@@ -110,13 +95,9 @@ def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
     [
         ({"loss": "probit"}, "loss"),
         ({"fitter": "newton"}, "fitter"),
-        ({"readout": "sum"}, "readout"),
         ({"outcome_bounds": (0.7, 0.3)}, "outcome_bounds"),
         ({"outcome_bounds": (-0.1, 0.3)}, "outcome_bounds"),
         ({"outcome_bounds": None}, "outcome_bounds"),
-        ({"shares": {"stage_two": 1.0}}, "shares.stage_two"),
-        ({"shares": {"difference": 0.0}}, "shares.difference"),
-        ({"shares": {"balance": -1.0}}, "shares.balance"),
         ({"slope_bound": -1.0}, "slope_bound"),
         ({"fitter": "noisy_gradient"}, "delta"),
     ],

@@ -5,16 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torchdpcate.estimators.average.peers import GroupMean, InverseWeights
 
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.causal.score import ScoreRanges
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.composed import ClippedScores
-from torchdpcate.estimators.average.doubly_robust import ScoreSums
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts
-from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.peers import GroupMean, InverseWeights
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain
@@ -40,13 +37,9 @@ SCORES = 2 * uniform(5) - 1, uniform(6)
 RANGES = ScoreRanges.widest(ATT(0.1))
 READOUTS = {
     "balanced_difference": (BalancedDifference(FACTS, BalancedDifference.parts), WEIGHTED),
-    "outcome_table": (OutcomeTable(FACTS, {"table": 20.0, "variance": 1.0}), WEIGHTED),
-    "balance": (BalanceStatistics(N, 1.0, ATE(0.1), FEATURES, THETA), RECORDS),
     "horvitz_thompson": (InverseWeights(replace(FACTS, estimand=ATE(0.1)), THETA, 1.0), RECORDS),
     "known, public size": (CentredSums(DesignFacts(N, ATE(0.1), 0.3, 0.6), 1.0), DESIGNED),
     "known": (CentredSums(DesignFacts(N, ATT(0.1), 0.3, 0.6), 1.0), DESIGNED),
-    "scores, public size": (ScoreSums(ScoreRanges.widest(ATE(0.1)), ATE(0.1), N, 1.0), SCORES),
-    "scores": (ScoreSums(RANGES, ATT(0.1), N, 20.0), SCORES),
     "clipped_scores": (ClippedScores(N, 1.0, 0.1, 0.3), SCORES[0]),
     "groups": (GroupMean(N, 1.0), SCORES[0]),
 }

@@ -8,13 +8,9 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.balance import BalanceStatistics
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
-from torchdpcate.estimators.average.peers import InverseWeights
 from torchdpcate.estimators.average.weighted import (
     BalancedDifference,
     EffectFacts,
-    Weighted,
     released_ranges,
     size_ends,
 )
@@ -112,52 +108,3 @@ def crowd() -> Batch:
     z, y = kinds.repeat_interleave(len(x), 0).T
     every = x.repeat(len(kinds), 1)
     return Batch(every[:, None], on_domain(None, DOMAIN)(every)[:, None], z[:, None], y[:, None])
-
-
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_a_record_moves_a_table_by_the_radius_of_the_root_polytope_and_no_more(estimand):
-    """In units of either arm's own largest weight; and the variance, given means, by one of its units."""
-    of, psi, widths = make_estimand(estimand, 0.05), on_domain(None, DOMAIN), []
-    for theta in drawn(12, 3, 3, 2.0):
-        facts = EffectFacts(1, of)
-        facts = replace(facts, ranges=released_ranges(facts, psi, theta[None], None))
-        batch = crowd()
-        w = of.weights(batch.psi @ theta, batch.z)
-        w, m = facts.ranges.clamp(w, batch.z, torch.full_like(w, 0.5))
-        one = Weighted(batch.z, batch.y, w, m)  # a run a record
-        readout = OutcomeTable(facts, {"table": 1.0, "variance": 1.0})
-        table = readout.without_noise(lambda exact, one=one: exact(one)).released
-        cells = torch.stack([table[cell] for cell in CELLS], 1) / facts.weight_bounds.repeat_interleave(2, -1)
-        moved = cells[:, None] - cells
-        norm = torch.maximum(moved.clamp_min(0).sum(-1), (-moved).clamp_min(0).sum(-1)).max().item()
-        means = _Means(torch.tensor([[0.8, 0.3]]).double(), torch.tensor([[50.0, 80.0]]).double())
-        (term,) = _variances(means, means.largest_term(facts.weight_bounds)[:, None], one)
-        assert norm <= 1 + 1e-12
-        assert norm == pytest.approx(1, rel=1e-9)
-        assert term.max().item() <= 1 + 1e-12
-        assert term.max().item() == pytest.approx(1, rel=1e-9)
-        widths.append((facts.weight_bounds / EffectFacts(1, of).weight_bounds).amin().item())
-    assert min(widths) < 0.5
-
-
-def test_data_that_leave_their_ranges_are_moved_into_them():
-    """Weights of an estimand of the user's may be larger between the ends: a record's are cut off at the largest."""
-
-    class Peaked(ATE):
-        def at(self, e, z):
-            return super().at(e, z) + 100.0 * (e - 0.5).abs().lt(0.01)
-
-    theta = torch.tensor([[0.0, 0.5, 0.0]], dtype=torch.float64)
-    of, psi = Peaked(0.05), on_domain(None, DOMAIN)
-    x = torch.tensor([[0.5, 0.5]], dtype=torch.float64)  # e = 1/2
-    one = Batch(x, psi(x), torch.ones(1).double(), torch.ones(1).double())
-    facts = EffectFacts(1, of)
-    facts = replace(facts, ranges=released_ranges(facts, psi, theta, None))
-    largest = facts.ranges.treated[1].item()
-    assert largest < 3
-    assert InverseWeights(facts, theta, 1.0).sums("sum", {}).exact(one).item() == pytest.approx(largest, rel=1e-12)
-    statistics = BalanceStatistics(2, 1.0, of, psi, theta)
-    x[:] = 0.5 + 1e-3
-    near = Batch(x, psi(x), torch.ones(1).double(), torch.ones(1).double())
-    moved = statistics.sums("sums", {"treated": torch.ones(1).double()}).exact(near)
-    assert moved.abs().max().item() <= 1

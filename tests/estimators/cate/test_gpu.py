@@ -7,24 +7,19 @@ import pytest
 import torch
 
 from tests.device import trainer_on
-from tests.estimators.selection import test_selector as selection
 from tests.tools.neighbours import refitted
 from torchdpcate import (
     CrossFit,
-    DoublyRobustEffect,
     DRLearner,
-    EffectRule,
     KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
-    PolicySelector,
     PrivacyBudget,
     RLearner,
 )
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.fit.arms import PrivateNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
@@ -143,19 +138,6 @@ def test_composed_networks_train_on_a_device(nuisance, device):
 def test_neighbours_are_refitted_where_the_head_lies(device):
     stage = fitted(device, second_stage=NEURAL).stage_
     assert refitted(stage, stage.block).theta.device.type == device
-
-
-@slow
-def test_averages_rules_and_selection(device):
-    settings = {"trainer": trainer_on(device)}
-    released = DoublyRobustEffect(STUDY.domain, BUDGET, nuisance=NETWORKS, **settings).fit(*RECORDS).release()
-    assert np.isfinite(released.estimate)
-    with pytest.warns(UserWarning, match="trains no network"):
-        rule = EffectRule(STUDY.domain, BUDGET, **settings).fit(*RECORDS).release()
-    assert set(rule.decide(RECORDS[0][:9]).tolist()) <= {0, 1}
-    nuisance = PrivateNuisances(NETWORKS, **settings)
-    chosen = PolicySelector(selection.DOMAIN, BUDGET, policies=selection.POLICIES, nuisance=nuisance)
-    assert chosen.fit(*selection.records(500)).release().privacy.level == "conditional"
 
 
 def test_a_second_device_refuses_the_first(device):

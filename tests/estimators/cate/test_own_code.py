@@ -11,7 +11,6 @@ from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
     Domain,
-    DoublyRobustEffect,
     LinearSecondStage,
     OutcomeWeightedLearner,
     PolicySelector,
@@ -75,9 +74,6 @@ CASES = {
     "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
     "nuisances of a choice": lambda: selector(OwnNuisances()),
     "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
-    "nuisances of an average effect": lambda: DoublyRobustEffect(
-        DOMAIN, BUDGET, overlap=0.2, nuisance=OwnRecipe(degree=1)
-    ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1), second_stage=LinearSecondStage()),
     "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),

@@ -8,7 +8,6 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -83,7 +82,6 @@ def test_what_cannot_count_clusters_has_no_intervals_or_is_refused():
         "intervals = true: records come in clusters": RLearner(
             STATED, BUDGET, second_stage=AdaptiveSecondStage(intervals=True)
         ),
-        "DifferenceInMeansEffect: records come in clusters": DifferenceInMeansEffect(STATED, BUDGET),
         "Effect: records come in clusters": AverageEffect(NAMED, BUDGET),
         "cluster 'school': an interval must count clusters": SubgroupEffects(NAMED, BUDGET, subgroups="everybody"),
         "cluster 'school': intervals count clusters of a trial": SubgroupEffects(

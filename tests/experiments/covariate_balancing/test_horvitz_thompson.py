@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, data_sets
+from experiments.covariate_balancing.peers import (
+    HorvitzThompson,
+)
+from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.estimators.average.peers import (
-    HorvitzThompson,
-    HorvitzThompsonEffect,
-)
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.private_fit import logistic_jacobian
@@ -102,8 +101,3 @@ def test_mean_squared_error_on_the_confounded_design():
     found = plan.run(data_sets(60, 2000, seed=0), NoiseSource.fixed(0))
     noise = 2 * (plan.readout({}).scales({})["sum"].item() / 2000) ** 2
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (noise + 1.0 / 2000)
-
-
-def learner(**settings) -> HorvitzThompsonEffect:
-    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings}
-    return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from experiments.covariate_balancing.outcome_table import CELLS, OutcomeTable, _Means, _variances
 from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.privacy.draws import root_norm
 from torchdpcate.privacy.mechanisms import RootPolytopeMechanism

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
-from torchdpcate import Domain, PrivacyBudget, TableSchema
-from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.estimators.average.peers import (
+from experiments.covariate_balancing.peers import (
     SubsampleAggregate,
     group_estimates,
     group_positions,
 )
+from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
+from torchdpcate import Domain, PrivacyBudget, TableSchema
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.minimise import minimise

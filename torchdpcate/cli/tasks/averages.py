@@ -57,21 +57,26 @@ def unreleased(study: Study | StreamedStudy, learner: Learner) -> dict[str, Esti
     """Return the estimates that the release is held against; none of them is released.
 
     Args:
-        study: The data; of a stream no difference in means is worked out.
+        study: The data.
         learner: The fitted learner.
     """
-    found = {}
-    if isinstance(study, Study):
-        records = study.records
-        weight = torch.ones_like(records.y) if records.weight is None else records.weight
-        means = (((weight * arm) @ records.y) / (weight * arm).sum() for arm in (records.a, 1 - records.a))
-        treated, controls = means
-        found[MEANS] = Estimate((treated - controls).item(), None)
+    found = {MEANS: Estimate(_difference_in_means(study), None)}
     try:
         found[NONPRIVATE] = learner.nonprivate_estimate()
     except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
         say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
     return found
+
+
+def _difference_in_means(study: Study | StreamedStudy) -> float:
+    """Return the difference of the arms' mean outcomes, which adjusts for nothing and is not private."""
+    sums = torch.zeros(2, 2, dtype=torch.float64)  # of the treated and of the controls: outcomes, and their weights
+    for records in [study.records] if isinstance(study, Study) else study.records:
+        weight = torch.ones_like(records.y) if records.weight is None else records.weight
+        arms = weight * torch.stack([records.a, 1 - records.a]).double()
+        sums += torch.stack([arms @ records.y.double(), arms.sum(1)], 1)
+    treated, controls = (sums[:, 0] / sums[:, 1]).tolist()
+    return float(treated - controls)
 
 
 def measures(
