@@ -125,7 +125,7 @@ def check(release, folder, outcome: str, capsys) -> None:
         assert len(pd.read_csv(answers)) == 600
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("task", "arms", "outcome"), CELLS)
 def test_every_release_goes_through_every_command(task, arms, outcome, tmp_path, capsys):
     write(tmp_path, outcome, arms)
