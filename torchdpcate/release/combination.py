@@ -42,8 +42,8 @@ _SEVERAL = (
 SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own releases say what is known of theirs"}
 """What statements say of tuning."""
 _OF_RULES = (
-    "task=rule releases no interval of its effect, hence no known error; train task=cate, and combine the rules that "
-    "load_release(RELEASE).rule(cost) returns"
+    "no intervals, hence no known error: task=rule requests none; train task=cate with intervals, and combine the "
+    "rules that load_release(RELEASE).rule(cost) returns"
 )
 _SAID = ("origin", "typical", "codes", "sd", "missing")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
