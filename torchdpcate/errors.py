@@ -9,6 +9,10 @@ class InputError(TorchDPCateError, ValueError):
     """A user's mistake; the message names the argument, its value and the remedy (exit code 2)."""
 
 
+class MissingError(InputError, AttributeError):
+    """An attribute that an object has not, and why; for ``hasattr`` and ``getattr`` with a default it is not there."""
+
+
 class PrivacyWarning(UserWarning):
     """What a user is allowed to do and should think about: several fits to the same records, a large delta."""
 

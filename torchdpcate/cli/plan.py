@@ -19,7 +19,7 @@ from torchdpcate.cli.task import TaskSpec
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import outcome_axis
+from torchdpcate.data.words import outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import (
     PlannedNoise,
@@ -220,7 +220,7 @@ class PlanReport:
 
     @property
     def _unit(self) -> str:
-        return self.schema.outcome_unit if self.schema is not None and self.schema.outcome_unit else "outcome units"
+        return (outcome_unit(self.schema) if self.schema is not None else "") or "outcome units"
 
     def _seen(self) -> "SeenAnswers | None":
         """Return what a reader would see of some true effects; None of what is no effect."""
@@ -231,7 +231,7 @@ class PlanReport:
             self.noise.n,
             outcome_range=self.noise.outcome_range,
             sd=self.schema.domain.outcome_sd,
-            unit=self.schema.outcome_unit,
+            unit=outcome_unit(self.schema),
             label=outcome_axis(self.schema),
         )
 

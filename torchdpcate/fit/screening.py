@@ -17,6 +17,7 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import chosen_quantile, top_k
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.registry import refuse_strings
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
 _BATCH = 2**24  # numbers of covariates worked on at once
@@ -121,6 +122,7 @@ class Screening:
     power: float = 0.1
 
     def __post_init__(self) -> None:
+        refuse_strings(type(self), vars(self))
         for name in ("share", "power"):
             value = getattr(self, name)
             if not 0 < value < 1:

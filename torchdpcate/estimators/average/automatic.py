@@ -211,7 +211,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         learnt = name == "nonprivate_balance" or (name.endswith("_") and not name.startswith("_"))
         if learnt and "chosen_" in vars(self):
             return getattr(self.chosen_, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # which says why it is not there
 
     def __sklearn_is_fitted__(self) -> bool:
         return "chosen_" in vars(self)

@@ -23,6 +23,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import generalised_select
+from torchdpcate.registry import refuse_strings
 
 _GRID = 2_000  # public points that stand in for the covariates' law
 _GAP = 0.01  # of the sensitivity: how exactly a least risk is found
@@ -125,6 +126,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        refuse_strings(type(self), vars(self))
         if not self.features or not self.noise_ratios:
             raise InputError("tune.features or tune.noise_ratios is empty: give candidates, or tune=none")
         if not 0 < self.share < 1:

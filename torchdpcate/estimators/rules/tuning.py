@@ -33,6 +33,7 @@ from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, choice_game, worst_case
+from torchdpcate.registry import refuse_strings
 from torchdpcate.release.rule import RuleRelease
 
 
@@ -201,6 +202,7 @@ class PrivatelyTunedRule(TunedRule):
         self.ridges = ridges
         self.features = features
         self.selection_fraction = selection_fraction
+        refuse_strings(type(self), vars(self))
 
     def check(self, n: int) -> None:
         """See ``TunedRule.check``."""
