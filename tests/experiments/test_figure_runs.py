@@ -24,11 +24,11 @@ def test_a_run_is_made_once_and_what_was_interrupted_is_moved_aside(tmp_path, mo
     found = trained(folder, WORDS)
     assert found is not None
     assert (tmp_path / "1.interrupted.1" / "curator" / "ledger.json").exists()
-    stamp = (folder / "summary.json").stat().st_mtime_ns
+    stamp = (folder / "curator" / "summary.json").stat().st_mtime_ns
     again = trained(folder, WORDS)
     assert again is not None
-    assert again[1] == found[1] == json.loads((folder / "summary.json").read_text())
-    assert (folder / "summary.json").stat().st_mtime_ns == stamp
+    assert again[1] == found[1] == json.loads((folder / "curator" / "summary.json").read_text())
+    assert (folder / "curator" / "summary.json").stat().st_mtime_ns == stamp
     with pytest.raises(SystemExit, match="a finished run of other words"):
         trained(folder, [*WORDS[:2], "privacy.epsilon=1"])
     assert trained(tmp_path / "2", [*WORDS, "data.n=0"]) is None

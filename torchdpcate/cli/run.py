@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.curator import record_numbers, summary_path, write_curator
 from torchdpcate.cli.state import forget_run, note_run, runs_on
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
@@ -53,7 +53,7 @@ Any_Release = TypeVar("Any_Release", bound=Release)
 
 
 def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
-    """Fit, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+    """Fit, release, measure, and write ``release/`` and ``curator/``, with ``summary.json``, into ``folder``.
 
     Everything that can be refused without the records' privacy at stake is refused before the folder is made and before
     anything is spent.
@@ -508,7 +508,7 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     publish(folder / "release")
     seal(folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
+    write_text(summary_path(folder), json.dumps(summary, indent=2) + "\n", PRIVATE)
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
