@@ -1,5 +1,6 @@
 """Names of columns, levels, arms, policies and units in figures: letters, whatever formulas they would be."""
 
+import struct
 import warnings
 from collections.abc import Callable
 
@@ -109,6 +110,7 @@ def test_a_figure_is_drawn_whatever_a_name_is(drawn, kind, tmp_path):
         warnings.simplefilter("error")  # nor does matplotlib say anything of letters or lengths
         figure = DRAWN[drawn](NAMES[kind])
         save_figure(figure, tmp_path / "f.png")
+    assert struct.unpack(">I", (tmp_path / "f.png").read_bytes()[16:20])[0] < 6000  # pixels of width
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     assert any(NAMES[kind].split()[0][:20] in text.get_text() for text in texts)
     assert not any(text.get_parse_math() for text in texts)

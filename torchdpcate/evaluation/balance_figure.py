@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel, row_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ def balance_figure(
     for column, (colour, marker, place) in _POINTS.items():
         for source, secret in ((table, False), (nonprivate, True)):
             _draw_points(axes, source, column, shown, rows + place, color=colour, marker=marker, secret=secret)
-    axes.set_yticks(rows, [every[i] for i in shown], fontsize=8)
+    row_names(axes, rows, [every[i] for i in shown])
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(shown) - 0.5, -0.5)
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
@@ -134,7 +134,7 @@ def interval_figure(
     for place, line in enumerate(lines):
         _draw_interval(axes, line, place)
     axes.locator_params(axis="x", nbins=6)
-    axes.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=8)
+    row_names(axes, range(len(lines)), [line.label for line in lines])
     axes.set_ylim(len(lines) - 0.5, -0.5)
     said = textwrap.wrap(f"{label}, with {level:.0%} intervals", _LETTERS)
     axes.set_xlabel("\n".join([*said, *below]), fontsize=9)
@@ -263,7 +263,7 @@ def forest_figure(
     _write_numbers(axes, shown, places, noise_alone)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["cell"], *(name for _, name in headings)]
-    axes.set_yticks(ticks, names, fontsize=8)
+    row_names(axes, ticks, names)
     for label, place in zip(axes.get_yticklabels(), ticks, strict=True):
         label.set_fontweight("bold" if place in dict(headings) else "normal")
     axes.tick_params(axis="y", length=0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdpcate.evaluation.comparison import line_style
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, finish, new_figure, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, finish, new_figure, new_grid, row_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ class SeenAnswers:
             axes.plot(effect + self.error * errors, np.full(_RELEASES, place), "o", color="C0", alpha=0.4, ms=5)
             axes.plot([effect], [place], "|", color="black", ms=16, mew=2, label="true effect" if place == 0 else "_")
         axes.axvline(0, color="0.6", lw=0.8, zorder=0)
-        axes.set_yticks(range(len(rows)), [f"{name}\n{self._with_unit(effect)}" for name, effect in rows], fontsize=8)
+        row_names(axes, range(len(rows)), [f"{name}\n{self._with_unit(effect)}" for name, effect in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel(self.label, fontsize=9)
@@ -323,7 +323,7 @@ def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
             start += width
         if bar.spent is None:
             axes.annotate("nothing is claimed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], fontsize=8)
+    row_names(axes, range(len(bars)), [bar.label for bar in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.set_xlabel("epsilon: frame, the budget; bar, what was spent, by steps", fontsize=9)

@@ -3,12 +3,14 @@
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from torchdpcate._text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,7 @@ _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
 _TICKS = 5  # of a number, at most: long ones would touch
 _LETTER, _LINE, _INCHES, _CUT = 0.1, 0.25, 0.85, 18  # inches of a letter and a line, share of axes, letters of a name
-_AXIS = 30  # letters of a line beside an axis
+_AXIS, _ROW = 30, 70  # letters of a line beside an axis, and of the name of a row
 _LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
@@ -183,9 +185,20 @@ def level_ticks(axes: "Axes", places: np.ndarray, levels: Sequence[str]) -> None
         axes.set_xticks(list(places), levels)
         return
     step = math.ceil(_LINE / room)
-    names = [name if len(name) <= _CUT else f"{name[: _CUT - 1]}…" for name in levels]
+    names = [shortened(name, _CUT) for name in levels]
     style: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
     axes.set_xticks(list(places)[::step], names[::step], **style)
+
+
+def row_names(axes: "Axes", places: Iterable[float], names: Iterable[str]) -> None:
+    """Write names beside the rows of an axis, long ones cut.
+
+    Args:
+        axes: Whose rows they are.
+        places: Where the rows are, [k].
+        names: Their names, of one line or several.
+    """
+    axes.set_yticks(list(places), [shortened(name, _ROW) for name in names], fontsize=8)
 
 
 def rule_figure(
@@ -208,7 +221,7 @@ def rule_figure(
     values = coefficients[shown]
     axes.barh(range(len(shown)), values, color=np.where(values > 0, "C0", "C1"), height=0.7)
     axes.axvline(0, color="0.5", lw=0.8)
-    axes.set_yticks(range(len(shown)), [names[i] for i in shown], fontsize=8)
+    row_names(axes, range(len(shown)), [names[i] for i in shown])
     axes.margins(y=0.02)
     left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
     axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)

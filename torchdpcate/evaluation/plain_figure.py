@@ -7,6 +7,8 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from torchdpcate._text import shortened
+
 _LETTERS = 160  # of a line; a picture of longer ones is wider than matplotlib draws
 _NOT_SAID = ("Glyph .* missing from", "constrained_layout not applied")  # of letters and lengths of names: no news
 
@@ -19,7 +21,7 @@ class PlainFigure(Figure):
     Example:
         >>> figure = PlainFigure()
         >>> title = figure.subplots().set_title("cost in $, x_ of $")
-        >>> figure.canvas.draw()
+        >>> figure.draw_without_rendering()
         >>> title.get_text(), title.get_parse_math()
         ('cost in $, x_ of $', False)
     """
@@ -42,6 +44,4 @@ def as_they_are(drawn: Artist) -> None:
     for text in drawn.findobj(Text):
         assert isinstance(text, Text)
         text.set_parse_math(False)
-        lines = text.get_text().split("\n")
-        if max(map(len, lines)) > _LETTERS:
-            text.set_text("\n".join(f"{line[: _LETTERS - 1]}…" if len(line) > _LETTERS else line for line in lines))
+        text.set_text(shortened(text.get_text(), _LETTERS))
