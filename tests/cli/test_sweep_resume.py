@@ -31,18 +31,18 @@ def stamps() -> dict[str, int]:
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
-    kept = run.write_curator
+    kept = run.write_release
 
-    def interrupt(config, *rest):
-        if config.privacy.epsilon == 1:
+    def interrupt(release, folder):
+        if release.privacy.epsilon == 1:
             raise KeyboardInterrupt
-        kept(config, *rest)
+        kept(release, folder)
 
-    monkeypatch.setattr(run, "write_curator", interrupt)
+    monkeypatch.setattr(run, "write_release", interrupt)
     assert main([*SWEEP, *SHARED]) == 130
     before = stamps()
     assert list(before) == ["s/0/curator/summary.json"]
-    monkeypatch.setattr(run, "write_curator", kept)
+    monkeypatch.setattr(run, "write_release", kept)
     capsys.readouterr()
     assert main([*SWEEP, *SHARED, "sweep.resume=true"]) == 0
     shown = capsys.readouterr().out

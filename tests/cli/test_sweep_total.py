@@ -55,7 +55,7 @@ def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monke
     def fail(*_):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(run, "write_curator", fail)
+    monkeypatch.setattr(run, "write_release", fail)
     assert main([*SWEEP, "privacy.epsilon=0.5,1", "privacy.delta=0"]) == 1
     (line,) = totals(capsys.readouterr().out)
     assert "2 runs over the same records have spent epsilon 1.5, delta 0 together" in line

@@ -313,7 +313,7 @@ def report(
     """
     root = Path(folder)
     paths = sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))
-    if not paths and not os.path.isfile(root) and not (root / RELEASE_FILE).is_file():
+    if not paths and not _has_release(root):
         raise InputError(
             f"folder = {folder}: no curator/{SUMMARY_FILE} in it; give the folder of a finished run or sweep"
         )
@@ -373,7 +373,7 @@ def _write_pages(
 
 
 def _has_release(place: Path) -> bool:
-    return place.is_file() or any((folder / RELEASE_FILE).is_file() for folder in (place / "release", place))
+    return os.path.isfile(place) or any((folder / RELEASE_FILE).is_file() for folder in (place / "release", place))
 
 
 def _curators_folder(root: Path) -> Path:

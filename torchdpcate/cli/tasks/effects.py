@@ -274,20 +274,27 @@ class Effects(TaskSpec):
             **curve,
         }
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+    def share(self) -> None:
+        """Send the release to the coordinator, where there are several sites."""
         if self._site is not None:
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+        curator = self.folder / "curator"
         balance = self.learner.nonprivate_balance()
         if balance is not None:
-            write_balance(balance, self.folder / "curator")
-            save_figure(balance_figure(None, nonprivate=balance), self.folder / "curator" / "balance.png", PRIVATE)
+            with self.attempt("curator/balance.csv"):
+                write_balance(balance, curator)
+            with self.attempt("curator/balance.png"):
+                save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
         if self._curve is None:
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
         panels = [panel for where in self._all_where for panel in arm_panels(release, where, level)]
-        save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
+        with self.attempt("release/effect.png"):
+            save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
         first = panels[0]
@@ -300,12 +307,13 @@ class Effects(TaskSpec):
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
-        if known:  # else it would be the reader's figure once more
-            curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
-            save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
         band = None if isinstance(release, ComposedRelease) else first.band  # that is an interval
-        curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
-        curves.save(self.folder / "curator" / CURVES_FILE)
+        with self.attempt(f"curator/{CURVES_FILE}"):
+            EffectCurves(first.covariate, first.grid, first.released, band, level, known).save(curator / CURVES_FILE)
+        if known:  # else it would be the reader's figure once more
+            with self.attempt("curator/effect.png"):
+                figure = effect_panels([replace(first, band=None, others=known)], claim=claim)
+                save_figure(figure, curator / "effect.png", PRIVATE)
 
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
