@@ -44,6 +44,7 @@ from torchdpcate.verify.finding import findings
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
 _NEXT = ("report {}", "inspect {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED = ("inspect {}",)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -223,13 +224,19 @@ def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
         unit: Who is protected.
 
     Raises:
-        InputError: See ``SharedLedger``; a total without a ledger, half a total, or records that are in no file.
+        InputError: See ``SharedLedger``; a total without a ledger, half a total, records that are in no file, or a
+            site without one.
     """
     path, total = config.budget.shared, config.budget.total
     given = {name: total[name] for name in ("epsilon", "delta") if total[name] is not None}
     if path is None:
         if given or total.filter is not None:
             raise InputError("budget.total: is of a ledger over several runs; name its file by budget.shared=PATH")
+        if OmegaConf.select(config, "sites.path") is not None and not is_generated(config):
+            raise InputError(
+                "budget.shared: a site counts all its starts in one ledger, for each sends noisy sums and is charged; "
+                "give budget.shared=PATH, and for a new one budget.total.epsilon and budget.total.delta"
+            )
         return None
     if len(given) == 1:
         raise InputError(f"budget.total: has {' '.join(given)} alone; give both epsilon and delta")
@@ -586,14 +593,12 @@ def ending(task: TaskSpec) -> str:
     """
     release, folder = task.release, task.folder
     found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(findings(release))]
-    fixed = "" if release.privacy.claims else "; no claim: publish nothing of it"
-    rows = [
-        *found,
-        ("claim", f"{release.privacy.claim}{fixed}"),
-        ("next", "pages, what it guarantees, your signature:"),
-    ]
+    claim, then, commands = release.privacy.claim, "pages, what it guarantees, your signature:", _NEXT
+    if not release.privacy.claims:
+        claim, then, commands = f"{claim}; no claim: publish nothing of it", "what it says of itself:", _NEXT_UNCLAIMED
     place = shlex.quote(str(folder))  # commands are not broken, so that they can be copied
-    return "\n".join([facts(rows), *(f"  torchdpcate {words.format(place)}" for words in _NEXT)])
+    rows = facts([*found, ("claim", claim), ("next", then)])
+    return "\n".join([rows, *(f"  torchdpcate {words.format(place)}" for words in commands)])
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

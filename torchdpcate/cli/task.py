@@ -281,7 +281,7 @@ class TaskSpec(ABC):
         return None if given is None else to_number("plan.residual_scale", given)
 
     def certified_ways(self) -> list[str]:
-        """Return certified ways to the same question with their planned noise, of a release of a lesser level."""
+        """Return certified ways to the same question, of a release of a lesser level; its own are none."""
         return []
 
     def size(self) -> int:

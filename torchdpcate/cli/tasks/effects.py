@@ -26,7 +26,6 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, ObjectivePerturbation
-from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
@@ -170,7 +169,10 @@ class Effects(TaskSpec):
         return learner.expected_noise(n, self.mechanism, requested, self.residual_scale)
 
     def certified_ways(self) -> list[str]:
-        """See ``TaskSpec``: smooth sensitivity, Gaussian-process noise, a tangent head, and the default."""
+        """See ``TaskSpec``: the default, smooth sensitivity, Gaussian-process noise, and a tangent head.
+
+        They are not ranked: no plan knows their errors, and their noise orders them wrongly.
+        """
         mine = self.noise_of(self.learner, self.n)
         if mine.level is Level.CERTIFIED:
             return []
@@ -179,9 +181,9 @@ class Effects(TaskSpec):
             learner = type(self.learner)(self.study.schema, self.learner.budget, second_stage=second_stage)
             with suppress(InputError):  # a way that these data do not have
                 noise = learner.expected_noise(self.n, mechanism, self.study.queries)
-                found.append(f"{way} plans noise {', '.join((shown(noise.value), *noise.remarks))}")
+                found.append("; ".join((f"  {way}", *noise.remarks)))
         level = f"{self.mechanism.name} is {mine.level.value} here"
-        return ["; ".join((level, *mine.remarks, "certified ways to the same question:")), *found]
+        return ["; ".join((level, *mine.remarks, _UNRANKED)), *found]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -448,7 +450,12 @@ class Effects(TaskSpec):
         return self._where.points(self._curve)
 
 
+_UNRANKED = (
+    "certified ways to the same question, the default first, the others in no order (planned noise alone does not "
+    "order them: errors of nuisances and second stage come on top):"
+)
 _CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...] = (
+    ("second_stage=adaptive (the default)", AdaptiveSecondStage(), Composed()),
     (
         "second_stage=linear release=queries mechanism=smooth_sensitivity",
         LinearSecondStage(loss=SmoothSensitivity.loss, noise_ratio=SmoothSensitivity.noise_ratio),
@@ -460,7 +467,6 @@ _CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...]
         GaussianProcess(),
     ),
     ("second_stage=tangent", TangentSecondStage(), ObjectivePerturbation()),
-    ("second_stage=adaptive, the default,", AdaptiveSecondStage(), Composed()),
 )
 """Certified ways to an effect, as words and as what they choose."""
 
