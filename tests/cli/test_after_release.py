@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +23,6 @@ TASKS = {
     "average effect": ["task=average_effect", "effect=covariate_balancing", "data.n=600"],
     "effect": [*TABLE, *QUICK],
     "composed effect": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
-    "balanced effect": ["data.n=400", "loss=balancing", *QUICK[2:]],
     "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
     "rule": ["task=rule", "data.n=600", "privacy.epsilon=8"],
     "weighted rule": ["task=owl", "data.n=400", "queries.count=5"],
@@ -94,15 +94,14 @@ def test_a_release_is_complete_where_nothing_else_can_be_written(fault, here, ca
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("task", TASKS)
-def test_any_one_file_may_fail(task, fault, here, capsys, monkeypatch):
+def test_any_one_file_may_fail(task, here, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        begun = failing(patch, lambda _: False, FAULTS[fault])
+        begun = failing(patch, lambda _: False, MemoryError)
         assert main(["train", *TASKS[task], "run_dir=r"]) == 0
     after = dict.fromkeys(begun[begun.index("release.safetensors") + 1 :])
     assert {"privacy.json", "SHA256SUMS", "summary.json", "config.yaml", "fit.json", "numbers.safetensors"} <= {*after}
-    for name in after:
+    for name, fault in zip(after, cycle(FAULTS), strict=False):
         shutil.rmtree("r")
         capsys.readouterr()
         with monkeypatch.context() as patch:

@@ -43,7 +43,7 @@ from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT = ("report {}", "inspect {}", "sign {} --key FILE")
+_NEXT: tuple[str, ...] = ("report {}", "inspect {}", "sign {} --key FILE")
 _NEXT_UNCLAIMED = ("inspect {}",)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
