@@ -186,7 +186,7 @@ def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     means = [f"{run['error']:.3g}" for run in runs if run["effect"] == "difference_in_means"]
     assert [cell.strip(" |") for cell in rows["difference_in_means"]] == means
     assert {"non-private", "balanced_difference"} < set(rows)
-    assert {path.name for path in folder.glob("*.png")} == {"interval.png"}
+    assert {path.name for path in (folder / "release").iterdir()} == {"interval.png"}
     assert {path.name for path in (folder / "curator").glob("*.png")} == {
         "estimate_against_budget.png",
         "average_error_against_budget.png",

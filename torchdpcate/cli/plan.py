@@ -55,7 +55,7 @@ class PlanReport:
         targets: Other targets at this n and epsilon; empty for more than two arms.
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
-        of_effect: Whether the noise is that of an effect.
+        of_effect: Whether the noise is that of an effect, and no larger errors come on top.
         missing: What missing values cost, in words; empty where none may be.
     """
 
@@ -118,7 +118,7 @@ class PlanReport:
             else [],
             unit,
             schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,
-            of_effect=said and task.name in OF_EFFECTS,
+            of_effect=said and task.name in OF_EFFECTS and not here.alone,
             missing=_missing(task.study.schema),
         )
 
@@ -199,7 +199,7 @@ class PlanReport:
                 f"of a true effect of {effect}, half {seen.of_sd}, a number from {low} to {high} in 95 of 100 "
                 f"releases; where there is no effect, up to {seen.none}",
             )
-        if self.task == "cate" and math.isfinite(noise.value):
+        if self.task == "cate" and self.of_effect and math.isfinite(noise.value):
             yield "error for an average person", f"{shown(noise.value)} ({self._unit})"
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())

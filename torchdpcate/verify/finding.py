@@ -160,7 +160,12 @@ def _said(
     if noise is None:
         return f"{start}; it has no interval, and nothing can be concluded from it."
     beside = f"{numbers([value, noise])[1].removeprefix('+')}{'' if for_all else ' for one person'}"
-    return f"{start}, where noise alone is about {beside}: it has no interval, and nothing can be concluded from it."
+    return f"{start}{_beside(beside)}: it has no interval, and nothing can be concluded from it."
+
+
+def _beside(noise: str) -> str:
+    """Return how large the noise of a number is, and that it is not its error."""
+    return f", where noise alone is about {noise}, and errors of the nuisances come on top"
 
 
 def _like(schema: TableSchema) -> str:
@@ -304,7 +309,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     schema, noise = release.schema, noise_of(release)
     if isinstance(release, QueryRelease):
         low, high = numbers([release.answers.min().item(), release.answers.max().item()])
-        beside = "" if noise is None else f", where noise alone is about {number(noise).removeprefix('+')}"
+        beside = "" if noise is None else _beside(number(noise).removeprefix("+"))
         return [
             f"At its {len(release.answers)} public queries, the {effect_words(schema)} is estimated to lie "
             f"between {amount(schema, low)} and {amount(schema, high)}{beside}."
@@ -415,7 +420,7 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
         ]
     given, noise = (second if release.constant else first), noise_of(release)
     value = release.effect.average_effect
-    beside = "" if noise is None else f", where noise alone is about {numbers([value, noise])[1].removeprefix('+')}"
+    beside = "" if noise is None else _beside(numbers([value, noise])[1].removeprefix("+"))
     return [
         f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
         f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more."
