@@ -69,6 +69,16 @@ def plain(text: Any) -> str:
     return "".join(letter if letter.isprintable() or letter in _JOINERS else "?" for letter in str(text))
 
 
+def shortened(text: str, letters: int) -> str:
+    r"""Return a text whose lines have at most so many letters; longer ones end in dots.
+
+    Example:
+        >>> shortened("age\na long name", 6)
+        'age\na lon…'
+    """
+    return "\n".join(f"{line[: letters - 1]}…" if len(line) > letters else line for line in text.split("\n"))
+
+
 def markdown_text(text: Any) -> str:
     r"""Return a text for a page of markdown: no HTML and no link.
 

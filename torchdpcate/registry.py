@@ -1,16 +1,18 @@
 """Classes by the names that users, statements and release files give them: one yaml of ``conf/`` names each."""
 
 import re
-from collections.abc import Iterator, MutableMapping
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, isclass, signature
 from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _TARGET = re.compile(r"^ *_target_: *([\w.]+)", re.MULTILINE)
 
 
@@ -129,3 +131,61 @@ class Registry(MutableMapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
+
+
+def refuse_strings(kind: type, given: Mapping[str, Any]) -> None:
+    """Refuse a string where a parameter of a constructor takes none, and say what it takes, with its import.
+
+    A name of the command line, of the group of ``conf/`` that is called like the parameter, has the class of that name.
+
+    Args:
+        kind: The class; annotations of its constructor say which parameters take strings.
+        given: Arguments by name.
+
+    Raises:
+        InputError: Names the parameter, the string and the classes.
+
+    Example:
+        >>> from torchdpcate import RLearner
+        >>> try:
+        ...     refuse_strings(RLearner, {"split": "cross_fit"})
+        ... except InputError as error:
+        ...     print(error)
+        split = 'cross_fit': is a string; give an object of CrossFit (from torchdpcate import CrossFit)
+    """
+    parameters = signature(kind).parameters
+    for name in [name for name, value in given.items() if isinstance(value, str) and name in parameters]:
+        taken = _taken(parameters[name].annotation)
+        if {"str", "Any", "_empty"} & {word.rpartition(".")[2] for word in taken}:
+            continue
+        classes = [found for found in (_resolved(word, kind) for word in taken) if found is not None]
+        named = {key: one for key, one in Registry(name).items() if isclass(one) and issubclass(one, tuple(classes))}
+        wanted = [named[given[name]]] if given[name] in named else [*named.values()] or classes
+        plain = " or ".join(word.rpartition(".")[2] for word in taken)
+        remedy = f"an object of {' or '.join(one.__name__ for one in wanted)} ({_imports(wanted)})" if wanted else plain
+        raise InputError(f"{name} = {given[name]!r}: is a string; give {remedy}")
+
+
+def _taken(annotation: Any) -> list[str]:
+    """Return the names of the types that an annotation joins, without what they are of, with their modules if known."""
+    text = f"{annotation.__module__}.{annotation.__qualname__}" if isclass(annotation) else str(annotation)
+    while text != (text := _IN_BRACKETS.sub("", text)):
+        pass
+    return [word.strip() for word in text.split("|")]
+
+
+def _resolved(word: str, kind: type) -> type | None:
+    """Return the library's class that a word of an annotation names, as the modules of a class know it."""
+    module, _, name = word.rpartition(".")
+    places = [module] if module else [base.__module__ for base in kind.__mro__]
+    found = next((one for one in (getattr(sys.modules.get(place), name, None) for place in places) if one), None)
+    return found if isclass(found) and found.__module__.startswith(f"{_PACKAGE.name}.") else None
+
+
+def _imports(classes: list[type]) -> str:
+    """Return the statements that import classes, by the package's own name where it has them."""
+    public = set(import_module(_PACKAGE.name).__all__)
+    by_module: dict[str, list[str]] = {}
+    for one in classes:
+        by_module.setdefault(_PACKAGE.name if one.__name__ in public else one.__module__, []).append(one.__name__)
+    return "; ".join(f"from {module} import {', '.join(names)}" for module, names in by_module.items())

@@ -257,7 +257,7 @@ def measured(folder: Path, rows: int, covariates: int, ways: Sequence[str], thre
     print(f"a pass of pyarrow: {once:.1f} s; LinearDML on {few:,} rows: {said(dml)}")
     for way in ways:
         run = trained(folder, threads, (*WAYS[way], f"run_dir=run_{way}"))
-        summary = json.loads((folder / f"run_{way}" / "summary.json").read_text())
+        summary = json.loads((folder / f"run_{way}" / "curator" / "summary.json").read_text())
         release = folder / f"run_{way}" / "release" / "release.safetensors"
         error, constant = alone(root_errors, release, covariates)
         ratio = alone(answer_ratio, release, covariates)

@@ -28,7 +28,7 @@ def trained(folder: Path, words: Sequence[str]) -> tuple[Any, dict[str, Any]] | 
         SystemExit: The folder holds the finished run of other words.
         KeyboardInterrupt: The run was interrupted.
     """
-    summary = folder / "summary.json"
+    summary = folder / "curator" / "summary.json"
     if not summary.exists():
         if set_aside(folder) is not None or folder.is_dir():
             folder.rmdir()  # train makes it

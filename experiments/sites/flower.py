@@ -72,6 +72,8 @@ def carried(folder: Path, sites: int, n: int, epsilon: float, port: int) -> floa
             stack.enter_context(running(folder, f"node-{name}", *node, "--node-config", f'socket="{socket}"'))
             of_site = [f"sites.path={folder / 'sites.yaml'}", f"sites.name={name}", f"sites.socket={socket}"]
             data = ["data=table", f"data.path={folder / name}.csv", f"data.domain={folder / 'domain.yaml'}"]
+            total = [f"budget.total.epsilon={epsilon}", "budget.total.delta=1e-5"]  # of all starts
+            of_site += [f"budget.shared={folder / 'ledgers' / name}.json", *total]
             run = ["torchdpcate", "train", *data, *of_site, f"run_dir={folder / name}", f"privacy.epsilon={epsilon}"]
             stack.enter_context(running(folder, f"run-{name}", *run))
         if coordinator.wait():

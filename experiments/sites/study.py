@@ -52,7 +52,7 @@ def together(study: Study, parts: Sequence[CausalData]) -> Tensor:
 
     def run(name: str, part: CausalData) -> None:
         try:
-            stage = AdaptiveSecondStage(site=Site(name, sizes, meeting.link(name)))
+            stage = AdaptiveSecondStage(site=Site(name, sizes, meeting.link(name), again=True))
             found[name] = effects(study, part, stage, BUDGET).release_function().effect_tensor(study.queries)
         except BaseException:
             meeting.leave()

@@ -62,7 +62,7 @@ def one_line(capsys) -> str:
 
 def summary(folder: str | Path) -> dict:
     """Return a run's summary."""
-    return json.loads((Path(folder) / "summary.json").read_text())
+    return json.loads((Path(folder) / "curator" / "summary.json").read_text())
 
 
 def released(folder: Path) -> Path:

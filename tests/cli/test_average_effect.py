@@ -161,7 +161,7 @@ def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     rows = {line.split(" | ")[2]: line.split(" | ")[3:] for line in errors.splitlines() if "|" in line}
     assert {"non-private", "difference in means", "balanced_difference"} <= set(rows)
     assert len(runs) == 4
-    assert {path.name for path in folder.glob("*.png")} == {"interval.png"}
+    assert {path.name for path in (folder / "release").iterdir()} == {"interval.png"}
     assert {path.name for path in (folder / "curator").glob("*.png")} == {
         "estimate_against_budget.png",
         "average_error_against_budget.png",

@@ -54,7 +54,7 @@ def test_an_average_effect_is_that_of_kaplan_meier(trial, capsys):
     assert "the curve of censoring takes two per cent of the budget" in said
     assert main(["train", "task=average_effect", *TABLE, "privacy.epsilon=20", "run_dir=run"]) == 0
     expected = survival(trial, 0, "months", "died", 12) - survival(trial, 1, "months", "died", 12)
-    found = json.loads(Path("run/summary.json").read_text())
+    found = json.loads(Path("run/curator/summary.json").read_text())
     assert found["estimate"] == pytest.approx(expected, abs=0.03)
     assert "by a released curve of 10 parts" in Path("run/release/privacy.md").read_text()
 
@@ -103,6 +103,6 @@ def test_a_public_trial_has_its_restricted_means(tmp_path, monkeypatch):
         own = frame[frame["arm"] == arm]
         fitted = lifelines.KaplanMeierFitter().fit(own["days"], own["cens"])
         arms.append(utils.restricted_mean_survival_time(fitted, t=900))
-    found = json.loads(Path("run/summary.json").read_text())
+    found = json.loads(Path("run/curator/summary.json").read_text())
     assert found["low"] < arms[1] - arms[0] < found["high"]
     assert found["estimate"] == pytest.approx(arms[1] - arms[0], abs=25)

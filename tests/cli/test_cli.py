@@ -20,10 +20,10 @@ def run(finished):
     return finished("data=dataset1", "data.n=1200", "queries.count=25", *QUICK)
 
 
-def test_a_run_writes_release_curator_and_summary(run):
+def test_a_run_writes_release_and_curator(run):
     names = {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()}
     assert {
-        "summary.json",
+        "curator/summary.json",
         "release/release.safetensors",
         "release/privacy.json",
         "release/privacy.md",
@@ -48,7 +48,7 @@ def test_the_curators_settings_are_those_in_use(run):
 
 
 def test_summary_has_the_contracts_keys(run):
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert summary["task"] == "cate"
     assert summary["mechanism"] == "objective"
     assert summary["level"] == "certified"
@@ -67,7 +67,7 @@ def test_the_released_pehe_is_that_of_the_file(run):
 
     study = Dataset1(n=1200, queries=25).load()
     release = load_release(run / "release" / "release.safetensors")
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert pehe(release.effect_tensor(study.queries), study.effect) == pytest.approx(summary["pehe"], rel=1e-12)
 
 
@@ -154,7 +154,7 @@ def test_predict_takes_the_limit_on_memory(run, tmp_path, capsys):
 
 def test_a_table_becomes_a_release(here):
     assert main(["train", *TABLE, *QUICK, "privacy.epsilon=2", "run_dir=r"]) == 0
-    summary = json.loads((here / "r" / "summary.json").read_text())
+    summary = json.loads((here / "r" / "curator" / "summary.json").read_text())
     assert "pehe" not in summary
     assert summary["n"] == 400
     assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "effects.parquet"]) == 0
@@ -166,7 +166,7 @@ def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     words = ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"]
     quick = [w for w in QUICK if "second_stage" not in w]
     assert main(["train", *TABLE, *quick, *words, "queries.count=5", "mechanism.starts=8", "run_dir=r"]) == 0
-    summary = json.loads((here / "r" / "summary.json").read_text())
+    summary = json.loads((here / "r" / "curator" / "summary.json").read_text())
     assert summary["level"] == "heuristic"
     assert summary["epsilon"] is None
     assert summary["delta"] is None
@@ -186,7 +186,7 @@ def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
 def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
     words = ["-m", "data=dataset1", "data.n=700", "queries.count=10", "seed=0,1", "privacy.epsilon=2,8", *QUICK]
     assert main(["train", *words, "run_dir=sweep"]) == 0
-    summaries = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/summary.json"))]
+    summaries = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/curator/summary.json"))]
     assert {(s["seed"], s["requested"]["epsilon"]) for s in summaries} == {(0, 2), (0, 8), (1, 2), (1, 8)}
     statements = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/release/privacy.json"))]
     assert [s["tuning"]["text"][:7] for s in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
@@ -216,7 +216,7 @@ def test_a_fixed_noise_seed_claims_nothing_anywhere(words, here, capsys):
     stated = (here / "r" / "release" / "privacy.md").read_text()
     assert "NOT PRIVATE" in stated
     assert not re.search("certified|entropy", stated)
-    summary = json.loads((here / "r" / "summary.json").read_text())
+    summary = json.loads((here / "r" / "curator" / "summary.json").read_text())
     assert summary["epsilon"] is None
     assert all(account["epsilon"] is None for account in summary["spent"].values())
 

@@ -23,7 +23,7 @@ LIBRARIES = {
     "gpytorch": "gpytorch.kernels.kernel",
 }
 """A module of each library that works at every step of it, and not when it is imported."""
-WAYS = ["smooth_sensitivity", "gaussian_process", "tangent", "adaptive"]
+WAYS = ["adaptive", "smooth_sensitivity", "gaussian_process", "tangent"]
 
 
 def calls(words: list[str]) -> Counter[str]:
@@ -52,6 +52,11 @@ def test_networks_by_opacus_in_lightning_and_influence_by_torch_func(here, capsy
     shown = capsys.readouterr().out
     assert re.search("influence is heuristic here; the ridge is .*constant; certified ways", shown)
     assert all(way in line for way, line in zip(WAYS, _ways(shown), strict=True))
+    assert "planned noise alone does not order them" in shown
+    assert "plans noise" not in shown
+    ending = shown.partition("publish nothing of it")[2]
+    assert "torchdpcate inspect r" in ending
+    assert not re.search("torchdpcate (sign|report)|signature|pages", ending)
 
 
 @pytest.mark.slow
@@ -59,7 +64,11 @@ def test_kernel_ridge_by_gpytorch_answers_on(here, capsys):
     found = calls([*KERNEL, "data.n=300"])
     assert all(found[name] > 5 for name in ("opacus", "lightning", "gpytorch"))
     assert summary("r")["level"] == "certified"
-    assert "certified ways" not in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "certified ways" not in shown
+    assert re.search("of the second stage alone at a typical covariate .errors of the nuisances come on top", shown)
+    assert re.search("noise alone is about [0-9.]+, and errors of the nuisances come on top", shown)
+    assert "torchdpcate sign r" in shown
     pd.DataFrame({"x0": [0.2, 0.4], "x1": [0.1, 0.9]}).to_csv("queries.csv", index=False)
     assert main(["answer", "r", "--queries", "queries.csv", "-o", "answers.csv"]) == 0
     assert pd.read_csv("answers.csv")["effect"].notna().all()
@@ -73,6 +82,15 @@ def test_a_table_without_queries_is_answered_on_a_public_grid(here, words):
     assert len(release.queries) == 5
 
 
+def test_what_is_noise_alone_is_called_no_error(here, capsys):
+    """Kernel ridge plans noise of .065 where the error is .79: the nuisances have most of it."""
+    assert main(["plan", *KERNEL[:-1], "data.n=1000"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "noise of the second stage alone at a typical covariate (errors of the nuisances come on top)" in shown
+    assert "a reader would see" not in shown
+    assert "error for an average person" not in shown
+
+
 @pytest.mark.slow
 def test_the_plan_says_level_and_certified_ways(here, capsys):
     assert main(["plan", *NEURAL[:-1], *TABLE, "n=4000"]) == 0
@@ -82,4 +100,4 @@ def test_the_plan_says_level_and_certified_ways(here, capsys):
 
 
 def _ways(shown: str) -> list[str]:
-    return [line for line in shown.splitlines() if "plans noise" in line]
+    return [line for line in shown.splitlines() if re.match(r"(note: )?  second_stage=", line)]

@@ -115,7 +115,7 @@ def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_pa
     run = tmp_path / "run"
     facts = json.loads((run / "curator" / "fit.json").read_text())
     assert facts["clipped"] == {"rows": 400, "values": {"y": 25, "age": 2}}
-    for path in [run / "summary.json", *(run / "release").rglob("*")]:
+    for path in [run / "curator" / "summary.json", *(run / "release").rglob("*")]:
         assert '"clipped"' not in path.read_text(errors="ignore")
     assert main(["audit", "leak", str(run)]) == 0
 

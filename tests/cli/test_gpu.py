@@ -45,7 +45,7 @@ def test_trainer_gpu_runs_whole(words, tmp_path):
     quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]
     run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *quick, *words, *run]) == 0
-    assert json.loads((tmp_path / "r" / "summary.json").read_text())["pehe"] > 0
+    assert json.loads((tmp_path / "r" / "curator" / "summary.json").read_text())["pehe"] > 0
 
 
 @pytest.mark.parametrize("features", sorted(FEATURE_MAPS))

@@ -71,7 +71,7 @@ def trained(finished, tmp_path, monkeypatch):
 def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     ridge = [] if "second_stage=neural" in words else LINEAR
     run = trained(*words, *ridge)
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     weaker = "heuristic" if "second_stage=neural" in words else "conditional"
     assert summary["level"] == (weaker if "mechanism=influence" in words else "certified")
     assert (summary["epsilon"] is None) is ("mechanism=influence" in words)
@@ -97,7 +97,7 @@ def test_a_run_with_its_pages_holds_nothing_of_the_curators_and_what_is_planted_
     """The curator's page and the reader's share pictures, settings and the level 95; neither is the other's leak."""
     files = {"people.csv": marked(2000).to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
     run = Path(shutil.copytree(finished(*words, "data=table", *TABLE, files=files), tmp_path / "r"))
-    summary = run / "summary.json"
+    summary = run / "curator" / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text()) | {"seconds": 26.9531874251}))
     assert main(["report", str(run)]) == 0
     assert main(["inspect", str(run), "--card"]) == 0

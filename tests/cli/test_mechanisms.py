@@ -59,7 +59,7 @@ def test_every_choice_trains_and_verifies(choice, trained):
     folder = trained(choice)
     release = folder / "release" / "release.safetensors"
     assert run("verify", release)[0] == 0
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "curator" / "summary.json").read_text())
     assert summary["level"] == "certified"
     assert 0 < summary["epsilon"] <= 2
     assert summary["pehe"] > 0

@@ -36,9 +36,10 @@ def umask(request):
 
 
 def check(run: Path) -> None:
-    """Every file of a run has the mode that it should have."""
+    """Every file of a run is the reader's or the curator's, and has the mode that it should have."""
     for path in run.rglob("*"):
         own = path.relative_to(run).parts[0]
+        assert own in ("release", "curator"), path
         if own == "release":
             assert mode(path) == (0o755 if path.is_dir() else 0o644), path
         else:
@@ -53,6 +54,7 @@ def test_a_run(kind, here, umask, monkeypatch):
     assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
     check(here / "r")
     assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
+    assert main(["report", "r"]) == 0
     check(here / "r")
 
 
@@ -62,6 +64,9 @@ def test_a_sweep(here, umask):
     for run in ("0", "1"):
         check(here / "s" / run)
     assert mode(here / "s" / "multirun.yaml") == 0o600
+    assert main(["report", "s"]) == 0
+    assert {path.name for path in (here / "s").iterdir()} <= {"0", "1", "multirun.yaml", "curator", "release"}
+    assert mode(here / "s" / "curator") == 0o700
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert card["registry"]["deployment"]["privacy_loss"]["number_of_privacy_units"] == 400
     assert "a given person as with any other person in their place" in card["guarantee"]["in_words"]
     verify_release(path)  # the card with it
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert summary["unit"] == {"column": "who", "records": 2}
     assert summary["spent"]["total"]["epsilon"] == privacy.epsilon
 

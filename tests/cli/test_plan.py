@@ -204,7 +204,7 @@ def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
     assert error.removeprefix("torchdpcate: ").strip() in planned
     assert not Path("r").exists()
     assert main(["train", *HOPELESS, "run_dir=r", "force=true"]) == 0
-    summary = json.loads(Path("r/summary.json").read_text())
+    summary = json.loads(Path("r/curator/summary.json").read_text())
     assert summary["planned_noise"] == found["expected_noise"] > 1
     assert "force" not in summary["requested"]["settings"]
 

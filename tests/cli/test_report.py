@@ -51,7 +51,7 @@ def add(folder: Path, name: str, curves: EffectCurves | None = None, epsilon: fl
     (folder / name / "curator").mkdir(parents=True)
     settings = changes.pop("settings", {})
     changes["requested"] = {"epsilon": epsilon, "delta": 1e-5, "settings": settings}
-    (folder / name / "summary.json").write_text(json.dumps(SUMMARY | changes))
+    (folder / name / "curator" / "summary.json").write_text(json.dumps(SUMMARY | changes))
     if curves is not None:
         curves.save(folder / name / "curator" / "curves.json")
 
@@ -193,7 +193,7 @@ def sweep(tmp_path_factory):
 
 @pytest.mark.slow
 def test_train_writes_what_report_needs(sweep):
-    output, plug_in = (json.loads((sweep / name / "summary.json").read_text()) for name in ("0", "1"))
+    output, plug_in = (json.loads((sweep / name / "curator" / "summary.json").read_text()) for name in ("0", "1"))
     release = load_release(sweep / "0" / "release" / "release.safetensors")
     assert output["noise"] == pytest.approx(release.noise_scale, rel=1e-12)  # Fourier features have norm one
     assert plug_in["noise"] is None
@@ -241,9 +241,9 @@ def reported(folder: Path, monkeypatch) -> dict[Path, str]:
     """The text of every file that ``report`` writes, by its path."""
     texts = {}
 
-    def save(figure, path):
+    def save(figure, path, mode=None):
         texts[path] = shown(figure)
-        save_figure(figure, path)
+        save_figure(figure, path, mode)
         texts[path] += "\n" + path.read_bytes().split(b"IDAT")[0].decode(
             "latin-1"
         )  # the metadata stand before the picture
@@ -260,7 +260,7 @@ def secrets_of(folder: Path) -> set[str]:
     found = set()
     for path in folder.rglob("summary.json"):
         summary = json.loads(path.read_text())
-        release = load_release(path.parent / "release" / "release.safetensors")
+        release = load_release(path.parents[1] / "release" / "release.safetensors")
         public = [release.estimate, *release.interval(0.95).tolist()]
         numbers = [value for key, value in summary.items() if isinstance(value, float) and key not in KNOWN]
         found |= {digits(value) for value in numbers if value not in public}
@@ -278,7 +278,7 @@ def digits(value: float) -> str:
 @pytest.mark.slow
 def test_what_may_be_published_of_a_report_holds_no_number_of_the_curators(averages, monkeypatch):
     texts = reported(averages, monkeypatch)
-    public = {path: text for path, text in texts.items() if path.parent == averages}
+    public = {path: text for path, text in texts.items() if path.parent == averages / "release"}
     assert {path.name for path in public} == {"interval.png", *(f"balance_{i}.png" for i in (0, 1))}
     secrets = secrets_of(averages)
     assert len(secrets) >= 10
@@ -309,7 +309,10 @@ def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypat
     before = {path.name for path in (folder / "curator").iterdir()}
     texts = reported(folder, monkeypatch)
     assert {path.name for path in (folder / "curator").iterdir()} - before == {"report.csv", "report.html", "report.md"}
-    assert {path.name for path in texts if path.parent == folder} == {"interval.png", "balance.png"}
+    assert {path.name for path in texts if path.parent == folder / "release" and path.suffix == ".png"} == {
+        "interval.png",
+        "balance.png",
+    }
     assert (folder / "curator").stat().st_mode & 0o777 == 0o700
 
 
@@ -318,13 +321,13 @@ def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypat
 def test_a_summary_cannot_lead_out_of_the_folder(averages, tmp_path, data):
     folder = Path(shutil.copytree(averages, tmp_path / "a" / "sweep"))
     (folder / "interval_").mkdir()
-    changed = folder / "1" / "summary.json"
+    changed = folder / "1" / "curator" / "summary.json"
     changed.write_text(json.dumps(json.loads(changed.read_text()) | {"data": data}))
     before = set(tmp_path.rglob("*.png"))
     report(str(folder))
     new = {path for path in set(tmp_path.rglob("*.png")) - before if "balance" not in path.name}
-    assert {path.parent for path in new} <= {folder, folder / "curator"}
-    assert sum(path.parent == folder for path in new) == 2  # one figure for each problem
+    assert {path.parent for path in new} <= {folder / "release", folder / "curator"}
+    assert sum(path.parent == folder / "release" for path in new) == 2  # one figure for each problem
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path):
@@ -339,8 +342,8 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path):
 def test_names_in_a_page_are_no_markup(tmp_path, capsys):
     for name, mechanism in (("a", "<img src=x>"), ("b", "[x](javascript:alert(1))")):
         add(tmp_path, name, mechanism=mechanism)
-    os.makedirs(tmp_path / "\x1b[31mred")
-    (tmp_path / "\x1b[31mred" / "summary.json").write_text(json.dumps(SUMMARY))
+    (tmp_path / "\x1b[31mred" / "curator").mkdir(parents=True)
+    (tmp_path / "\x1b[31mred" / "curator" / "summary.json").write_text(json.dumps(SUMMARY))
     report(str(tmp_path))
     page = (tmp_path / "curator" / "report.md").read_text()
     assert "<img" not in page
@@ -350,8 +353,8 @@ def test_names_in_a_page_are_no_markup(tmp_path, capsys):
 
 
 def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
-    (tmp_path / "runs" / "0").mkdir(parents=True)
-    (tmp_path / "runs" / "0" / "summary.json").write_text(json.dumps(SUMMARY))
+    (tmp_path / "runs" / "0" / "curator").mkdir(parents=True)
+    (tmp_path / "runs" / "0" / "curator" / "summary.json").write_text(json.dumps(SUMMARY))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "runs" / "curator").symlink_to(tmp_path / "elsewhere")
     assert main(["report", str(tmp_path / "runs")]) == 2
@@ -371,7 +374,7 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
 def test_the_estimate_itself_is_in_the_table(finished, capsys, words, names, tmp_path):
     """Of records whose truth nobody knows there is no error to compare by."""
     run = shutil.copytree(finished(*words), tmp_path / "run")
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert main(["report", str(run)]) == 0
     shown = capsys.readouterr().out
     page = (run / "curator" / "report.html").read_text()

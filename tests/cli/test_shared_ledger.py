@@ -40,7 +40,7 @@ def test_a_sweep_ends_at_the_total(here, capsys):
     errors = capsys.readouterr().err
     assert "a run of epsilon = 2" in errors
     assert "spends a budget of its own" not in errors
-    assert [(Path("s") / str(job) / "summary.json").exists() for job in range(3)] == [True, True, False]
+    assert [(Path("s") / str(job) / "curator" / "summary.json").exists() for job in range(3)] == [True, True, False]
 
 
 MISTAKES = {

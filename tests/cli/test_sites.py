@@ -24,6 +24,7 @@ from torchdpcate.composition import AdaptiveSecondStage, Meeting, PlanConstants,
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.file import load_release
 
 FEW = PlanConstants(step_bounds=(2, 2), quantile_levels=2)
@@ -43,7 +44,7 @@ def fit(
 ) -> Any:
     """Fit one site over a socket, and send its release."""
     link = SocketLink(name, short / f"{name}.sock", wait)
-    stage = AdaptiveSecondStage(constant_only=True, constants=FEW, site=Site(name, SIZES, link))
+    stage = AdaptiveSecondStage(constant_only=True, constants=FEW, site=Site(name, SIZES, link, again=True))
     release = RLearner(DOMAIN, budget, second_stage=stage).fit(*records(n or SIZES[name], seed)).release_function()
     release.save(short / f"{name}.safetensors")
     link.finish(short / f"{name}.safetensors")
@@ -166,8 +167,20 @@ def test_the_extra_is_named_where_flower_is_not_there(tmp_path, monkeypatch, cap
 
 TABLE = (
     *("train", "data=table", "data.path=north.csv", "data.domain=domain.yaml"),
-    *("run_dir=run", "sites.path=sites.yaml"),
+    *("run_dir=run", "sites.path=sites.yaml", "force=true"),
 )
+SHARED = ["budget.shared=own/shared.json", "budget.total.epsilon=1", "budget.total.delta=1e-5"]
+
+
+@pytest.fixture
+def north(tmp_path, monkeypatch) -> Path:
+    """A folder with the table of one site of two."""
+    monkeypatch.chdir(tmp_path)
+    Path("sites.yaml").write_text("north: 20\nsouth: 400\n")
+    facts = "treatment: t\noutcome: {name: y, low: 0, high: 1, origin: protocol}\n"
+    Path("domain.yaml").write_text(f"{facts}covariates:\n  x: {{low: 0, high: 1, origin: protocol}}\npropensity: 0.5\n")
+    Path("north.csv").write_text("x,t,y\n" + "".join(f"{row / 20},{row % 2},{row / 20}\n" for row in range(20)))
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -181,15 +194,42 @@ TABLE = (
         (["sites.name=north", "sites.socket=s", "sites.wait=0.05"], "no word from the coordinator for 0.05 s"),
     ],
 )
-def test_a_run_of_a_site_refuses_in_one_line(words, why, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("sites.yaml").write_text("north: 20\nsouth: 400\n")
-    facts = "treatment: t\noutcome: {name: y, low: 0, high: 1, origin: protocol}\n"
-    Path("domain.yaml").write_text(f"{facts}covariates:\n  x: {{low: 0, high: 1, origin: protocol}}\npropensity: 0.5\n")
-    Path("north.csv").write_text("x,t,y\n" + "".join(f"{row / 20},{row % 2},{row / 20}\n" for row in range(20)))
-    assert main([*TABLE, "force=true", *words]) == 2
+@pytest.mark.usefixtures("north")
+def test_a_run_of_a_site_refuses_in_one_line(words, why, capsys):
+    assert main([*TABLE, *SHARED, *words]) == 2
     assert why in capsys.readouterr().err
     assert not Path("run/release").exists()
+
+
+@pytest.mark.usefixtures("north")
+def test_a_site_names_a_ledger_over_all_its_starts(capsys):
+    assert main([*TABLE, "sites.name=north", "sites.socket=s"]) == 2
+    assert "budget.shared: a site counts all its starts in one ledger" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_site_that_is_asked_to_begin_again_refuses_what_its_total_does_not_cover(north, short, capsys):
+    """A coordinator that takes the first sums and is silent then, and would have others."""
+    path, seen = str(short / "n.sock"), []
+    words = [*TABLE, *SHARED, "sites.name=north", f"sites.socket={path}", "sites.wait=2"]
+
+    def coordinator() -> None:
+        seen.append(json.loads(carried(path, b'{"round": 0, "answer": {}}', 60.0)))
+        seen.append(json.loads(carried(path, b'{"round": 1, "answer": {"agreed": true}}', 60.0)))
+
+    asking = threading.Thread(target=coordinator)
+    asking.start()
+    assert main(words) == 2
+    asking.join()
+    assert [set(said) for said in seen] == [{"site", "plan"}, {"site", "step", "values"}]
+    assert "what was spent is in the ledger" in capsys.readouterr().err
+    assert main([*words, "run_dir=second", f"sites.socket={short / 'second.sock'}"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "a run of epsilon = 1, delta = 1e-05 exceeds what the total of epsilon = 1, delta = 1e-05 leaves" in line
+    assert not (short / "second.sock").exists()
+    (run,) = [run for run in SharedLedger.load("own/shared.json").runs if run.reserved]
+    assert run.label == "run"
 
 
 @pytest.mark.slow
@@ -199,7 +239,9 @@ def test_flower_carries_the_messages_of_five_sites(short):
     meeting, wait = Meeting(sizes), 120.0
 
     def released(seed: int, name: str) -> Any:
-        stage = AdaptiveSecondStage(constant_only=True, constants=FEW, site=Site(name, sizes, meeting.link(name)))
+        stage = AdaptiveSecondStage(
+            constant_only=True, constants=FEW, site=Site(name, sizes, meeting.link(name), again=True)
+        )
         return RLearner(DOMAIN, BUDGET, second_stage=stage).fit(*records(240, seed)).release_function()
 
     fits = {name: partial(released, seed, name) for seed, name in enumerate(sizes)}

@@ -41,7 +41,7 @@ def test_a_stream_gives_the_effect_that_memory_gives(here):
     whole, parts = (load_release(f"{name}/release/release.safetensors") for name in ("whole", "parts"))
     torch.testing.assert_close(parts.theta, whole.theta, rtol=1e-6, atol=1e-6)
     assert parts.privacy.to_dict() == whole.privacy.to_dict()
-    assert json.loads(Path("parts/summary.json").read_text())["n"] == 4_000
+    assert json.loads(Path("parts/curator/summary.json").read_text())["n"] == 4_000
     assert not list(Path("parts/curator").glob("*.npy"))  # the copy of the records is gone
 
 

@@ -25,7 +25,7 @@ DOMAIN = {
 
 def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, capsys):
     run = finished(*SMALL)
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     labels = ["x0 < 0", "x0 >= 0", "x1 < -0.5", "-0.5 <= x1 < 0.5", "x1 >= 0.5"]
     assert [row["cell"] for row in summary["cells"]] == labels
     assert summary["level"] == "certified"
@@ -49,7 +49,7 @@ def test_a_report_draws_each_forest_and_noise_against_budget(finished, tmp_path,
     shutil.copytree(finished(*SMALL[:-1], "privacy.epsilon=1"), sweep / "1")
     assert main(["report", str(sweep)]) == 0
     assert "forest_0.png" in capsys.readouterr().out
-    assert {"forest_0.png", "forest_1.png"} <= {file.name for file in sweep.iterdir()}
+    assert {"forest_0.png", "forest_1.png"} <= {file.name for file in (sweep / "release").iterdir()}
     assert (sweep / "curator" / "subgroup_noise_against_budget.png").is_file()
 
 
@@ -76,7 +76,7 @@ def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
     truth = [2.0, 0.0, 0.0]
     low, high = release.interval(1 - 1e-9)[:3].T
     assert ((low < truth) & (truth < high)).all()
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "run" / "curator" / "summary.json").read_text())
     assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
 
 

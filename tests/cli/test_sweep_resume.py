@@ -26,29 +26,29 @@ def installed(name: str) -> bool:
 
 
 def stamps() -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in Path("s").glob("*/summary.json")}
+    return {str(path): path.stat().st_mtime_ns for path in Path("s").glob("*/curator/summary.json")}
 
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
-    kept = run.write_curator
+    kept = run.write_release
 
-    def interrupt(config, *rest):
-        if config.privacy.epsilon == 1:
+    def interrupt(release, folder):
+        if release.privacy.epsilon == 1:
             raise KeyboardInterrupt
-        kept(config, *rest)
+        kept(release, folder)
 
-    monkeypatch.setattr(run, "write_curator", interrupt)
+    monkeypatch.setattr(run, "write_release", interrupt)
     assert main([*SWEEP, *SHARED]) == 130
     before = stamps()
-    assert list(before) == ["s/0/summary.json"]
-    monkeypatch.setattr(run, "write_curator", kept)
+    assert list(before) == ["s/0/curator/summary.json"]
+    monkeypatch.setattr(run, "write_release", kept)
     capsys.readouterr()
     assert main([*SWEEP, *SHARED, "sweep.resume=true"]) == 0
     shown = capsys.readouterr().out
     assert "s/0: finished before" in shown
-    assert stamps().keys() == {"s/0/summary.json", "s/1/summary.json"}
-    assert stamps()["s/0/summary.json"] == before["s/0/summary.json"]
+    assert stamps().keys() == {"s/0/curator/summary.json", "s/1/curator/summary.json"}
+    assert stamps()["s/0/curator/summary.json"] == before["s/0/curator/summary.json"]
     # what was spent before the interruption counts, in the sweep's line and in the shared ledger
     assert (Path("s") / "1.interrupted.1" / "curator" / "ledger.json").is_file()
     assert "3 runs over the same records have spent epsilon 2.5" in shown
@@ -61,11 +61,11 @@ def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
 def test_a_finished_run_of_other_words_is_refused(here, capsys):
     assert main([*SWEEP]) == 0
     before = stamps()
-    assert json.loads(Path("s/1/summary.json").read_text())["requested"]["words"]["privacy.epsilon"] == "1"
+    assert json.loads(Path("s/1/curator/summary.json").read_text())["requested"]["words"]["privacy.epsilon"] == "1"
     capsys.readouterr()
     assert main([*SWEEP[:-1], "privacy.epsilon=0.5,2", "sweep.resume=true"]) == 2
     assert "s/1 is a finished run of other words (privacy.epsilon)" in one_line(capsys)
-    Path("s/1/summary.json").write_text("[]")
+    Path("s/1/curator/summary.json").write_text("[]")
     assert main([*SWEEP, "sweep.resume=true"]) == 2
     assert "damaged" in one_line(capsys)
     assert stamps().keys() == before.keys()
@@ -114,7 +114,7 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):
     assert SharedLedger.load("shared/ledger.json").left() is None
     assert main(["train", "-m", "task=owl", "data.n=300", *words[:3], "privacy.delta=0", "force=true"]) == 0
     assert "over the same records" not in capsys.readouterr().out  # generated, in a folder of the present time
-    assert len(list(Path("multirun").glob("*/*/summary.json"))) == 2
+    assert len(list(Path("multirun").glob("*/*/curator/summary.json"))) == 2
 
 
 @pytest.mark.slow
@@ -122,5 +122,5 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):
 def test_a_sweep_by_submitit_on_this_machine(here, capsys):
     words = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10", "seed=0,1"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s"]) == 0
-    assert all((Path("s") / str(job) / "summary.json").is_file() for job in range(2))
+    assert all((Path("s") / str(job) / "curator" / "summary.json").is_file() for job in range(2))
     assert "sweep: 2 runs over the same records have spent epsilon 2, delta 0 together" in capsys.readouterr().out

@@ -25,7 +25,7 @@ def totals(text: str) -> list[str]:
 def test_a_sweep_on_a_table_says_what_it_has_spent(here, capsys):
     assert main([*SWEEP, "privacy.epsilon=0.5,1,2", "privacy.delta=0"]) == 0
     (line,) = totals(capsys.readouterr().out)
-    spent = [json.loads(path.read_text())["spent"]["total"] for path in Path("s").glob("*/summary.json")]
+    spent = [json.loads(path.read_text())["spent"]["total"] for path in Path("s").glob("*/curator/summary.json")]
     epsilon = sum(run["epsilon"] for run in spent)
     assert epsilon == pytest.approx(3.5, abs=1e-6)
     assert line == "sweep: 3 runs over the same records have spent epsilon 3.5, delta 0 together"
@@ -39,7 +39,7 @@ def test_generated_data_have_nothing_to_protect(tmp_path, capsys):
     assert main(words) == 0
     assert main(["report", str(tmp_path / "s")]) == 0
     assert totals(capsys.readouterr().out) == []
-    summary = json.loads((tmp_path / "s" / "0" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "s" / "0" / "curator" / "summary.json").read_text())
     assert summary["generated"] is True
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monke
     def fail(*_):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(run, "write_curator", fail)
+    monkeypatch.setattr(run, "write_release", fail)
     assert main([*SWEEP, "privacy.epsilon=0.5,1", "privacy.delta=0"]) == 1
     (line,) = totals(capsys.readouterr().out)
     assert "2 runs over the same records have spent epsilon 1.5, delta 0 together" in line
@@ -70,11 +70,11 @@ def test_what_a_folder_of_runs_holds(tmp_path):
         if name != "refused":
             (place / "ledger.json").write_text("{}")
         if summary is not None:
-            (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+            (tmp_path / name / "curator" / "summary.json").write_text(json.dumps(summary))
     assert runs_below(tmp_path) == [(tmp_path / "0", True), (tmp_path / "1", True)]
-    (tmp_path / "0" / "summary.json").write_text('{"generated": false}')
+    (tmp_path / "0" / "curator" / "summary.json").write_text('{"generated": false}')
     assert runs_below(tmp_path) == [(tmp_path / "0", False), (tmp_path / "1", False)]
-    (tmp_path / "0" / "summary.json").write_text("[]")
+    (tmp_path / "0" / "curator" / "summary.json").write_text("[]")
     assert [generated for _, generated in runs_below(tmp_path)] == [False, False]
 
 

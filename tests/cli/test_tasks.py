@@ -87,7 +87,7 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
     assert tasks_of(Rules) == ["eager", "owl", "rule", "two_stage_rule"]
     run = tmp_path / "runs" / "r"
     assert main(["train", "task=eager", "data.n=300", "weights.propensity=0.5", f"run_dir={run}"]) == 0
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert (summary["task"], summary["learner"], summary["weights"]) == ("eager", "Eager", "known")
     assert main(["report", str(run.parent)]) == 0
     capsys.readouterr()

@@ -38,7 +38,7 @@ def test_a_run_has_the_effect_of_the_weighted_records(here):
     change(w=weighted)
     redomained(propensity=0.5, **WEIGHTS)
     assert main(["train", *MEANS]) == 0
-    assert json.loads(Path("run/summary.json").read_text())["estimate"] == pytest.approx(2, abs=1)
+    assert json.loads(Path("run/curator/summary.json").read_text())["estimate"] == pytest.approx(2, abs=1)
     assert "w / 2 times" in Path("run/release/privacy.md").read_text()
     assert "w / 2 times" in load_release("run/release/release.safetensors").assumptions
 
@@ -51,7 +51,7 @@ def test_records_without_an_outcome_count_nothing(here, more):
     )
     redomained(propensity=0.5, **DROPPED)
     assert main(["train", *MEANS, *more]) == 0
-    assert json.loads(Path("run/summary.json").read_text())["estimate"] == pytest.approx(2, abs=1)
+    assert json.loads(Path("run/curator/summary.json").read_text())["estimate"] == pytest.approx(2, abs=1)
     assert "count nothing" in Path("run/release/privacy.md").read_text()
 
 

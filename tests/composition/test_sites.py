@@ -16,12 +16,14 @@ from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.sites import SiteSteps, added_up, require_same
 from torchdpcate.composition.steps import NoisySteps, Shares, Statistic, total_mu
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.shared_ledger import SharedLedger
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -65,13 +67,15 @@ def together(meeting: Meeting, runs: Mapping[str, Callable[[], Any]]) -> dict[st
     return found
 
 
-def fitted(meeting: Meeting, learner: type = RLearner, **other: Mapping[str, Any]) -> dict[str, Any]:
+def fitted(
+    meeting: Meeting, learner: type = RLearner, again: bool = True, **other: Mapping[str, Any]
+) -> dict[str, Any]:
     """A learner of each site, fitted, or its error; ``other`` has settings of single sites."""
 
     def fit(seed: int, name: str) -> Any:
         own = {"domain": DOMAIN, "budget": BUDGET, **other.get(name, {})}
         n = own.pop("n", SIZES[name])
-        stage = AdaptiveSecondStage(site=Site(name, SIZES, meeting.link(name)), nuisance=Additive())
+        stage = AdaptiveSecondStage(site=Site(name, SIZES, meeting.link(name), again), nuisance=Additive())
         found = learner(**own, second_stage=stage)
         learners[name] = found
         return found.fit(*records(n, seed))
@@ -190,6 +194,35 @@ def test_what_was_spent_is_in_the_ledger_where_a_site_stops(monkeypatch):
     for error, learner in fitted(meeting).values():
         assert isinstance(error, InputError)
         assert 0 < learner.ledger_.spent()["records"]["epsilon"] < BUDGET.epsilon
+
+
+def test_a_second_start_is_refused_unless_a_ledger_counts_both_or_it_is_meant(monkeypatch, tmp_path):
+    monkeypatch.setattr("torchdpcate.composition.sites._STARTED", set())
+    budgets = {"south": {"budget": PrivacyBudget(2.0, 1e-5)}}
+    assert "requested_epsilon" in str(fitted(Meeting(SIZES), again=False, **budgets)["north"][0])  # nothing was sent
+    assert all(hasattr(fit, "ledger_") for fit, _ in fitted(Meeting(SIZES), again=False).values())
+    meeting = Meeting(SIZES)
+    refused = fitted(meeting, again=False)
+    assert not meeting.seen
+    assert any(str(error).startswith("site = ") for error, _ in refused.values())
+    for name, (error, learner) in refused.items():
+        assert str(error) in (
+            f"site = {name}: these records have sent noisy sums before; another start sends a second set of them, and "
+            "is charged again: give ledger_path=SharedLedger(...).run(), which counts both, or again=True",
+            "sites: a site stopped or did not answer; nothing is released",
+        )
+        assert not learner.ledger_.entries
+    shared = {}
+    for seed, (name, n) in enumerate(SIZES.items()):
+        total = PrivacyBudget(2 * BUDGET.epsilon, 2 * BUDGET.delta)
+        shared[name] = SharedLedger(tmp_path / name, fingerprint(*records(n, seed)), total)
+    for spent in (1, 2):
+        counted = {name: {"ledger_path": shared[name].run()} for name in SIZES}
+        assert all(hasattr(fit, "ledger_") for fit, _ in fitted(Meeting(SIZES), again=False, **counted).values())
+        assert all(len(one.runs) == spent for one in shared.values())
+    third = fitted(Meeting(SIZES), again=False, **counted)
+    assert any("exceeds what the total of epsilon = 2" in str(error) for error, _ in third.values())
+    assert all(one.left() is None for one in shared.values())
 
 
 def test_numbers_of_other_steps_are_not_added_up():

@@ -37,13 +37,13 @@ NAME = "donn\u00e9es \u00fc\u4e16"
 def folder(tmp_path) -> Path:
     """A folder with a name beyond ASCII: a release, points as csv and parquet, a domain file, and a run to report."""
     folder = tmp_path / NAME
-    folder.mkdir()
+    (folder / "curator").mkdir(parents=True)
     function_release().save(folder / "r\u00e9ponse.safetensors")
     frame = pd.DataFrame(POINTS.numpy(), columns=list(DOMAIN.names))
     frame.to_csv(folder / "entr\u00e9e.csv", index=False)
     frame.to_parquet(folder / "entr\u00e9e.parquet")
     (folder / "domaine\u00e9.yaml").write_text(DOMAIN_FILE.replace("black", "\u00e9bano"), encoding="utf-8")
-    (folder / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
+    (folder / "curator" / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
     return folder
 
 
@@ -201,7 +201,7 @@ def test_a_clock_that_stands_still_overwrites_no_run(tmp_path, monkeypatch, caps
     monkeypatch.setattr(train_module, "datetime", Stopped)
     assert train_quickly() == 0
     (run,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((run / "curator" / "summary.json").read_text())
     assert 0 < summary["seconds"] < 3600
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     capsys.readouterr()

@@ -114,7 +114,7 @@ def run(tmp_path) -> Path:
     """Folders like those of a run."""
     for name in ("release", "curator"):
         (tmp_path / "r" / name).mkdir(parents=True)
-    (tmp_path / "r" / "summary.json").write_text(json.dumps({"n": 10, "blocks": {"a": 10}}))
+    (tmp_path / "r" / "curator" / "summary.json").write_text(json.dumps({"n": 10, "blocks": {"a": 10}}))
     return tmp_path / "r"
 
 

@@ -201,8 +201,8 @@ def test_predict_writes_all_or_nothing(tmp_path, capsys, ending):
 
 def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
     for name, epsilon in (("a", 1.0), ("b", 2.0)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.json").write_text(
+        (tmp_path / name / "curator").mkdir(parents=True)
+        (tmp_path / name / "curator" / "summary.json").write_text(
             json.dumps(SUMMARY | {"requested": {"epsilon": epsilon, "settings": {}}})
         )
     files = ("report.csv", "report.md", "report.html", "error_against_budget.png")

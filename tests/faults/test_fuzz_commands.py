@@ -52,7 +52,7 @@ def outcome(capsys, *words: str) -> int:
         "curator/config.yaml",
         "curator/ledger.json",
         "curator/numbers.safetensors",
-        "summary.json",
+        "curator/summary.json",
     ],
 )
 def test_damage_to_any_file_of_a_run(run, tmp_path, capsys, name):

@@ -40,8 +40,9 @@ def sweep(tmp_path_factory):
     """A folder with one sound run; a second one is what the tests damage."""
     folder = tmp_path_factory.mktemp("sweep")
     for name in ("0", "1"):
-        (folder / name).mkdir()
-    (folder / "0" / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": 2, "settings": {}}}))
+        (folder / name / "curator").mkdir(parents=True)
+    other = SUMMARY | {"requested": {"epsilon": 2, "settings": {}}}
+    (folder / "0" / "curator" / "summary.json").write_text(json.dumps(other))
     return folder
 
 
@@ -62,34 +63,34 @@ def reported(sweep) -> None:
 @examples(40)
 @given(json_faults(SUMMARY))
 def test_replaced_values_are_refused_or_shown(sweep, text):
-    (sweep / "1" / "summary.json").write_text(text, encoding="utf-8")
+    (sweep / "1" / "curator" / "summary.json").write_text(text, encoding="utf-8")
     reported(sweep)
 
 
 @examples(40)
 @given(byte_faults(json.dumps(SUMMARY).encode()) | st.binary(max_size=200))
 def test_damaged_bytes_are_refused_or_shown(sweep, data):
-    (sweep / "1" / "summary.json").write_bytes(data)
+    (sweep / "1" / "curator" / "summary.json").write_bytes(data)
     reported(sweep)
 
 
 @pytest.mark.parametrize("name", ["requested", "seed", "n", "mechanism", "level"])
 def test_a_summary_that_lacks_what_every_run_has_is_refused(sweep, name):
-    (sweep / "1" / "summary.json").write_text(without(SUMMARY, (name,)))
+    (sweep / "1" / "curator" / "summary.json").write_text(without(SUMMARY, (name,)))
     with pytest.raises(InputError, match=r"summary\.json: not a summary of a run, or damaged"):
         report(str(sweep))
 
 
 def test_a_run_of_real_data_has_no_error_and_is_shown(sweep):
     """Without known truth there is no PEHE; the others are still drawn."""
-    (sweep / "1" / "summary.json").write_text(without(SUMMARY, ("pehe",)))
+    (sweep / "1" / "curator" / "summary.json").write_text(without(SUMMARY, ("pehe",)))
     reported(sweep)
     assert pd.read_csv(sweep / "curator" / "report.csv")["pehe"].isna().sum() == 1
 
 
 def test_names_of_folders_are_text_and_no_markup(tmp_path, capsys):
     for name in (b"[bold]a[/x]", b"\xff", "né".encode()):
-        folder = os.path.join(os.fsencode(tmp_path), name)
+        folder = os.path.join(os.fsencode(tmp_path), name, b"curator")
         os.makedirs(folder)
         with open(os.path.join(folder, b"summary.json"), "w", encoding="utf-8") as file:
             json.dump(SUMMARY, file)

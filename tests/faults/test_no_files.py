@@ -33,8 +33,8 @@ def test_what_is_no_file_is_refused(ending, tmp_path):
 
 
 def test_a_summary_is_a_file(tmp_path):
-    (tmp_path / "summary.json").mkdir()
+    (tmp_path / "curator" / "summary.json").mkdir(parents=True)
     assert not answered(lambda: report(str(tmp_path)))
-    (tmp_path / "summary.json").rmdir()
-    os.mkfifo(tmp_path / "summary.json")
+    (tmp_path / "curator" / "summary.json").rmdir()
+    os.mkfifo(tmp_path / "curator" / "summary.json")
     assert not answered(lambda: report(str(tmp_path)))

@@ -61,7 +61,46 @@ def test_a_name_that_is_not_this_machine_s_is_not_answered(served):
     request = urllib.request.Request(served, headers={"Host": "elsewhere.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=30)
-    assert refused.value.code == 400
+    assert refused.value.code == 403
+
+
+def _socket(served: str, path: str, **headers: str) -> bytes:
+    """Return the first line that is answered to a request, as a browser of another page could send it."""
+    host = served.removeprefix("http://").rstrip("/")
+    lines = {"Host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    name, port = host.split(":")
+    with socket.create_connection((name, int(port)), timeout=30) as line:
+        words = "".join(f"{key}: {value}\r\n" for key, value in lines.items())
+        line.sendall(f"GET {path} HTTP/1.1\r\n{words}\r\n".encode())
+        return line.makefile("rb").readline()
+
+
+@pytest.mark.slow
+def test_the_socket_answers_its_own_origin_alone(served):
+    own, path = served.rstrip("/"), "/_nicegui_ws/socket.io/?EIO=4&transport="
+    upgrade = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec_WebSocket_Version": "13",
+    }
+    other = "http://elsewhere.example"
+    assert b" 101 " in _socket(served, f"{path}websocket", **upgrade, Origin=own)
+    assert b" 200 " in _socket(served, f"{path}polling", Origin=own, Connection="close")
+    for refused in ({"Origin": other}, {"Origin": "null"}, {}, {"Host": "elsewhere.example", "Origin": other}):
+        assert b" 403 " in _socket(served, f"{path}websocket", **upgrade | refused)
+    for refused in ({"Origin": other}, {"Sec_Fetch_Site": "cross-site"}):
+        assert b" 403 " in _socket(served, f"{path}polling", Connection="close", **refused)
+
+
+@pytest.mark.slow
+def test_the_page_is_shown_in_no_frame_and_runs_nothing_from_elsewhere(served):
+    with urllib.request.urlopen(served, timeout=30) as answer:
+        headers = answer.headers
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert {"default-src 'self'", "frame-ancestors 'none'"} <= {*headers["Content-Security-Policy"].split("; ")}
 
 
 @pytest.mark.studies

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from torchdpcate.cli.run import write_release
+from torchdpcate.cli.run import write_release, write_statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
 from torchdpcate.privacy.accounting import compose, naive_sum
@@ -72,8 +72,9 @@ def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callab
     def path(kind: str) -> Path:
         if kind not in paths:
             paths[kind] = folder / kind / "release.safetensors"
-            write_release(makers[kind](), folder / kind)
-            write_sums(folder / kind)
+            release = makers[kind]()
+            write_release(release, folder / kind)
+            write_statement(release, folder / kind)
         return paths[kind]
 
     return path

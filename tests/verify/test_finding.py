@@ -103,7 +103,8 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     said = findings(bare)
     assert noise_of(bare) > 0
     assert "where noise alone is about" in said[0]
-    assert (" for one person: it has no interval" in said[0]) == (bare.form != "constant")
+    assert (" for one person, and errors" in said[0]) == (bare.form != "constant")
+    assert ", and errors of the nuisances come on top: it has no interval" in said[0]
     assert "nothing can be concluded" in said[0]
     assert not any("speaks for" in words for words in said)
 

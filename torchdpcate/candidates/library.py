@@ -24,7 +24,7 @@ from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.registry import Registry
+from torchdpcate.registry import Registry, refuse_strings
 
 Function = Callable[[np.ndarray], Any]
 """From encoded covariates, float64 [n, q], to labels of actions [n]."""
@@ -271,6 +271,7 @@ class PolicyLibrary:
     """
 
     def __init__(self, families: Sequence[PolicyFamily]) -> None:
+        refuse_strings(PolicyLibrary, {"families": families})
         self.families = tuple(families)
         self.names = tuple(name for family in self.families for name in family.names)
         self._ends = list(accumulate(map(len, self.families)))

@@ -44,17 +44,18 @@ def combine(
     for path in () if overwrite else (target, target.parent / FIGURE):
         refuse_existing(path, "output", "add --overwrite")
     called = _names(paths) if names is None else [name.strip() for name in names.split(",")]
-    digests: dict[str | None, Path] = {}
     for path in paths:
         try:
             verify_release(path)
         except VerificationError as error:
             raise InputError(f"{error}; it is not combined") from None
+    made = combined([load_release(path) for path in paths], called, between)
+    digests: dict[str | None, Path] = {}
+    for path in paths:  # of kinds that are combined no two sites' are alike
         digest = read_release_file(path).stated_digest
         if digest in digests:
             raise InputError(f"{digests[digest]} and {path} are one and the same release; give each site's once")
         digests[digest] = path
-    made = combined([load_release(path) for path in paths], called, between)
     figure = made.forest()
     made.save(target, overwrite)
     save_figure(figure, target.parent / FIGURE)

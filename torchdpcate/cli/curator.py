@@ -26,14 +26,25 @@ if TYPE_CHECKING:
 
 Any_Release = TypeVar("Any_Release", bound=Release)
 WORDS, COUNTS = ("mechanism", "level"), ("seed", "n")
+SUMMARY_FILE = "summary.json"
+"""What a run came to, unreleased numbers included, in the curator's folder."""
 _LARGEST = 1e100  # beyond it, no number of a run
+
+
+def summary_path(run: Path) -> Path:
+    """Return where the summary of a run is.
+
+    Args:
+        run: The run's folder.
+    """
+    return run / "curator" / SUMMARY_FILE
 
 
 def read_summary(path: Path) -> dict[str, Any]:
     """Return what is shown of a run, as a row of a table.
 
     Args:
-        path: A run's ``summary.json``.
+        path: A run's ``curator/summary.json``.
 
     Raises:
         InputError: Not a summary of a run, or damaged.
@@ -45,10 +56,10 @@ def read_summary(path: Path) -> dict[str, Any]:
         family = family_of(summary["task"])
         spent = summary["spent"]["total"]["epsilon"]
         settings = {_text(key): _text(value) for key, value in summary["requested"]["settings"].items()}
-        names = ("data", *family.settings)  # a run has some of them
+        names, run = ("data", *family.settings), path.parent.parent  # a run has some of the names
         return {
-            "folder": path.parent,
-            "run": _folder_name(path.parent),
+            "folder": run,
+            "run": _folder_name(run),
             "task": summary["task"],
             **{name: "-" if (value := summary.get(name)) is None else _word(value) for name in names},
             **{name: _word(summary[name]) for name in WORDS},

@@ -9,7 +9,7 @@ from torchdpcate._files import PUBLIC, refuse_existing, write_text
 from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts as fact_rows
 from torchdpcate.data.covariates import bounds_in_words
-from torchdpcate.data.words import aim, contrast
+from torchdpcate.data.words import aim, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release, release_path
 from torchdpcate.release.release import Release
@@ -81,9 +81,9 @@ def _columns(release: Release) -> Iterator[tuple[str, str]]:
     """Return what treatment, outcome and covariates are, with units and levels by name."""
     schema, domain = release.schema, release.domain
     yield "treatment", f"{schema.treatment}: {contrast(schema)}" if len(schema.actions) == 2 else schema.treatment
-    unit = f" {schema.outcome_unit}" if schema.outcome_unit else ""
+    unit = f" {outcome_unit(schema)}" if outcome_unit(schema) else ""
     better = f", to be {aim(schema)}" if domain.better else ""
-    yield "outcome", f"{schema.outcome}: {domain.outcome_low:g} to {domain.outcome_high:g}{unit}{better}"
+    yield "outcome", f"{outcome_words(schema)}: {domain.outcome_low:g} to {domain.outcome_high:g}{unit}{better}"
     more = len(schema.covariates) - _MOST
     shown = "; ".join(map(bounds_in_words, schema.covariates[:_MOST]))
     yield "covariates", shown + (f"; and {more} more" if more > 0 else "")

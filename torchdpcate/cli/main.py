@@ -5,15 +5,13 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from torchdpcate._files import NO_ROOM
 from torchdpcate._process import Terminated, terminable
 from torchdpcate._text import plain
 from torchdpcate.cli.parser import OWN_GRAMMAR, parsed
-from torchdpcate.errors import InputError, TorchDPCateError
+from torchdpcate.errors import InputError, TorchDPCateError, place_of
 
 # Hydra's, for settings that nothing would read
 _ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+|Or add a second \+ to add or override '[^']*': '[^']*'")
@@ -108,13 +106,7 @@ def _explain(error: Exception) -> int:
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__
     # what a library says of a value may be of a record's
-    return _complain(f"internal error: {type(error).__name__}{_place(error)} (--debug shows the rest)", 1)
-
-
-def _place(error: Exception) -> str:
-    """Return the innermost line of this package where an error arose."""
-    frames = [frame for frame in extract_tb(error.__traceback__) if "torchdpcate" in Path(frame.filename).parts]
-    return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return _complain(f"internal error: {type(error).__name__}{place_of(error)} (--debug shows the rest)", 1)
 
 
 def _is_hydra_mistake(error: Exception) -> bool:

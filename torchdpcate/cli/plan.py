@@ -19,7 +19,7 @@ from torchdpcate.cli.task import TaskSpec
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import outcome_axis
+from torchdpcate.data.words import outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import (
     PlannedNoise,
@@ -55,7 +55,7 @@ class PlanReport:
         targets: Other targets at this n and epsilon; empty for more than two arms.
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
-        of_effect: Whether the noise is that of an effect.
+        of_effect: Whether the noise is that of an effect, and no larger errors come on top.
         missing: What missing values cost, in words; empty where none may be.
     """
 
@@ -118,7 +118,7 @@ class PlanReport:
             else [],
             unit,
             schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,
-            of_effect=said and task.name in OF_EFFECTS,
+            of_effect=said and task.name in OF_EFFECTS and not here.alone,
             missing=_missing(task.study.schema),
         )
 
@@ -199,7 +199,7 @@ class PlanReport:
                 f"of a true effect of {effect}, half {seen.of_sd}, a number from {low} to {high} in 95 of 100 "
                 f"releases; where there is no effect, up to {seen.none}",
             )
-        if self.task == "cate" and math.isfinite(noise.value):
+        if self.task == "cate" and self.of_effect and math.isfinite(noise.value):
             yield "error for an average person", f"{shown(noise.value)} ({self._unit})"
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
@@ -220,7 +220,7 @@ class PlanReport:
 
     @property
     def _unit(self) -> str:
-        return self.schema.outcome_unit if self.schema is not None and self.schema.outcome_unit else "outcome units"
+        return (outcome_unit(self.schema) if self.schema is not None else "") or "outcome units"
 
     def _seen(self) -> "SeenAnswers | None":
         """Return what a reader would see of some true effects; None of what is no effect."""
@@ -231,7 +231,7 @@ class PlanReport:
             self.noise.n,
             outcome_range=self.noise.outcome_range,
             sd=self.schema.domain.outcome_sd,
-            unit=self.schema.outcome_unit,
+            unit=outcome_unit(self.schema),
             label=outcome_axis(self.schema),
         )
 

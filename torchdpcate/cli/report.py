@@ -1,7 +1,7 @@
 """``torchdpcate report``: a page for the readers of each release, and the runs of a folder side by side.
 
-What is made from summaries and curves is the curator's and goes to ``curator/``; beside it lies what is made from
-releases alone.
+What is made from summaries and curves is the curator's and goes to ``curator/``; what is made from releases alone goes
+to ``release/``.
 """
 
 import math
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.progress import track
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
 from torchdpcate._text import file_name, markdown_cell, spreadsheet_cell
-from torchdpcate.cli.curator import COUNTS, WORDS, read_summary
+from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, family_of
@@ -298,7 +298,7 @@ def report(
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
     ``report.html``, ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can
-    read it. The figures beside it are drawn from releases alone.
+    read it. The figures in ``release/`` are drawn from releases alone.
 
     Args:
         folder: A run folder, a folder of run folders, or a release file.
@@ -312,10 +312,12 @@ def report(
             that is drawn; an output for several releases.
     """
     root = Path(folder)
-    paths = sorted(root.glob("**/summary.json"))
-    if not paths and not os.path.isfile(root) and not (root / RELEASE_FILE).is_file():
-        raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
-    _write_pages([path.parent for path in paths] or [root], reference, output, facts, form)
+    paths = sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))
+    if not paths and not _has_release(root):
+        raise InputError(
+            f"folder = {folder}: no curator/{SUMMARY_FILE} in it; give the folder of a finished run or sweep"
+        )
+    _write_pages([path.parent.parent for path in paths] or [root], reference, output, facts, form)
     if not paths:
         return
     rows = [read_summary(path) for path in paths]
@@ -349,8 +351,10 @@ def report(
         _secretly(curator / name, partial(save_figure, figure))
         print(f"figure: {curator / name}, {NOT_FOR_PUBLICATION}")
     for name, figure in public.items():
-        save_figure(figure, root / name)
-        print(f"figure: {root / name}")
+        place = root / "release" / name
+        place.parent.mkdir(exist_ok=True)
+        save_figure(figure, place, PUBLIC)
+        print(f"figure: {place}")
 
 
 def _write_pages(
@@ -369,7 +373,7 @@ def _write_pages(
 
 
 def _has_release(place: Path) -> bool:
-    return place.is_file() or any((folder / RELEASE_FILE).is_file() for folder in (place / "release", place))
+    return os.path.isfile(place) or any((folder / RELEASE_FILE).is_file() for folder in (place / "release", place))
 
 
 def _curators_folder(root: Path) -> Path:

@@ -20,14 +20,14 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.curator import record_numbers, summary_path, write_curator
 from torchdpcate.cli.state import forget_run, note_run, runs_on
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec, settings
 from torchdpcate.data.checked import file_fingerprint
 from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
-from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError
+from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -35,15 +35,16 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.file import RELEASE_FILE, unreleased, write_sums
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import LONGEST_CHOICE
-from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.file import STATEMENT_JSON, STATEMENT_MD, verify_release
 from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT = ("report {}", "inspect {}", "sign {} --key FILE")
+_NEXT: tuple[str, ...] = ("report {}", "inspect {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED = ("inspect {}",)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -53,7 +54,7 @@ Any_Release = TypeVar("Any_Release", bound=Release)
 
 
 def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
-    """Fit, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+    """Fit, release, measure, and write ``release/`` and ``curator/``, with ``summary.json``, into ``folder``.
 
     Everything that can be refused without the records' privacy at stake is refused before the folder is made and before
     anything is spent.
@@ -111,25 +112,16 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = with_choice(told_of_the_sweep(task.released(), shared), config.privacy.chosen)
     write_release(task.release, place)
-    check_written(task.release, place, folder / "curator" / "refused")
-
-    summary = {
-        **_summary(task),
-        "planned_noise": planned.to_dict()["expected_noise"],
-        **task.choices(),
-        **task.results(),
-    }
-    write_curator(
-        task.config,
-        {**task.facts(), **_moved(task.study)},
-        {**record_numbers(task.study), **task.secrets()},
-        folder / "curator",
-    )
-    task.write(summary)
-    _finish(task, summary, start)
-    for line in task.closing(summary):
-        print(line)
-    print(f"\n{ending(task)}")
+    with task.attempt("statement and checksums"):
+        write_statement(task.release, place)
+    unverified = check_written(task.release, place, folder / "curator" / "refused")
+    with task.attempt("message to the other sites"):
+        task.share()
+    summary = _write_summary(task, planned, start)
+    _write_rest(task, summary)
+    with task.attempt("what is printed of it"):
+        _show(task, summary)
+    _say_unwritten(task, unverified)
 
 
 def configure(task: TaskSpec, config: DictConfig) -> None:
@@ -232,13 +224,19 @@ def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
         unit: Who is protected.
 
     Raises:
-        InputError: See ``SharedLedger``; a total without a ledger, half a total, or records that are in no file.
+        InputError: See ``SharedLedger``; a total without a ledger, half a total, records that are in no file, or a
+            site without one.
     """
     path, total = config.budget.shared, config.budget.total
     given = {name: total[name] for name in ("epsilon", "delta") if total[name] is not None}
     if path is None:
         if given or total.filter is not None:
             raise InputError("budget.total: is of a ledger over several runs; name its file by budget.shared=PATH")
+        if OmegaConf.select(config, "sites.path") is not None and not is_generated(config):
+            raise InputError(
+                "budget.shared: a site counts all its starts in one ledger, for each sends noisy sums and is charged; "
+                "give budget.shared=PATH, and for a new one budget.total.epsilon and budget.total.delta"
+            )
         return None
     if len(given) == 1:
         raise InputError(f"budget.total: has {' '.join(given)} alone; give both epsilon and delta")
@@ -424,31 +422,48 @@ def chosen_words(chosen: object) -> str:
 
 
 def write_release(release: Release, folder: Path) -> None:
-    """Write the release and its privacy statement into its folder, made here if need be."""
-    from torchdpcate.verify.card import statement_page
-
+    """Write the release into its folder, made here if need be: first of all that is written, for it is paid."""
     folder.mkdir(parents=True, exist_ok=True)
     release.save(folder / RELEASE_FILE)
-    write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
-    write_text(folder / "privacy.md", statement_page(release), PUBLIC)
 
 
-def check_written(release: Release, folder: Path, refused: Path) -> None:
-    """Verify what was written, with its checksums, before anybody is told of it.
+def write_statement(release: Release, folder: Path) -> None:
+    """Write the privacy statement beside the release, and the checksums of both: all of these files or none.
+
+    A release with some of them does not verify; one without any does.
+    """
+    from torchdpcate.verify.card import statement_page
+
+    try:
+        write_text(folder / STATEMENT_JSON, release.privacy.to_json() + "\n", PUBLIC)
+        write_text(folder / STATEMENT_MD, statement_page(release), PUBLIC)
+        write_sums(folder)
+    except Exception:
+        for name in (STATEMENT_JSON, STATEMENT_MD, SUMS_FILE):
+            (folder / name).unlink(missing_ok=True)
+        raise
+
+
+def check_written(release: Release, folder: Path, refused: Path) -> str:
+    """Verify what was written before anybody is told of it.
 
     Args:
         release: The release; what it cost is on the ledger already.
         folder: Its folder.
         refused: Where its files go, the curator's, if they do not verify; not there yet.
 
+    Returns:
+        Why it could not be verified, for want of memory or a disk; empty where it was.
+
     Raises:
         VerificationError: They do not; says why, and what to do.
     """
-    write_sums(folder)
     path = folder / RELEASE_FILE
     try:
         verify_release(path)
     except Exception as error:  # a recomputation of an added class may end in any
+        if lacks_room(error):
+            return reason_of(error)
         folder.rename(refused)
         seal(refused.parent)
         known = isinstance(error, TorchDPCateError)
@@ -456,6 +471,7 @@ def check_written(release: Release, folder: Path, refused: Path) -> None:
         raise VerificationError(
             f"the release does not verify ({why}); {unreleased(release)}; its files are in {refused}"
         ) from (None if known else error)
+    return ""
 
 
 def _moved(study: Study | StreamedStudy) -> dict[str, Any]:
@@ -501,14 +517,60 @@ def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
     return {**spent, "total": total}
 
 
-def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
-    """Write the checksums and ``summary.json`` with the seconds since the start, and print what was released."""
-    folder = task.folder
-    write_sums(folder / "release")
-    publish(folder / "release")
-    seal(folder / "curator")
+def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[str, Any]:
+    """Write ``summary.json`` with the seconds since the start, and return it; without what cannot be computed."""
+    summary = {**_summary(task), "planned_noise": planned.to_dict()["expected_noise"], **task.choices()}
+    with task.attempt("what came out, in curator/summary.json"):
+        summary |= task.results()
     summary["seconds"] = round(time.perf_counter() - start, 3)
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
+    with task.attempt("curator/summary.json"):
+        write_text(summary_path(task.folder), json.dumps(summary, indent=2) + "\n", PRIVATE)
+    return summary
+
+
+def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
+    """Write the curator's files, tables and figures, renew the checksums, and say who may read what."""
+    curator, release = task.folder / "curator", task.folder / "release"
+    with task.attempt("curator/config.yaml, fit.json and numbers.safetensors"):
+        write_curator(
+            task.config,
+            {**task.facts(), **_moved(task.study)},
+            {**record_numbers(task.study), **task.secrets()},
+            curator,
+        )
+    with task.attempt("further tables and figures"):
+        task.write(summary)
+    with task.attempt("checksums of the figures"):
+        write_sums(release)
+    publish(release)
+    seal(curator)
+
+
+def _say_unwritten(task: TaskSpec, unverified: str) -> None:
+    """Say in one line what is missing beside a release that is complete.
+
+    Args:
+        task: With what could not be written.
+        unverified: Why the release could not be verified; empty where it was.
+
+    Raises:
+        TorchDPCateError: The summary is missing, so that reports do not know the run.
+    """
+    path = task.folder / "release" / RELEASE_FILE
+    told = [f"the release is complete and verified, {path}"]
+    if unverified:
+        told = [f"the release is complete, {path}, and not verified ({unverified}): torchdpcate verify {path}"]
+    if task.unwritten:
+        told.append(f"not written: {', '.join(task.unwritten)}")
+    if not summary_path(task.folder).is_file():
+        raise TorchDPCateError("; ".join(told))
+    if unverified or task.unwritten:
+        say_warning("; ".join(told))
+
+
+def _show(task: TaskSpec, summary: dict[str, Any]) -> None:
+    """Print what was released, what it finds, and what comes next."""
+    folder = task.folder
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
@@ -518,6 +580,9 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
             print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
         if OmegaConf.select(task.config, "trainer.enable_checkpointing"):
             print("trainer.enable_checkpointing=true: no network was trained")
+    for line in task.closing(summary):
+        print(line)
+    print(f"\n{ending(task)}")
 
 
 def ending(task: TaskSpec) -> str:
@@ -528,14 +593,12 @@ def ending(task: TaskSpec) -> str:
     """
     release, folder = task.release, task.folder
     found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(findings(release))]
-    fixed = "" if release.privacy.claims else "; no claim: publish nothing of it"
-    rows = [
-        *found,
-        ("claim", f"{release.privacy.claim}{fixed}"),
-        ("next", "pages, what it guarantees, your signature:"),
-    ]
+    claim, then, commands = release.privacy.claim, "pages, what it guarantees, your signature:", _NEXT
+    if not release.privacy.claims:
+        claim, then, commands = f"{claim}; no claim: publish nothing of it", "what it says of itself:", _NEXT_UNCLAIMED
     place = shlex.quote(str(folder))  # commands are not broken, so that they can be copied
-    return "\n".join([facts(rows), *(f"  torchdpcate {words.format(place)}" for words in _NEXT)])
+    rows = facts([*found, ("claim", claim), ("next", then)])
+    return "\n".join([rows, *(f"  torchdpcate {words.format(place)}" for words in commands)])
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import plain
+from torchdpcate.cli.curator import summary_path
 from torchdpcate.cli.task import words
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
@@ -31,7 +32,7 @@ def is_finished(folder: Path) -> bool:
     Raises:
         InputError: It holds the finished run of other words, or a summary that is damaged.
     """
-    path = folder / "summary.json"
+    path = summary_path(folder)
     if not path.is_file():
         return False
     try:
@@ -152,7 +153,7 @@ def runs_below(folder: Path | None) -> list[tuple[Path, bool]]:
 
 def _is_generated(run: Path) -> bool | None:
     try:
-        return json.loads((run / "summary.json").read_text(encoding="utf-8"))["generated"] is True
+        return json.loads(summary_path(run).read_text(encoding="utf-8"))["generated"] is True
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

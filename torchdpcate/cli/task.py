@@ -1,7 +1,8 @@
 """What a family of tasks says of itself: what it builds, how its runs are shown and compared, and what users chose."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli.overrides import all_tasks, target_of
+from torchdpcate.errors import reason_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,6 +136,7 @@ class TaskSpec(ABC):
         folder: The run's folder.
         learner: The learner, with ``ledger_`` and ``sizes_`` once it is fitted.
         release: What was released.
+        unwritten: What could not be written beside the release, and why, in words.
     """
 
     heading: ClassVar[str]
@@ -154,6 +157,21 @@ class TaskSpec(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.unwritten = list[str]()
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Go on without a file or a number beside a release that is written and paid for, and note what is missing.
+
+        Args:
+            what: What the block writes, in words.
+        """
+        try:
+            yield
+        except BrokenPipeError:  # who reads what is printed went away
+            raise
+        except Exception as error:
+            self.unwritten.append(f"{what} ({reason_of(error)})")
 
     @classmethod
     def summary_keys(cls) -> tuple[str, ...]:
@@ -263,7 +281,7 @@ class TaskSpec(ABC):
         return None if given is None else to_number("plan.residual_scale", given)
 
     def certified_ways(self) -> list[str]:
-        """Return certified ways to the same question with their planned noise, of a release of a lesser level."""
+        """Return certified ways to the same question, of a release of a lesser level; its own are none."""
         return []
 
     def size(self) -> int:
@@ -319,12 +337,17 @@ class TaskSpec(ABC):
     def secrets(self) -> "dict[str, Tensor]":
         """Return the numbers that must never leave, by name, besides those of the records."""
 
+    def share(self) -> None:  # noqa: B027 - most have nobody to send it to
+        """Send the release to whom it is owed; nobody by default."""
+
     @abstractmethod
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write further files, the reader's into ``release/`` and those of the curator into ``curator/``.
 
+        Each is an ``attempt`` of its own.
+
         Args:
-            summary: The summary, but for its seconds.
+            summary: The summary.
         """
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer
 
 _MOST = 1e15  # of a total
+_STARTED = set[tuple[str, int]]()  # sites by name, with the digest of their records, that have begun in this process
 Facts = Mapping[str, Any]
 """What a site says of its plan before anything is paid: public facts in plain types, by name."""
 
@@ -56,13 +57,18 @@ class Site:
     other sites included, learns more of it than the budget says. The noise in a total has :math:`\sqrt K` times the
     standard deviation of one site's: the result is that of a composition of all n records with :math:`\mu / \sqrt K`.
 
+    A start that fails has sent sums all the same, and another sends a second set of them, charged again. A ledger over
+    all starts (``SharedLedger``) refuses one beyond its total; without it a second start is refused.
+
     Guarantee:
-        Certified: each record has its own site's (epsilon, delta); a person with records at k sites pays at each.
+        Certified: each record has its own site's (epsilon, delta) by start; a person with records at k sites pays at
+        each.
 
     Args:
         name: Of this site.
         sizes: Number of records of each site by name, public.
         link: Carries the messages.
+        again: Whether a second start on the same records is meant, where no shared ledger counts both.
 
     Raises:
         InputError: Fewer than two sites, sizes that are no positive integers, or a name that is none of theirs.
@@ -77,6 +83,7 @@ class Site:
     name: str
     sizes: Mapping[str, int]
     link: Link
+    again: bool = False
 
     def __post_init__(self) -> None:
         if len(self.sizes) < 2:
@@ -101,6 +108,26 @@ class Site:
                 "that were counted, or agree on new sizes at all sites"
             )
         return sum(self.sizes.values())
+
+    def begin(self, facts: Facts, records: int, counted: bool) -> None:
+        """Agree with all sites on the plan, and note the start; nothing is paid yet.
+
+        Args:
+            facts: Of the plan.
+            records: By what this site's records are known in this process (``keyed_digest``).
+            counted: Whether a ledger over all starts counts this one.
+
+        Raises:
+            InputError: Facts that differ between sites, or a second start that is not meant.
+        """
+        start = self.name, records
+        if start in _STARTED and not (counted or self.again):
+            raise InputError(
+                f"site = {self.name}: these records have sent noisy sums before; another start sends a second set of "
+                "them, and is charged again: give ledger_path=SharedLedger(...).run(), which counts both, or again=True"
+            )
+        self.link.agree({"sizes": dict(self.sizes), **facts})
+        _STARTED.add(start)
 
     def rows(self, rows: Rows) -> Rows:
         """Return this site's records as the composition of all sees them.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data.facts import check_name, to_number
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,23 +88,34 @@ class Cluster:
         return {"name": self.name, "size": self.size, "correlation": self.correlation}
 
     @property
+    def _known(self) -> tuple[int, float]:
+        """Size and correlation."""
+        if self.size is None or self.correlation is None:
+            raise MissingError(f"cluster {self.name!r}: {NEEDED}")
+        return self.size, self.correlation
+
+    @property
     def design_effect(self) -> float:
         """By what intervals multiply the sampling variance.
 
         Raises:
-            InputError: Size and correlation are not known.
+            MissingError: Size and correlation are not known.
         """
-        if self.size is None or self.correlation is None:
-            raise InputError(f"cluster {self.name!r}: {NEEDED}")
-        return 1 + (self.size - 1) * self.correlation
+        size, correlation = self._known
+        return 1 + (size - 1) * correlation
 
     @property
     def assumption(self) -> str:
-        """What intervals rest on, in words."""
+        """What intervals rest on, in words.
+
+        Raises:
+            MissingError: Size and correlation are not known.
+        """
+        size, correlation = self._known
         return (
             f"clusters ({self.name}) were randomised as a whole, are many and independent, and have at most "
-            f"{self.size} records each, whose outcomes, times their weights, are correlated by at most "
-            f"{self.correlation:g} in size"
+            f"{size} records each, whose outcomes, times their weights, are correlated by at most "
+            f"{correlation:g} in size"
         )
 
     def sizes(self, column: "pd.Series") -> dict[str, int]:

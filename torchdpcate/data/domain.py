@@ -33,7 +33,7 @@ from torchdpcate.data.facts import (
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
 from torchdpcate.data.weights import DROP, RecordWeights, dropped_roles, dropped_words
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = (
@@ -295,14 +295,14 @@ class Domain:
         A sign turns no bound, as those of scores and of weights are about zero: sensitivities are the same.
 
         Raises:
-            InputError: Nothing is said of it.
+            MissingError: Nothing is said of it.
 
         Example:
             >>> Domain([0.0], [1.0], 0.0, 10.0, better="lower").direction
             -1
         """
         if self.better is None:
-            raise InputError(
+            raise MissingError(
                 "better: nothing says whether high or low outcomes are good, and a rule needs to know; add better: "
                 "higher or better: lower to the outcome in the domain file, or Domain(better=)"
             )

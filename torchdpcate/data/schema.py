@@ -30,6 +30,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import NAMED_ARMS, NAMED_LEVELS, CausalData, column_of
 from torchdpcate.data.weights import DROP
 from torchdpcate.errors import InputError
+from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,6 +90,7 @@ class TableSchema:
     outcome_unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        refuse_strings(type(self), vars(self))
         if self.arms:
             Categorical(self.treatment, self.arms)  # may refuse
         names = [self.treatment, self.outcome, *self.columns]

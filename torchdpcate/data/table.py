@@ -46,7 +46,7 @@ from torchdpcate.data.records import (
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
 from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -442,7 +442,9 @@ class Table(CsvForm, StudySource):
         if self.person is not None:
             return PrivacyUnit.person(" + ".join(self._own()), self.per_person)
         if self.per_person != 1 or self.too_many != "draw":
-            raise InputError("data.per_person: whose a record is must be known; name the column by data.person=COLUMN")
+            raise MissingError(
+                "data.per_person: whose a record is must be known; name the column by data.person=COLUMN"
+            )
         return RECORD
 
     def _own(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from torchdpcate.data.censoring import RESTRICTED_MEAN
+
 if TYPE_CHECKING:
     from torchdpcate.data.schema import TableSchema
 
@@ -50,9 +52,35 @@ def contrast(schema: "TableSchema") -> str:
     return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment} = ')}"
 
 
+def outcome_words(schema: "TableSchema") -> str:
+    """Return what an effect is on: the outcome; of time and event what is made of them by the horizon.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> outcome = {"time": "days", "event": "relapse", "horizon": 1825, "kind": "restricted_mean", "unit": "days"}
+        >>> facts = {"treatment": "a", "covariates": {"age": {"low": 0, "high": 99}}}
+        >>> outcome_words(TableSchema.from_dict({**facts, "outcome": outcome}))
+        'the mean time without the event (relapse) within 1,825 days'
+        >>> outcome_words(TableSchema.from_dict({**facts, "outcome": {**outcome, "kind": "event_by_horizon"}}))
+        'the chance of the event (relapse) within 1,825 days'
+    """
+    censoring = schema.domain.censoring
+    if censoring is None:
+        return schema.outcome
+    what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
+    event = " = ".join([censoring.event, *censoring.levels[1:]])
+    return f"the {what} the event ({event}) within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
+
+
+def outcome_unit(schema: "TableSchema") -> str:
+    """Return the unit of effects; empty if none is said, and of the chance of an event, whose horizon alone has one."""
+    censoring = schema.domain.censoring
+    return schema.outcome_unit if censoring is None or censoring.kind == RESTRICTED_MEAN else ""
+
+
 def effect_words(schema: "TableSchema") -> str:
     """Return what an effect is of, and on what."""
-    return f"effect of {contrast(schema)} on {schema.outcome}"
+    return f"effect of {contrast(schema)} on {outcome_words(schema)}"
 
 
 def aim(schema: "TableSchema") -> str:
@@ -77,6 +105,6 @@ def outcome_axis(schema: "TableSchema", what: str = "effect on") -> str:
         >>> outcome_axis(TableSchema.from_dict(facts))
         'effect on pain, points (lower is better)'
     """
-    unit = f", {schema.outcome_unit}" if schema.outcome_unit else ""
+    units = f", {outcome_unit(schema)}" if outcome_unit(schema) else ""
     better = f" ({schema.domain.better} is better)" if schema.domain.better else ""
-    return f"{what} {schema.outcome}{unit}{better}".strip()
+    return f"{what} {outcome_words(schema)}{units}{better}".strip()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from torchdpcate._templates import html_table_of
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 from torchdpcate.release.file import check_loads
 from torchdpcate.typing import Covariates
 
@@ -131,13 +131,16 @@ class Answering:
             self._whole = self._keep(make())
         return self._whole
 
-    def score(self, *args: Any, **named: Any) -> NoReturn:
+    @property
+    def score(self) -> NoReturn:
         """Refuse: what a learner answers is seen in no record, and a number worked out of records would be unpaid.
 
+        Searches and cross-validation of scikit-learn find no ``score``, and refuse before the first fit spends.
+
         Raises:
-            InputError: Says what there is instead.
+            MissingError: Says what there is instead.
         """
-        raise InputError(
+        raise MissingError(
             f"score: no y is what {type(self).__name__} answers, and nobody would have paid for the number; "
             "expected_noise(n) says what to expect, and searches on public data take scoring=FUNCTION"
         )

@@ -25,6 +25,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.registry import refuse_strings
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.typing import Covariates, Outcome, Treatment
 
@@ -53,11 +54,12 @@ class Protecting:
         self._check_budget()
 
     def _check_budget(self) -> None:
-        """Refuse what is no budget, and a delta that no table could have.
+        """Refuse strings where objects are taken, what is no budget, and a delta that no table could have.
 
         Raises:
             InputError: Says what to give.
         """
+        refuse_strings(type(self), {**vars(self), "domain": None})  # which may be named by its file
         if self.budget is not None and not isinstance(self.budget, PrivacyBudget):
             raise InputError(
                 f"budget = {self.budget!r}: give a PrivacyBudget, such as PrivacyBudget(epsilon=1.0, delta=1e-05), or "
@@ -212,10 +214,10 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             InputError: Says why, and what takes them.
         """
         why, domain = self.needs_equal_records, TableSchema.of(self.domain).domain
-        if why is not None and domain.expected_weight is not None:
-            raise InputError(f"weights: {why}; {WEIGHED}")
         if domain.censoring is not None and not self.takes_censored:
             raise InputError(f"censoring: {type(self).__name__} takes no outcome by a horizon; {CENSORED}")
+        if why is not None and domain.expected_weight is not None:
+            raise InputError(f"weights: {why}; {WEIGHED}")
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:

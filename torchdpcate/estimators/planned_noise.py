@@ -40,6 +40,7 @@ class PlannedNoise:
         assumes: What the number rests on, in words; no guarantee does.
         left_out: What errs beside the noise that is counted, in words.
         remarks: What else follows from public facts, in words.
+        alone: Whether it is noise alone, beside which errors may be larger: no error to expect follows from it.
 
     Example:
         >>> noise = PlannedNoise(0.3, "the average effect", 4.0, 1000, PrivacyBudget(1.0, 0.0))
@@ -57,6 +58,7 @@ class PlannedNoise:
     assumes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    alone: bool = False
 
     @classmethod
     def of_parts(

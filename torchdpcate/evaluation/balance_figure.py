@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel, row_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,14 +85,12 @@ def balance_figure(
     for column, (colour, marker, place) in _POINTS.items():
         for source, secret in ((table, False), (nonprivate, True)):
             _draw_points(axes, source, column, shown, rows + place, color=colour, marker=marker, secret=secret)
-    axes.set_yticks(rows, [every[i] for i in shown], parse_math=False, fontsize=8)
+    row_names(axes, rows, [every[i] for i in shown])
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(shown) - 0.5, -0.5)
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
     axes.set_xlabel(f"mean of the treated minus mean of the controls, in {tables[0].unit}{left_out}", fontsize=9)
-    axes.set_title(
-        "\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9, parse_math=False
-    )
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9)
     finish(axes, ax is None)
     return figure
 
@@ -136,12 +134,12 @@ def interval_figure(
     for place, line in enumerate(lines):
         _draw_interval(axes, line, place)
     axes.locator_params(axis="x", nbins=6)
-    axes.set_yticks(range(len(lines)), [line.label for line in lines], parse_math=False, fontsize=8)
+    row_names(axes, range(len(lines)), [line.label for line in lines])
     axes.set_ylim(len(lines) - 0.5, -0.5)
     said = textwrap.wrap(f"{label}, with {level:.0%} intervals", _LETTERS)
-    axes.set_xlabel("\n".join([*said, *below]), fontsize=9, parse_math=False)
+    axes.set_xlabel("\n".join([*said, *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9, parse_math=False)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
     if truth is not None or ax is not None:
         finish(axes, ax is None)
     return figure
@@ -265,7 +263,7 @@ def forest_figure(
     _write_numbers(axes, shown, places, noise_alone)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["cell"], *(name for _, name in headings)]
-    axes.set_yticks(ticks, names, parse_math=False, fontsize=8)
+    row_names(axes, ticks, names)
     for label, place in zip(axes.get_yticklabels(), ticks, strict=True):
         label.set_fontweight("bold" if place in dict(headings) else "normal")
     axes.tick_params(axis="y", length=0)
@@ -274,7 +272,7 @@ def forest_figure(
     more = [f"{left_out} further cells are not shown"] if left_out else []
     axes.set_xlabel("\n".join([f"effect on {outcome}, with {level:.0%} intervals", *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9, parse_math=False)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
     finish(axes, ax is None, columns=4)
     return figure
 

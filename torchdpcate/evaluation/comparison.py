@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import CURATOR_ONLY, NOT_FOR_PUBLICATION, REFERENCES, new_grid
+from torchdpcate.evaluation.figures import CURATOR_ONLY, NOT_FOR_PUBLICATION, REFERENCES, entry, new_grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +161,7 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     label, reason = _QUANTITIES[quantity]
     for panel, (title, chosen) in zip(axes, panels, strict=False):
         _errors_panel(panel, chosen, names, quantity)
-        panel.set_title(str(title), fontsize=9, parse_math=False)
+        panel.set_title(str(title), fontsize=9)
     for panel in axes[len(panels) :]:
         panel.set_visible(False)
     for panel in axes[::columns]:
@@ -200,7 +200,7 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
     for panel in axes[::columns]:
         panel.set_ylabel("treatment effect", fontsize=9)
     below = f"{everything[0].covariate} (other covariates as in the figure of each run)"
-    figure.supxlabel(below, fontsize=9, parse_math=False)
+    figure.supxlabel(below, fontsize=9)
     banded = next((curves for curves in everything if curves.band is not None), None)
     bands = (
         ""
@@ -208,7 +208,7 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
         else f"thin lines: {banded.level:.0%} noise band of the second stage alone\n(no confidence interval)"
     )
     marked = [CURATOR_ONLY] if any(curves.others for curves in everything) else []
-    figure.suptitle("\n".join([title, *marked]), fontsize=10, parse_math=False)
+    figure.suptitle("\n".join([title, *marked]), fontsize=10)
     _legend(figure, axes[: len(runs)], bands)
     return figure
 
@@ -221,7 +221,7 @@ def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str], qu
         # points beside each other: ranges on top of each other could not be read
         x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
         ends = np.stack([middle - groups.min(), groups.max() - middle])
-        axes.errorbar(x, middle.to_numpy(), ends, label=name, ms=4, elinewidth=0.8, lw=1.3, **line_style(i))
+        axes.errorbar(x, middle.to_numpy(), ends, label=entry(name), ms=4, elinewidth=0.8, lw=1.3, **line_style(i))
     for name, style in _LEVELS.items():
         level = errors.loc[errors["line"] == name, quantity].median()
         if math.isfinite(level):
@@ -242,7 +242,7 @@ def _curves_panel(axes: "Axes", runs: Mapping[str, EffectCurves], names: Sequenc
     banded = sum(curves.band is not None for curves in runs.values())
     for name, curves in runs.items():
         style = line_style(names.index(name)) | {"marker": ""}
-        axes.plot(curves.grid, curves.released, label=name, lw=1.4, **style)
+        axes.plot(curves.grid, curves.released, label=entry(name), lw=1.4, **style)
         if curves.band is not None and banded <= _BANDS:
             axes.fill_between(curves.grid, *curves.band.T, color=style["color"], alpha=0.07, lw=0)
             axes.plot(curves.grid, curves.band, color=style["color"], alpha=0.5, lw=0.6)
@@ -280,9 +280,7 @@ def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
         handles, labels = axes.get_legend_handles_labels()
         entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
     labels = sorted(entries, key=lambda label: label in REFERENCES or label in _LEVELS)
-    legend = figure.legend(
+    figure.legend(
         [entries[label] for label in labels], labels, title=title, loc="outside right upper", frameon=False,
         fontsize=8, title_fontsize=8, alignment="left",
     )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)

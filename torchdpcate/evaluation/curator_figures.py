@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdpcate.evaluation.comparison import line_style
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, new_figure, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, finish, new_figure, new_grid, row_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,10 +99,10 @@ class SeenAnswers:
             axes.plot(effect + self.error * errors, np.full(_RELEASES, place), "o", color="C0", alpha=0.4, ms=5)
             axes.plot([effect], [place], "|", color="black", ms=16, mew=2, label="true effect" if place == 0 else "_")
         axes.axvline(0, color="0.6", lw=0.8, zorder=0)
-        axes.set_yticks(range(len(rows)), [f"{name}\n{self._with_unit(effect)}" for name, effect in rows], fontsize=8)
+        row_names(axes, range(len(rows)), [f"{name}\n{self._with_unit(effect)}" for name, effect in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.locator_params(axis="x", nbins=5)
-        axes.set_xlabel(self.label, fontsize=9, parse_math=False)
+        axes.set_xlabel(self.label, fontsize=9)
         axes.set_title(f"what a reader would see: {_RELEASES} releases of each\n(sizes in {self.units})", fontsize=9)
         axes.legend(fontsize=8, frameon=False, loc="upper right")
 
@@ -153,19 +153,21 @@ def plan_figure(
         n, values = np.array(list(by_n), dtype=float), np.array(list(by_n.values()), dtype=float)
         there = np.isfinite(values) & (values > 0)
         width, color = 2.4 if epsilon == here[1] else 1.3, colormaps["viridis"](0.9 * place / max(1, len(noise) - 1))
-        axes.plot(n[there], values[there], lw=width, color=color, label=f"$\\epsilon$ = {epsilon:g}")
+        axes.plot(n[there], values[there], lw=width, color=color, label=f"epsilon = {epsilon:g}")
     if np.isfinite(here[2]):
         axes.plot([here[0]], [here[2]], "o", color="black", ms=6, zorder=3, label="this plan")
     _level(axes, outcome_range, "range of the outcome", "C3", "--")
     if precision is not None:
         _level(axes, precision, "wanted precision", "C2", ":")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    _logarithmic(axes, subs_of_x=(1.0,))
     axes.set_xlabel("number of records")
     axes.set_ylabel("expected noise (outcome units)")
-    axes.set_title("\n".join(filter(None, [title, f"noise of {of}"])), fontsize=9, parse_math=False)
+    axes.set_title("\n".join(filter(None, [title, f"noise of {of}"])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)
     return figure
+
+
+_SUBS = (1.0, 2.0, 5.0)  # ticks of a decade
 
 
 def _level(axes: "Axes", at: float, what: str, color: str, style: str) -> None:
@@ -173,6 +175,17 @@ def _level(axes: "Axes", at: float, what: str, color: str, style: str) -> None:
     axes.axhline(at, color=color, lw=1.2, ls=style)
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(what, (0.01, at), xytext=(0, 3), fontsize=7.5, color=color, **place)
+
+
+def _logarithmic(axes: "Axes", subs_of_x: tuple[float, ...] = _SUBS) -> None:
+    """Make both axes logarithmic, with numbers as people write them."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set(xscale="log", yscale="log")
+    for axis, subs in ((axes.xaxis, subs_of_x), (axes.yaxis, _SUBS)):
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter("{x:,.10g}")
+        axis.set_minor_formatter("")
 
 
 def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
@@ -191,24 +204,18 @@ def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
         >>> figure.axes[0].lines[1].get_xydata().tolist()
         [[0.1, 0.2]]
     """
-    from matplotlib.ticker import LogLocator
-
     figure, axes = new_figure()
     both = runs[["planned", "realised"]].to_numpy(dtype=float)
     ends = np.array([both.min() / 1.5, both.max() * 1.5])
     axes.plot(ends, ends, color="0.6", lw=1.0, label="as planned")
     for place, (name, chosen) in enumerate(runs.groupby("line", sort=False)):
         style = line_style(place) | {"ls": ""}
-        axes.plot(chosen["planned"], chosen["realised"], ms=5, label=str(name), **style)
-    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
-        scale("log")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("")
+        axes.plot(chosen["planned"], chosen["realised"], ms=5, label=entry(name), **style)
+    _logarithmic(axes)
     axes.tick_params(which="both", labelsize=8)
     axes.set_xlabel("planned, by public facts before the run")
     axes.set_ylabel("realised")
-    axes.set_title(f"{of} (outcome units)", fontsize=9, parse_math=False)
+    axes.set_title(f"{of} (outcome units)", fontsize=9)
     finish(axes, own=True)
     return figure
 
@@ -254,12 +261,10 @@ def policy_figure(
     for axes in (lost, chance):
         axes.axvline(place + 1, color="C1", lw=1.2, zorder=0, label=f"released: {names[chosen]}")
         axes.tick_params(labelsize=8)
-    entries = [entry for axes in (lost, chance) for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    entries = [pair for axes in (lost, chance) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     named = {label: handle for handle, label in entries}
-    legend = lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9, parse_math=False)
+    lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
+    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
     return figure
 
 
@@ -312,13 +317,13 @@ def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
         start, unit = 0.0, (bar.spent or 0.0) / (sum(bar.steps.values()) or 1.0)
         for name, alone in bar.steps.items():
             shown, width = name if name in kept else _REST, unit * alone
-            label = "_" if shown in drawn else shown
+            label = "_" if shown in drawn else entry(shown)
             axes.barh(place, width, 0.56, start, color=colours[shown], lw=0, label=label)
             drawn.add(shown)
             start += width
         if bar.spent is None:
             axes.annotate("nothing is claimed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], parse_math=False, fontsize=8)
+    row_names(axes, range(len(bars)), [bar.label for bar in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.set_xlabel("epsilon: frame, the budget; bar, what was spent, by steps", fontsize=9)

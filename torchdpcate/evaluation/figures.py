@@ -3,12 +3,14 @@
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from torchdpcate._text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,7 @@ _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
 _TICKS = 5  # of a number, at most: long ones would touch
 _LETTER, _LINE, _INCHES, _CUT = 0.1, 0.25, 0.85, 18  # inches of a letter and a line, share of axes, letters of a name
-_AXIS = 30  # letters of a line beside an axis
+_AXIS, _ROW = 30, 70  # letters of a line beside an axis, and of the name of a row
 _LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
@@ -90,9 +92,9 @@ class EffectPanel:
                     axes.axvspan(low, high, color="0.9", lw=0, zorder=-1, label=few)
                     few = "_"
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-        axes.set_xlabel(self.covariate, parse_math=False)
+        axes.set_xlabel(self.covariate)
         if self.title:
-            axes.set_title(_short_lines(self.title), fontsize=8, parse_math=False)
+            axes.set_title(_short_lines(self.title), fontsize=8)
 
 
 def effect_figure(
@@ -145,15 +147,15 @@ def effect_panels(
         figure, axes = figure_of(ax), [ax]
     for panel, own in zip(panels, axes, strict=True):
         panel.draw(own, f"{level:.0%} {holds}")
-    axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
+    axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
     wide = _LETTERS * max(1, len(panels) // 2)
     rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     if len(panels) == 1:
-        axes[0].set_title(title, fontsize=9, parse_math=False)
-        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip(), parse_math=False)
+        axes[0].set_title(title, fontsize=9)
+        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip())
         if ax is not None:
             axes[0].set_xlabel("\n".join(filter(None, [axes[0].get_xlabel(), rests.replace("\n", " ")])))
             finish(axes[0], own=False)
@@ -162,7 +164,7 @@ def effect_panels(
             figure.supxlabel(rests, fontsize=7)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     else:
-        figure.suptitle(title, fontsize=9, parse_math=False)
+        figure.suptitle(title, fontsize=9)
         style: dict[str, Any] = {"fontsize": 8, "frameon": False, "loc": "outside lower center"}
         below = "\n".join(filter(None, [place, rests]))
         figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
@@ -180,12 +182,23 @@ def level_ticks(axes: "Axes", places: np.ndarray, levels: Sequence[str]) -> None
     room = _INCHES * figure_of(axes).get_figwidth() * axes.get_position().width / len(levels)
     longest = max(map(len, levels))
     if longest * _LETTER <= room:
-        axes.set_xticks(list(places), levels, parse_math=False)
+        axes.set_xticks(list(places), levels)
         return
     step = math.ceil(_LINE / room)
-    names = [name if len(name) <= _CUT else f"{name[: _CUT - 1]}…" for name in levels]
+    names = [shortened(name, _CUT) for name in levels]
     style: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
-    axes.set_xticks(list(places)[::step], names[::step], parse_math=False, **style)
+    axes.set_xticks(list(places)[::step], names[::step], **style)
+
+
+def row_names(axes: "Axes", places: Iterable[float], names: Iterable[str]) -> None:
+    """Write names beside the rows of an axis, long ones cut.
+
+    Args:
+        axes: Whose rows they are.
+        places: Where the rows are, [k].
+        names: Their names, of one line or several.
+    """
+    axes.set_yticks(list(places), [shortened(name, _ROW) for name in names], fontsize=8)
 
 
 def rule_figure(
@@ -208,11 +221,11 @@ def rule_figure(
     values = coefficients[shown]
     axes.barh(range(len(shown)), values, color=np.where(values > 0, "C0", "C1"), height=0.7)
     axes.axvline(0, color="0.5", lw=0.8)
-    axes.set_yticks(range(len(shown)), [names[i] for i in shown], parse_math=False, fontsize=8)
+    row_names(axes, range(len(shown)), [names[i] for i in shown])
     axes.margins(y=0.02)
     left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
     axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)
-    axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9, parse_math=False)
+    axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9)
     if ax is not None:
         finish(axes, own=False)
     return figure
@@ -251,16 +264,26 @@ def figure_of(ax: "Axes") -> "Figure":
 def finish(ax: "Axes", own: bool, columns: int = 2) -> None:
     """Draw the legend of axes: below a figure of their own, else within them, with all words in short lines."""
     if own:
-        legend = figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
         return
-    ax.set_title(_short_lines(ax.get_title()), fontsize=8, parse_math=False)
-    ax.set_xlabel(_short_lines(ax.get_xlabel()), fontsize=8, parse_math=False)
+    from torchdpcate.evaluation.plain_figure import as_they_are
+
+    ax.set_title(_short_lines(ax.get_title()), fontsize=8)
+    ax.set_xlabel(_short_lines(ax.get_xlabel()), fontsize=8)
     handles, labels = ax.get_legend_handles_labels()
     if labels:
-        for text in ax.legend(handles, list(map(_short_lines, labels)), fontsize=7).get_texts():
-            text.set_parse_math(False)
+        ax.legend(handles, list(map(_short_lines, labels)), fontsize=7)
+    as_they_are(ax)
+
+
+def entry(name: object) -> str:
+    """Return a name as an entry of a legend, from which matplotlib leaves out what begins with an underscore.
+
+    Example:
+        >>> entry("_dose"), entry("dose")
+        (' _dose', 'dose')
+    """
+    return f" {name}" if str(name).startswith("_") else str(name)
 
 
 def _short_lines(text: str) -> str:
@@ -277,9 +300,9 @@ def new_grid(rows: int, columns: int, size: tuple[float, float], **settings: Any
         settings: Of matplotlib's ``Figure.subplots``.
     """
     # The object interface needs no display and leaves pyplot's global state alone.
-    from matplotlib.figure import Figure
+    from torchdpcate.evaluation.plain_figure import PlainFigure
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = PlainFigure(figsize=size, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, **settings).flatten().tolist()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
@@ -327,9 +350,9 @@ def answers_figure(
         level_ticks(axes, np.arange(len(levels)), levels)
     elif against is None:
         axes.locator_params(axis="x", integer=True)
-    axes.set_xlabel("queries, the smallest effect first" if against is None else covariate, parse_math=False)
+    axes.set_xlabel("queries, the smallest effect first" if against is None else covariate)
     axes.set_ylabel("treatment effect")
-    axes.set_title(claim, fontsize=9, parse_math=False)
+    axes.set_title(claim, fontsize=9)
     finish(axes, ax is None)
     return figure
 
@@ -361,9 +384,9 @@ class DecisionPanel:
         for k, name in enumerate(actions):
             low, colour = tops[:, k] - self.shares[:, k], _COLOURS[k % len(_COLOURS)]
             if self.levels:
-                axes.bar(self.grid, self.shares[:, k], 0.7, low, color=colour, lw=0, label=name)
+                axes.bar(self.grid, self.shares[:, k], 0.7, low, color=colour, lw=0, label=entry(name))
             else:
-                axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=name)
+                axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=entry(name))
         if self.levels:
             level_ticks(axes, self.grid, self.levels)
             axes.set_xlim(self.grid[0] - 0.5, self.grid[-1] + 0.5)
@@ -371,7 +394,7 @@ class DecisionPanel:
             axes.set_xlim(self.grid[0], self.grid[-1])
             axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(0, 1)
-        axes.set_xlabel(self.covariate, parse_math=False)
+        axes.set_xlabel(self.covariate)
 
 
 def decision_figure(
@@ -409,11 +432,11 @@ def decision_figure(
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     above = "\n".join(filter(None, [claim, title]))
     if len(panels) == 1:
-        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip(), parse_math=False)
-        axes[0].set_title(above, fontsize=9, parse_math=False)
+        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip())
+        axes[0].set_title(above, fontsize=9)
     else:
         figure.supxlabel(place, fontsize=8)
-        figure.suptitle(above, fontsize=9, parse_math=False)
+        figure.suptitle(above, fontsize=9)
     finish(axes[0], ax is None, columns=4)
     return figure
 
@@ -444,7 +467,7 @@ def effect_picture(panel: EffectPanel, label: str) -> bytes:
 
     def draw(axes: "Axes") -> None:
         panel.draw(axes, "_")
-        axes.set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
+        axes.set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
 
     return _picture(draw)
 

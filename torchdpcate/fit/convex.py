@@ -28,6 +28,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -236,6 +237,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     median_share: float = 0.05
 
     def __post_init__(self) -> None:
+        refuse_strings(type(self), vars(self))
         for name, least in (("degree", 1), ("propensity_degree", 0)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):

@@ -30,6 +30,7 @@ from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     from torchdpcate.fit.engines import ChainEngine, Engine
@@ -114,6 +115,7 @@ class DPSGD(Callback):
         charge: Charge | str = DP_SGD,
         max_physical_batch: int | None = None,
     ) -> None:
+        refuse_strings(DPSGD, {"plan": plan, "noise": noise, "ledger": ledger})
         if mode not in _MODES:
             raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(_MODES)}")
         if ledger is not None and ledger.private and not noise.private:

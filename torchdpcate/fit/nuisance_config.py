@@ -20,6 +20,7 @@ from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     from torchdpcate.fit.trainable import TrainableNuisances
@@ -64,6 +65,7 @@ class NuisanceConfig(NuisanceRecipe):
     max_physical_batch: int | None = None
 
     def __post_init__(self) -> None:
+        refuse_strings(type(self), vars(self))
         for name in ("batch_size", "epochs"):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= 1):

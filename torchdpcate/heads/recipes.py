@@ -19,6 +19,7 @@ from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, Secon
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, theorem1_multiplier
 from torchdpcate.privacy.guarantee import of_library
+from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -117,6 +118,7 @@ class RidgeSecondStage(SecondStage):
 
     def __post_init__(self) -> None:
         """Check the settings; drop the private threshold where none is needed."""
+        refuse_strings(type(self), vars(self))
         if self.loss not in self.losses:
             raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
         for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
@@ -220,6 +222,7 @@ class NeuralSecondStage(SecondStage):
 
     def __post_init__(self) -> None:
         """Check the settings before anything is trained or spent."""
+        refuse_strings(type(self), vars(self))
         for name, least in (("width", 1), ("depth", 1), ("epochs", 0), ("batch_size", 1)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):

@@ -9,6 +9,7 @@ from nicegui import events, ui
 
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError, TorchDPCateError
+from torchdpcate.pages.loopback import OwnOrigin
 from torchdpcate.pages.questions import LEVEL, Curve, Question, answer, curve, questions
 from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
@@ -150,10 +151,8 @@ def serve(release: Release, signed: str, port: int, show: bool) -> None:
         show: Whether to open a browser.
     """
     from nicegui import app
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    # a page of another site, whose name was pointed here, is not answered
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+    app.add_middleware(OwnOrigin, port=port)
 
     @ui.page("/")
     def page() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data.words import aim, arm, outcome_axis
+from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.figures import (
@@ -235,9 +235,9 @@ def plot_decisions(
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
         panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
     schema = release.schema
-    title = f"{arm(schema, 1)} where the score is positive, so that {schema.outcome} be {aim(schema)}"
+    title = f"{arm(schema, 1)} where the score is positive, so that {outcome_words(schema)} be {aim(schema)}"
     if isinstance(release, PolicyRelease):
-        title = f"{release.name}, so that {schema.outcome} be {aim(schema)}"
+        title = f"{release.name}, so that {outcome_words(schema)} be {aim(schema)}"
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
 
 

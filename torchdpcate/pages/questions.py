@@ -8,7 +8,7 @@ import torch
 
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import arm, contrast
+from torchdpcate.data.words import arm, contrast, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import CombinedEffect
@@ -170,7 +170,8 @@ def answer(release: Release, values: Mapping[str, Any]) -> Answer:
     if isinstance(release, EffectRelease):
         of = release.arm_titles or (contrast(schema),)
         each = zip(of, numbers(release.effect(row).reshape(len(of)).tolist()), strict=True)
-        words = "; ".join(f"effect of {one} on {schema.outcome}: {amount(schema, effect)}" for one, effect in each)
+        on = outcome_words(schema)
+        words = "; ".join(f"effect of {one} on {on}: {amount(schema, effect)}" for one, effect in each)
         return Answer(words, _interval(release, row))
     if isinstance(release, DecisionRelease):
         score = float(release.score(row)[0])

@@ -12,7 +12,7 @@ from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.words import arm, effect_words, outcome_axis
+from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
 from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
@@ -212,7 +212,7 @@ def _sliders(release: Release) -> dict[str, Any]:
     actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
     model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
     model["note"], model["against"] = "", _first(release)
-    model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else schema.outcome_unit
+    model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else outcome_unit(schema)
     if isinstance(release, DecisionRelease):
         model["note"] = f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"
     short = "law" in model.get("effect", {}) or not isinstance(release, ComposedRelease) or release.law is None

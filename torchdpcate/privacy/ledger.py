@@ -21,6 +21,7 @@ from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, parse, total_of
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.registry import refuse_strings
 
 _LATEST: dict[str, tuple[int, str]] = {}
 """Revision and digest of every ledger that this process has seen, by its id, so that an older file is detected."""
@@ -89,6 +90,7 @@ class Ledger:
         filter: str | Filter = "sums",
         unit: PrivacyUnit = RECORD,
     ) -> None:
+        refuse_strings(Ledger, {"blocks": blocks, "unit": unit})
         if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
             raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
         budgets = {str(name): budget for name, budget in blocks.items()}

@@ -21,6 +21,7 @@ from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.registry import refuse_strings
 
 _RECORDS, _PERSONS = "records", "persons by "
 _DIGITS = 32  # of the keyed fingerprint, hexadecimal
@@ -74,6 +75,7 @@ class SharedLedger:
         filter: str | None = None,
         unit: PrivacyUnit = RECORD,
     ) -> None:
+        refuse_strings(SharedLedger, {"total": total, "unit": unit})
         self.path = Path(os.path.realpath(path))
         if not self.path.exists() and total is None:
             raise InputError(f"shared ledger {path}: is new; state the total of all runs, epsilon and delta")

@@ -41,6 +41,10 @@ _SEVERAL = (
 )
 SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own releases say what is known of theirs"}
 """What statements say of tuning."""
+_OF_RULES = (
+    "no intervals, hence no known error: task=rule requests none; train task=cate with intervals, and combine the "
+    "rules that load_release(RELEASE).rule(cost) returns"
+)
 _SAID = ("origin", "typical", "codes", "sd", "missing")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
 _LEVELS = list(Level)
@@ -102,7 +106,7 @@ def _check_alone(name: str, release: Release) -> None:
         try:
             law_of(effect)
         except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+            raise InputError(f"{name}: {error if effect is release else _OF_RULES}") from None
     if isinstance(release, AverageEffectRelease) and release.main.law is None:
         raise InputError(
             f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "

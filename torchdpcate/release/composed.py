@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdpcate._process import BATCH
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.weighted_basis import UNITS, Standardisation, WeightedBasis, simplex
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
@@ -125,9 +125,9 @@ class ComposedRelease(EffectRelease):
     @cached_property
     def _seen(self) -> tuple[list[int], Domain]:
         """Columns that the features are of, with those that say where one is missing after them, and their bounds."""
-        assert self.columns is not None
-        beside = (self.domain.indicators[column] for column in self.columns)
-        seen = list(dict.fromkeys((*self.columns, *(place for place in beside if place is not None))))
+        columns = range(self.domain.dimension) if self.columns is None else self.columns
+        beside = (self.domain.indicators[column] for column in columns)
+        seen = list(dict.fromkeys((*columns, *(place for place in beside if place is not None))))
         return seen, self.domain.select(seen)
 
     def effect_tensor(self, x: Tensor) -> Tensor:
@@ -266,10 +266,10 @@ class ComposedRelease(EffectRelease):
         released means, so that the constant is the mean effect but for what correlated covariates add by products.
 
         Raises:
-            InputError: There are more than two arms, which have ``average_effects``.
+            MissingError: There are more than two arms, which have ``average_effects``.
         """
         if self.arms:
-            raise InputError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
+            raise MissingError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
         bound, theta = self.domain.outcome_range, self.coefficients
         if self.law is None:
             found = float(theta[0] * self.basis.feature_weights[0].sqrt())
@@ -349,7 +349,7 @@ class ComposedRelease(EffectRelease):
         """When intervals hold their target, beside noise and sampling, which they count; one sentence.
 
         Raises:
-            InputError: The release has none.
+            MissingError: The release has none.
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed and self.form != "constant" else ""
@@ -358,7 +358,7 @@ class ComposedRelease(EffectRelease):
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:
-            raise InputError(f"interval: this release has none that would hold: {self.without}")
+            raise MissingError(f"interval: this release has none that would hold: {self.without}")
         return self.law
 
     def _noise_scale(self, x: Tensor) -> Tensor:

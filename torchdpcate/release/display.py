@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchdpcate._templates import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.data.covariates import bounds_in_words
-from torchdpcate.data.words import aim, contrast
+from torchdpcate.data.words import aim, contrast, outcome_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def draw(function: str, release: "Release", *given: Any, **settings: Any) -> "Fi
 def subject(release: "Release") -> str:
     """Return what a release is about, with the names of its treatment and outcome."""
     schema = release.schema
-    names = {"treatment": schema.treatment, "outcome": schema.outcome}
+    names = {"treatment": schema.treatment, "outcome": outcome_words(schema)}
     return release.subject.format(**names, contrast=contrast(schema), aim=aim(schema))
 
 

@@ -129,9 +129,12 @@ class SubgroupRelease(Release):
     def records(self) -> np.ndarray:
         """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights.
 
-        Of more than two arms those in the two that are compared.
+        Of more than two arms those in the two that are compared. Weights of surveys, and of follow-up that ended, are
+        taken to be as large on average in each cell.
         """
         unit = torch.ones(1, dtype=torch.float64)
+        if self.scores is not None and self.scores.weight and (self.domain.weights or self.domain.censoring):
+            unit = unit / self.scores.weight
         if (
             self.weighted and self.scores is None
         ):  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most

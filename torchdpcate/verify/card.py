@@ -10,6 +10,8 @@ from typing import Any
 
 from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
 from torchdpcate._templates import number, render
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import outcome_words
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
@@ -346,13 +348,19 @@ def _bounds(release: Release) -> dict[str, Any]:
     return {
         "origin": schema.domain.origin,
         "treatment": facts["treatment"],
-        "outcome": {**facts["outcome"], "origin": origins[schema.outcome]},
+        "outcome": {**_outcome(schema), **facts["outcome"], "origin": origins[schema.outcome]},
         "overlap": {"least_propensity": schema.domain.overlap, "origin": schema.domain.origin},
         **({"propensity": {"known": facts["propensity"]}} if "propensity" in facts else {}),
         **({"cluster": facts["cluster"]} if "cluster" in facts else {}),
         "covariates": covariates,
         "note": "Public facts that the curator states; none is read off the records",
     }
+
+
+def _outcome(schema: TableSchema) -> dict[str, Any]:
+    """Return name and bounds of an outcome by a horizon, whose facts are columns; nothing of one that has them."""
+    censoring = schema.domain.censoring
+    return {} if censoring is None else {"name": outcome_words(schema), **censoring.facts}
 
 
 def _split(privacy: PrivacyStatement) -> dict[str, Any]:

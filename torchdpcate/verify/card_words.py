@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchdpcate.data.words import outcome_words
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.combination import COMBINED
@@ -134,7 +135,7 @@ def _number(value: Any) -> str:
 def own_words(release: Release) -> dict[str, Any]:
     """Return what a release knows of itself, by the keys of ``registry.FIELDS``."""
     privacy, schema = release.privacy, release.schema
-    outcome = f"{schema.outcome} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
+    outcome = f"{outcome_words(schema)} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
     return {
         "basic.description": (subject(release) + f" ({privacy.public.get('learner', 'two-stage learner')})."),
         "basic.data_product_type": release.product,

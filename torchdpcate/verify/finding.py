@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import BetaEstimand, make_estimand
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import aim, arm, contrast
+from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
@@ -112,7 +112,7 @@ def _shown(value: float, places: int) -> str:
 
 def amount(schema: TableSchema, text: str) -> str:
     """Return a number of outcome units with its unit, where one is said."""
-    return f"{text} {schema.outcome_unit}" if schema.outcome_unit else text
+    return f"{text} {outcome_unit(schema)}".rstrip()
 
 
 def noise_of(release: Release) -> float | None:
@@ -153,13 +153,19 @@ def _said(
     """
     who = f"{about[0].upper()}{about[1:]}{_like(schema)}"
     text, *ends = numbers([value, *(interval if interval is not None else [])])
-    start = f"{who}, {compared or contrast(schema)} changes {schema.outcome} by {amount(schema, text)} on average"
+    averaged = " on average" if schema.domain.censoring is None else ""  # the others are a mean, or a chance
+    start = f"{who}, {compared or contrast(schema)} changes {outcome_words(schema)} by {amount(schema, text)}{averaged}"
     if interval is not None:
         return f"{start} ({LEVEL:.0%} interval {ends[0]} to {ends[1]})."
     if noise is None:
         return f"{start}; it has no interval, and nothing can be concluded from it."
     beside = f"{numbers([value, noise])[1].removeprefix('+')}{'' if for_all else ' for one person'}"
-    return f"{start}, where noise alone is about {beside}: it has no interval, and nothing can be concluded from it."
+    return f"{start}{_beside(beside)}: it has no interval, and nothing can be concluded from it."
+
+
+def _beside(noise: str) -> str:
+    """Return how large the noise of a number is, and that it is not its error."""
+    return f", where noise alone is about {noise}, and errors of the nuisances come on top"
 
 
 def _like(schema: TableSchema) -> str:
@@ -178,7 +184,8 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
         return []
     first, second = schema.actions[:2]
     better = second if (low > 0) == (schema.domain.better == "higher") else first
-    return [f"{schema.domain.better.capitalize()} {schema.outcome} is better: this speaks for {arm(schema, better)}."]
+    what = f"{schema.domain.better.capitalize()} {outcome_words(schema).removeprefix('the ')}"
+    return [f"{what} is better: this speaks for {arm(schema, better)}."]
 
 
 def _weighted(estimand: str) -> str:
@@ -195,8 +202,8 @@ def _average(release: AverageEffectRelease) -> list[str]:
     if main.noise_dominated:
         bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
         return [
-            f"{about.capitalize()}, nothing can be said of the effect of {contrast(schema)} on {schema.outcome}: noise "
-            f"dominates the estimate, and any effect up to {bound} fits."
+            f"{about.capitalize()}, nothing can be said of the {effect_words(schema)}: noise dominates the estimate, "
+            f"and any effect up to {bound} fits."
         ]
     if main.law is None:
         return [_said(schema, about, release.estimate, None, None)]
@@ -238,13 +245,13 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
     schema, table = release.schema, release.table().assign(cell=release.titles)
     low, high = release.interval(simultaneous=True).T
     known, found = ~release.effects.noise_dominated.numpy(), []
-    what, mean = ("comparisons", None) if release.arms else ("subgroups", overall(release))
+    what, mean = _lines(release), None if release.arms else overall(release)
     if mean is None and known.any():
         clear = known & ((low > 0) | (high < 0))
         of = f" of an arm with {schema.reference} in a subgroup" if release.arms else ""
         found = [
-            f"In {int(clear.sum())} of {len(table)} {what}{of} the interval that counts all of them at once leaves "
-            f"zero out{_named(table['cell'][clear])}."
+            f"In {int(clear.sum())} of {len(table)} {what}{of} the interval of the effect on {outcome_words(schema)} "
+            f"that counts all of them at once leaves zero out{_named(table['cell'][clear])}."
         ]
     if mean is not None:
         found = [_said(schema, "over all subgroups", mean[0], mean[1:], None), *_meaning(schema, *mean[1:])]
@@ -254,10 +261,15 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
         found.append(f"{where} the interval that counts all of them at once leaves that average out{named}.")
     if not known.all():
         found.append(
-            f"In {int((~known).sum())} of {len(table)} {what} noise dominates: nothing is known of the effect of "
-            f"{contrast(schema)} on {schema.outcome} there."
+            f"In {int((~known).sum())} of {len(table)} {what} noise dominates: nothing is known of the "
+            f"{effect_words(schema)} there."
         )
     return found
+
+
+def _lines(release: Release) -> str:
+    """Return what the lines of effects in subgroups are: of more than two arms each compares one with the reference."""
+    return "comparisons" if release.arms else "subgroups"
 
 
 def _named(names: Sequence[str]) -> str:
@@ -274,7 +286,7 @@ def _everybody(release: SubgroupRelease) -> list[str]:
     for (title, estimate, interval), dominated in zip(rows, release.effects.noise_dominated.tolist(), strict=True):
         if dominated:
             found.append(
-                f"Noise dominates the estimate of {title}: nothing is known of its effect on {schema.outcome}."
+                f"Noise dominates the estimate of {title}: nothing is known of its effect on {outcome_words(schema)}."
             )
         else:
             found.append(_said(schema, "among everybody", estimate, interval, None, title))
@@ -297,10 +309,10 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     schema, noise = release.schema, noise_of(release)
     if isinstance(release, QueryRelease):
         low, high = numbers([release.answers.min().item(), release.answers.max().item()])
-        beside = "" if noise is None else f", where noise alone is about {number(noise).removeprefix('+')}"
+        beside = "" if noise is None else _beside(number(noise).removeprefix("+"))
         return [
-            f"At its {len(release.answers)} public queries, the effect of {contrast(schema)} on {schema.outcome} is "
-            f"estimated to lie between {amount(schema, low)} and {amount(schema, high)}{beside}."
+            f"At its {len(release.answers)} public queries, the {effect_words(schema)} is estimated to lie "
+            f"between {amount(schema, low)} and {amount(schema, high)}{beside}."
         ]
     if release.arms and isinstance(release, ComposedRelease):
         return _effects_of_arms(release, noise)
@@ -334,8 +346,8 @@ def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> lis
         clear = (low > 0) | (high < 0)
         named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
         return [
-            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean effect of {contrast(schema)} on "
-            f"{schema.outcome} leaves zero out in {int(clear.sum())} of {len(clear)} subgroups{named}."
+            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean {effect_words(schema)} leaves zero "
+            f"out in {int(clear.sum())} of {len(clear)} {_lines(release)}{named}."
         ]
     if isinstance(release, CombinedEffect):
         value, (low, high) = release.average_effect, release.average().tolist()
@@ -365,8 +377,8 @@ def _between(release: Combined) -> list[str]:
     if len(found) > 1:
         apart = [line["line"] for line in found if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
         return [
-            f"In {len(apart)} of {len(found)} subgroups sites lie further apart than noise and sampling would put one "
-            f"in twenty of them{_named(apart)}."
+            f"In {len(apart)} of {len(found)} {_lines(release)} sites lie further apart than noise and sampling would "
+            f"put one in twenty of them{_named(apart)}."
         ]
     (line,) = found
     beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
@@ -382,7 +394,7 @@ def _between(release: Combined) -> list[str]:
 
 
 def _decisions(release: Release, reference: Tensor) -> list[str]:
-    schema, goal = release.schema, f"so that {release.schema.outcome} be {aim(release.schema)}"
+    schema, goal = release.schema, f"so that {outcome_words(release.schema)} be {aim(release.schema)}"
     if isinstance(release, PolicyRelease):
         chosen = f"Chosen from a public library, {goal}: {release.name}."
         try:
@@ -408,7 +420,7 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
         ]
     given, noise = (second if release.constant else first), noise_of(release)
     value = release.effect.average_effect
-    beside = "" if noise is None else f", where noise alone is about {numbers([value, noise])[1].removeprefix('+')}"
+    beside = "" if noise is None else _beside(numbers([value, noise])[1].removeprefix("+"))
     return [
         f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
         f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more."

@@ -119,7 +119,7 @@ def test_a_real_run_is_clean(run, capsys):
 
 def timed(run: Run) -> float:
     """Give the summary a time of enough digits to be known again, and return it."""
-    path = run.folder / "summary.json"
+    path = run.folder / "curator" / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 26.9531874251}))
     return 26.9531874251
 
@@ -251,7 +251,10 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
     "csv": (frame_to("rows.csv"), "dose"),
     "parquet": (frame_to("rows.parquet"), "dose"),
     "file name": (lambda run: (run.release / f"effect_{record(run)!r}.md").write_text("text"), "pay"),
-    "link": (lambda run: (run.release / "more.md").symlink_to(run.folder / "summary.json"), "cannot be checked"),
+    "link": (
+        lambda run: (run.release / "more.md").symlink_to(run.folder / "curator" / "summary.json"),
+        "cannot be checked",
+    ),
     "path in metadata": (lambda run: run.add_tensors({"made_by": "/home/ann/trial/people.csv"}), "a place on a"),
     "path of another system": (lambda run: run.add_line(r"from C:\trial\people.csv"), "a place on a machine"),
     "path of the data": (
@@ -372,7 +375,7 @@ def test_a_damaged_curator_is_noted(run):
     (run.folder / "curator" / "config.yaml").write_text("{")
     (run.folder / "curator" / "fit.json").write_text("{")
     (run.folder / "curator" / "numbers.safetensors").unlink()
-    (run.folder / "summary.json").write_text("[]")
+    (run.folder / "curator" / "summary.json").write_text("[]")
     notes = " ".join(scan(run.folder).notes)
     for word in ("config.yaml", "fit.json", "numbers.safetensors", "summary.json"):
         assert word in notes
@@ -391,7 +394,8 @@ def synthetic(folder: Path, rng: np.random.Generator) -> Path:
     data = {"_target_": "torchdpcate.data.Table", "path": str(folder / "people.csv"), "domain": DOMAIN}
     config = {"seed": 0} | ({"data": data} if rng.random() < 0.5 else {})
     (folder / "curator" / "config.yaml").write_text(yaml.safe_dump(config))
-    (folder / "summary.json").write_text(json.dumps({"n": n, "blocks": {"a": n // 2, "b": n - n // 2}, "pehe": 0.71}))
+    summary = {"n": n, "blocks": {"a": n // 2, "b": n - n // 2}, "pehe": 0.71}
+    (folder / "curator" / "summary.json").write_text(json.dumps(summary))
     scale, noise = 10.0 ** rng.uniform(-2, 4), 10.0 ** rng.uniform(-4, 1)
     clean, answers = scale * rng.standard_normal(p), scale * rng.standard_normal(d)
     means = {f"mean.{i}": torch.tensor(x) for i, x in enumerate(rng.random(20))}

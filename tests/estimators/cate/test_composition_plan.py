@@ -100,8 +100,8 @@ class Silent:
 
 
 OTHERS = {
-    "sites": lambda: released(site=Site("a", dict.fromkeys("abc", N), Silent())),
-    "sites, scores": lambda: released(DRLearner, site=Site("a", dict.fromkeys("abc", N), Silent())),
+    "sites": lambda: released(site=Site("a", dict.fromkeys("abc", N), Silent(), again=True)),
+    "sites, scores": lambda: released(DRLearner, site=Site("a", dict.fromkeys("abc", N), Silent(), again=True)),
     "hidden units": with_units,
     "hidden units, estimated propensity": lambda: with_units(known=False),
     "arms": of_arms,

@@ -123,15 +123,14 @@ def _beside(text: str, number: re.Match[str], place: str) -> frozenset[str]:
     return frozenset(word[1].lower() for word in found if word is not None)
 
 
-def read_folder(folder: Path, pattern: str = "**/*") -> Contents:
+def read_folder(folder: Path) -> Contents:
     """Read every file of a folder and of those in it, hidden ones and their names too; links are not followed.
 
     Args:
         folder: The folder.
-        pattern: Which of its files.
     """
     contents = Contents()
-    for path in sorted(folder.glob(pattern)):
+    for path in sorted(folder.glob("**/*")):
         name = path.relative_to(folder).as_posix()
         contents.text(name, "its name", name)
         if path.is_symlink():
@@ -378,7 +377,7 @@ class Curator:
 
 
 def read_curator(run: Path) -> Curator:
-    """Read ``curator/`` and ``summary.json`` of a run, and the records from where its configuration says.
+    """Read ``curator/`` of a run, and the records from where its configuration says.
 
     Args:
         run: Run folder.
@@ -409,28 +408,27 @@ def read_curator(run: Path) -> Curator:
 
 def _read_files(curator: Curator, run: Path) -> None:
     """Sort the numbers of the curator's files into secret and public ones."""
-    for folder, pattern in ((run / "curator", "**/*"), (run, "summary.json")):
-        contents = read_folder(folder, pattern)
-        for found in contents.numbers:
-            if found.file.partition("!")[0] in _REPORTS:
-                continue
-            values = found.values[np.isfinite(found.values)]
-            if found.file in _SETTINGS or re.split(r"[.\[]", found.place)[0] in _PUBLIC:
-                curator.public.append(values.ravel())
-                curator.public_vectors[found.place] = values.ravel()
-            elif values.size == 1:
-                curator.scalars[found.place] = float(values.ravel()[0])
-            elif found.values.size > 1:
-                curator.vectors[found.place] = found.values.ravel()
-        lost = [name for name in contents.unreadable if name not in _SETTINGS]
-        curator.notes += [f"{folder.name}/{name}: {contents.unreadable[name]}; not compared" for name in lost]
+    contents = read_folder(run / "curator")
+    for found in contents.numbers:
+        if found.file.partition("!")[0] in _REPORTS:
+            continue
+        values = found.values[np.isfinite(found.values)]
+        if found.file in _SETTINGS or re.split(r"[.\[]", found.place)[0] in _PUBLIC:
+            curator.public.append(values.ravel())
+            curator.public_vectors[found.place] = values.ravel()
+        elif values.size == 1:
+            curator.scalars[found.place] = float(values.ravel()[0])
+        elif found.values.size > 1:
+            curator.vectors[found.place] = found.values.ravel()
+    lost = [name for name in contents.unreadable if name not in _SETTINGS]
+    curator.notes += [f"curator/{name}: {contents.unreadable[name]}; not compared" for name in lost]
     if not (run / "curator" / "numbers.safetensors").is_file():
         curator.notes.append("curator/numbers.safetensors is not there: effects without noise are not compared")
     try:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads((run / "curator" / "summary.json").read_text(encoding="utf-8"))
         curator.sizes = tuple(sorted({int(summary["n"]), *map(int, summary["blocks"].values())}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        curator.notes.append("summary.json cannot be read: its figures are not compared")
+        curator.notes.append("curator/summary.json cannot be read: its figures are not compared")
 
 
 def _paths(config: Mapping[str, Any]) -> list[str]:

@@ -226,11 +226,11 @@ def _rule_noise(stated: Stated, curator: Curator) -> tuple[str, float] | None:
 def copied_files(run: Path) -> list[Finding]:
     """Return files of ``release/`` that are byte for byte one of the curator's."""
 
-    def files(folder: Path, pattern: str = "**/*") -> dict[bytes, Path]:
-        paths = [path for path in folder.glob(pattern) if path.is_file() and path.stat().st_size]
+    def files(folder: Path) -> dict[bytes, Path]:
+        paths = [path for path in folder.glob("**/*") if path.is_file() and path.stat().st_size]
         return {hashlib.sha256(path.read_bytes()).digest(): path for path in paths}
 
-    curator, released = files(run / "curator") | files(run, "summary.json"), files(run / "release")
+    curator, released = files(run / "curator"), files(run / "release")
     return [
         Finding(released[key].name, "the file", "a copy of a curator's file", curator[key].name)
         for key in released.keys() & curator.keys()
@@ -325,7 +325,7 @@ def scan(run: str | Path) -> LeakReport:
     released curve's companions in ``effect.png``. A file that cannot be read to the end is a leak, because
     it cannot be checked. Read numbers are compared with
 
-    - every number of ``curator/`` and ``summary.json`` that is no setting, public fact or private release,
+    - every number of ``curator/`` that is no setting, public fact or private release,
     - these times and over n and the outcome range, whatever the sign,
     - the records, loaded again from ``curator/config.yaml``: as encoded, scaled by their bounds, and all columns
       of their table,

@@ -25,19 +25,14 @@ _LEVEL = 0.95
 _MOST_BALANCES, _MOST_INTERVALS = 12, 40  # figures, and lines of one
 
 
-def draw_curator(
-    release: AverageEffectRelease,
-    others: Mapping[str, Estimate],
-    balance: BalanceTable | None,
-    truth: float | None,
-    folder: Path,
+def draw_intervals(
+    release: AverageEffectRelease, others: Mapping[str, Estimate], truth: float | None, folder: Path
 ) -> None:
-    """Draw ``interval.png`` and, where the balance is known, ``balance.png`` into the curator's folder.
+    """Draw ``interval.png`` into the curator's folder.
 
     Args:
         release: What was released.
         others: Estimates that were not, by name.
-        balance: Imbalance before and after weighting, without noise.
         truth: The true effect; None where it is not known.
         folder: The curator's folder.
     """
@@ -45,12 +40,20 @@ def draw_curator(
     rows += [interval_row(release, name, estimate, secret=True) for name, estimate in others.items()]
     figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, assumptions=release.assumptions)
     save_figure(figure, folder / "interval.png", PRIVATE)
-    if balance is None:
-        return
+
+
+def draw_balance(release: AverageEffectRelease, balance: BalanceTable, folder: Path) -> None:
+    """Draw ``balance.png`` into the curator's folder.
+
+    Args:
+        release: What was released.
+        balance: Imbalance before and after weighting, without noise.
+        folder: The curator's folder.
+    """
     if release.balance is None:
         figure = balance_figure(balance, claim=CURATOR_ONLY)
     else:
-        figure = balance_figure(release.balance, nonprivate=balance, claim=claim)
+        figure = balance_figure(release.balance, nonprivate=balance, claim=release.privacy.claim)
     save_figure(figure, folder / "balance.png", PRIVATE)
 
 

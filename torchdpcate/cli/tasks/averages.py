@@ -120,14 +120,11 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
     return None if effect is None else record_average(effect, study.records.a, estimand)
 
 
-def write_tables(
-    others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, per_person: int, folder: Path
-) -> None:
-    """Write ``estimates.csv`` and, where it is known, ``balance.csv``.
+def write_estimates(others: Mapping[str, Estimate], bound: float, per_person: int, folder: Path) -> None:
+    """Write ``estimates.csv``.
 
     Args:
         others: Estimates that were not released, by name.
-        balance: Imbalance before and after weighting, without noise.
         bound: Largest effect there can be.
         per_person: Records of each person.
         folder: The curator's folder.
@@ -138,8 +135,6 @@ def write_tables(
         for name, estimate in others.items()
     ]
     _write_rows(("estimate", "value", "low", "high"), rows, folder / "estimates.csv")
-    if balance is not None:
-        write_balance(balance, folder)
 
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:
@@ -292,11 +287,18 @@ class Averages(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the curator's tables and figures."""
-        from torchdpcate.cli.tasks.average_figures import draw_curator
+        from torchdpcate.cli.tasks.average_figures import draw_balance, draw_intervals
 
         others, balance, folder = self._others, self._balance, self.folder / "curator"
-        write_tables(others, balance, self.study.domain.outcome_range, self.study.unit.records, folder)
-        draw_curator(self.release, others, balance, summary["truth"], folder)
+        with self.attempt("curator/estimates.csv"):
+            write_estimates(others, self.study.domain.outcome_range, self.study.unit.records, folder)
+        if balance is not None:
+            with self.attempt(f"curator/{BALANCE_FILE}"):
+                write_balance(balance, folder)
+            with self.attempt("curator/balance.png"):
+                draw_balance(self.release, balance, folder)
+        with self.attempt("curator/interval.png"):
+            draw_intervals(self.release, others, summary.get("truth"), folder)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which estimator was chosen and why; warn where the interval says nothing."""

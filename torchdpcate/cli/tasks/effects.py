@@ -26,7 +26,6 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, ObjectivePerturbation
-from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
@@ -168,7 +167,10 @@ class Effects(TaskSpec):
         return learner.expected_noise(n, self.mechanism, requested, self.residual_scale)
 
     def certified_ways(self) -> list[str]:
-        """See ``TaskSpec``: smooth sensitivity, Gaussian-process noise, a tangent head, and the default."""
+        """See ``TaskSpec``: the default, smooth sensitivity, Gaussian-process noise, and a tangent head.
+
+        They are not ranked: no plan knows their errors, and their noise orders them wrongly.
+        """
         mine = self.noise_of(self.learner, self.n)
         if mine.level is Level.CERTIFIED:
             return []
@@ -177,9 +179,9 @@ class Effects(TaskSpec):
             learner = type(self.learner)(self.study.schema, self.learner.budget, second_stage=second_stage)
             with suppress(InputError):  # a way that these data do not have
                 noise = learner.expected_noise(self.n, mechanism, self.study.queries)
-                found.append(f"{way} plans noise {', '.join((shown(noise.value), *noise.remarks))}")
+                found.append("; ".join((f"  {way}", *noise.remarks)))
         level = f"{self.mechanism.name} is {mine.level.value} here"
-        return ["; ".join((level, *mine.remarks, "certified ways to the same question:")), *found]
+        return ["; ".join((level, *mine.remarks, _UNRANKED)), *found]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -272,20 +274,27 @@ class Effects(TaskSpec):
             **curve,
         }
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+    def share(self) -> None:
+        """Send the release to the coordinator, where there are several sites."""
         if self._site is not None:
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+        curator = self.folder / "curator"
         balance = self.learner.nonprivate_balance()
         if balance is not None:
-            write_balance(balance, self.folder / "curator")
-            save_figure(balance_figure(None, nonprivate=balance), self.folder / "curator" / "balance.png", PRIVATE)
+            with self.attempt("curator/balance.csv"):
+                write_balance(balance, curator)
+            with self.attempt("curator/balance.png"):
+                save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
         if self._curve is None:
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
         panels = [panel for where in self._all_where for panel in arm_panels(release, where, level)]
-        save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
+        with self.attempt("release/effect.png"):
+            save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
         first = panels[0]
@@ -298,12 +307,13 @@ class Effects(TaskSpec):
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
-        if known:  # else it would be the reader's figure once more
-            curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
-            save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
         band = None if isinstance(release, ComposedRelease) else first.band  # that is an interval
-        curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
-        curves.save(self.folder / "curator" / CURVES_FILE)
+        with self.attempt(f"curator/{CURVES_FILE}"):
+            EffectCurves(first.covariate, first.grid, first.released, band, level, known).save(curator / CURVES_FILE)
+        if known:  # else it would be the reader's figure once more
+            with self.attempt("curator/effect.png"):
+                figure = effect_panels([replace(first, band=None, others=known)], claim=claim)
+                save_figure(figure, curator / "effect.png", PRIVATE)
 
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
@@ -438,7 +448,12 @@ class Effects(TaskSpec):
         return self._where.points(self._curve)
 
 
+_UNRANKED = (
+    "certified ways to the same question, the default first, the others in no order (planned noise alone does not "
+    "order them: errors of nuisances and second stage come on top):"
+)
 _CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...] = (
+    ("second_stage=adaptive (the default)", AdaptiveSecondStage(), Composed()),
     (
         "second_stage=linear release=queries mechanism=smooth_sensitivity",
         LinearSecondStage(loss=SmoothSensitivity.loss, noise_ratio=SmoothSensitivity.noise_ratio),
@@ -450,7 +465,6 @@ _CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...]
         GaussianProcess(),
     ),
     ("second_stage=tangent", TangentSecondStage(), ObjectivePerturbation()),
-    ("second_stage=adaptive, the default,", AdaptiveSecondStage(), Composed()),
 )
 """Certified ways to an effect, as words and as what they choose."""
 

@@ -190,18 +190,20 @@ class Policies(TaskSpec):
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write what the curator knows of each policy, its figure, and the plan."""
         table, folder = self._table, self.folder / "curator"
-        with atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
+        with self.attempt(f"curator/{_TABLE_FILE}"), atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
-        figure = policy_figure(
-            table["policy"].tolist(),
-            table["value"].to_numpy(),
-            table["probability"].to_numpy(),
-            self._chosen,
-            regrets=table["regret"].to_numpy() if "regret" in table else None,
-            claim=self.release.privacy.claim,
-        )
-        save_figure(figure, folder / "policies.png", PRIVATE)
-        write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
+        with self.attempt("curator/plan.txt"):
+            write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
+        with self.attempt("curator/policies.png"):
+            figure = policy_figure(
+                table["policy"].tolist(),
+                table["value"].to_numpy(),
+                table["probability"].to_numpy(),
+                self._chosen,
+                regrets=table["regret"].to_numpy() if "regret" in table else None,
+                claim=self.release.privacy.claim,
+            )
+            save_figure(figure, folder / "policies.png", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the policy's name, where its scores came from, and how far it may be behind by chance."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -48,6 +49,17 @@ def check_rule(config: DictConfig) -> None:
     if not isinstance(config.rule, DictConfig):
         tasks = ", ".join(tasks_of(Rules))
         raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
+
+
+def draw_rule(release: DecisionRelease, folder: Path) -> None:
+    """Draw the coefficients of a rule that is linear in the covariates, for its readers.
+
+    Args:
+        release: The rule.
+        folder: The run's folder.
+    """
+    if coefficients(release) is not None:
+        save_figure(release.plot(), folder / "release" / "rule.png")
 
 
 _DECISIONS = ("", "_nonprivate", "_treat_all", "_treat_none")
@@ -157,9 +169,10 @@ class Rules(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
-        if coefficients(self.release) is not None:
-            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
-        write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+        with self.attempt("curator/noise.txt"):
+            write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+        with self.attempt("release/rule.png"):
+            draw_rule(self.release, self.folder)
 
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
@@ -315,8 +328,8 @@ class EffectRules(Rules):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the standardised covariates."""
-        if coefficients(self.release) is not None:
-            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
+        with self.attempt("release/rule.png"):
+            draw_rule(self.release, self.folder)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; and what it does where it is a constant one."""

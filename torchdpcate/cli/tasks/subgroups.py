@@ -168,14 +168,15 @@ class SubgroupTask(TaskSpec):
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the reader's table and forest plot, and the curator's plot and plan."""
         release, reader, curator = self.release, self.folder / "release", self.folder / "curator"
-        with atomic_path(reader / TABLE_FILE, PUBLIC) as temporary:
+        with self.attempt(f"release/{TABLE_FILE}"), atomic_path(reader / TABLE_FILE, PUBLIC) as temporary:
             _csv(release).to_csv(temporary, index=False)
-        save_figure(release.plot(), reader / FOREST_FILE, PUBLIC)
-        exact = self.learner.nonprivate_effects().estimate.numpy()
-        figure = plot_subgroups(release, nonprivate=exact, truth=self._truth)
-        save_figure(figure, curator / FOREST_FILE, PRIVATE)
-        plan = self.learner.plan_
-        write_text(curator / "plan.txt", plan.table().to_string(index=False) + "\n", PRIVATE)
+        with self.attempt("curator/plan.txt"):
+            write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
+        with self.attempt(f"release/{FOREST_FILE}"):
+            save_figure(release.plot(), reader / FOREST_FILE, PUBLIC)
+        with self.attempt(f"curator/{FOREST_FILE}"):
+            exact = self.learner.nonprivate_effects().estimate.numpy()
+            save_figure(plot_subgroups(release, nonprivate=exact, truth=self._truth), curator / FOREST_FILE, PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells; warn where intervals say nothing."""

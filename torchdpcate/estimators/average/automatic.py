@@ -60,10 +60,10 @@ class ChosenEstimator:
 class AverageEffect(AnswersAverage, Protecting, Parameters):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
-    Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
-    ``DifferenceInMeansEffect``; else ``CovariateBalancingEffect`` and, with a delta, ``ComposedAverageEffect`` (of the
-    ATE) and ``DoublyRobustEffect``, which estimate the propensity. The choice is by ``planned_error``: n, budget,
-    bounds, overlap, estimand and a stated prior, all of it public. No record is read, and nothing is spent on it.
+    Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect``; else
+    ``CovariateBalancingEffect`` and, of the ATE with a delta, ``ComposedAverageEffect``, which estimate the propensity.
+    The choice is by ``planned_error``: n, budget, bounds, overlap, estimand and a stated prior, all of it public. No
+    record is read, and nothing is spent on it.
 
     Guarantee:
         That of the chosen estimator, certified with the library's parts; its release states what was chosen
@@ -211,7 +211,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         learnt = name == "nonprivate_balance" or (name.endswith("_") and not name.startswith("_"))
         if learnt and "chosen_" in vars(self):
             return getattr(self.chosen_, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # which says why it is not there
 
     def __sklearn_is_fitted__(self) -> bool:
         return "chosen_" in vars(self)

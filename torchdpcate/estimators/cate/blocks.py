@@ -20,7 +20,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
-from torchdpcate.estimators.cate.composition_plan import OF
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.head import ASSUMED, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import (
@@ -58,6 +57,7 @@ BlockRecords = Mapping[str, CausalData]
 
 OBJECTIVE = "objective"
 """The mechanism where the user names none: the one of least noise."""
+_OF = "the second stage alone at a typical covariate (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 
 
@@ -183,7 +183,7 @@ class Blocks:
             remarks = (f"the ridge is {ridge:.3g}, above {LEARNS:g} a network is hardly more than a constant",)
         return PlannedNoise(
             value,
-            OF,
+            _OF,
             self.schema.domain.outcome_range,
             n,
             self.budget,
@@ -192,6 +192,7 @@ class Blocks:
             assumes=() if math.isnan(value) else ASSUMED,
             left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
             remarks=remarks,
+            alone=True,
         )
 
     @property

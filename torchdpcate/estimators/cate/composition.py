@@ -13,6 +13,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.checked import keyed_digest
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -206,7 +207,7 @@ class Composition:
             warnings.warn(_ON_THE_CPU.format(device.type), stacklevel=2)
         if site is not None:  # before anything is paid
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
-            site.link.agree({"sizes": dict(site.sizes), **facts})
+            site.begin(facts, keyed_digest(records), session.reservation is not None)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance, site)
         balance, guarantee = None, self._guarantee
         if isinstance(records, CausalData) and plan.arms == 2:

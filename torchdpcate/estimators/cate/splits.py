@@ -10,6 +10,7 @@ from torch import LongTensor
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.registry import refuse_strings
 
 NUISANCE, SECOND_STAGE, FOLDS = "nuisance", "second_stage", ("fold_1", "fold_2")
 TWO_FOLDS = "two folds, cross-fitted"
@@ -91,6 +92,10 @@ class DisjointSplit(Split):
 
     fraction: float = 0.5
 
+    def __post_init__(self) -> None:
+        """Refuse a string; the share is checked where records are split."""
+        refuse_strings(type(self), vars(self))
+
     @property
     def fact(self) -> float:
         """The share of the records that trains the nuisances."""
@@ -125,6 +130,7 @@ class CrossFit(Split):
 
     def __post_init__(self) -> None:
         """Refuse a share outside (0, 1)."""
+        refuse_strings(type(self), vars(self))
         if not 0 < self.nuisance_share < 1:
             raise InputError(
                 f"split.nuisance_share = {self.nuisance_share}: give a number strictly in (0, 1), for both stages pay"

@@ -23,6 +23,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.registry import refuse_strings
 
 Fits = Callable[[Tensor], Tensor]
 """Linear terms [runs, p] -> coefficients [runs, p]."""
@@ -78,6 +79,7 @@ class PrivateWeights(WeightScheme):
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
+        refuse_strings(type(self), vars(self))
         for name in ("budget_fraction", "block_fraction"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:

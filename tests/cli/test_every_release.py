@@ -1,0 +1,161 @@
+"""Every kind of outcome, task and number of arms, through every command that takes a release."""
+
+import html
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.cli.helpers import one_line, released
+from torchdpcate.cli.main import main
+
+FOLLOWED = {"time": "days", "event": "status", "horizon": 300, "unit": "days", "censoring": {"floor": 0.5}}
+OUTCOMES = {
+    "restricted_mean": {**FOLLOWED, "kind": "restricted_mean", "better": "higher"},
+    "event_by_horizon": {**FOLLOWED, "kind": "event_by_horizon", "better": "lower"},
+    "continuous": {"name": "score", "low": 0, "high": 10, "better": "higher", "unit": "points"},
+    "binary": {"name": "died", "categories": ["no", "yes"], "better": "lower"},
+    "count": {"name": "visits", "low": 0, "high": 20, "kind": "count", "better": "lower"},
+    "costs": {"name": "cost", "low": 0, "high": 50_000, "better": "lower", "unit": "EUR", "sd": 4_000},
+}
+SAID = {
+    "restricted_mean": "the mean time without the event (status) within 300 days",
+    "event_by_horizon": "the chance of the event (status) within 300 days",
+}
+"""What effects on an outcome by a horizon are on; of other outcomes it is the column."""
+TASKS = {
+    "cate": [],
+    "average_effect": [],
+    "subgroups": ["subgroups=[{sex: true}]"],
+    "rule": [],
+    "policy_selection": [],
+    "owl": [],
+    "two_stage_rule": [],
+}
+RULES = ("rule", "owl", "two_stage_rule")
+ARMS = ["none", "low", "high"]
+CELLS = [(task, arms, outcome) for arms, task, outcome in itertools.product((2, 3), TASKS, OUTCOMES)]
+
+
+def write(folder, outcome: str, arms: int) -> None:
+    """Write the tables of two sites, and their domain file."""
+    for seed in range(2):
+        random, n = np.random.default_rng(seed), 600
+        arm = random.integers(0, arms, n)
+        frame = pd.DataFrame({"age": random.uniform(20, 80, n), "sex": random.choice(["f", "m"], n)})
+        event, end = random.exponential(200 * (1 + 0.5 * arm)), random.exponential(1500, n)
+        frame = frame.assign(
+            arm=np.array(ARMS)[arm],
+            score=(4 + arm + random.normal(0, 1, n)).clip(0, 10),
+            died=np.where(random.random(n) < 0.5 - 0.15 * arm, "yes", "no"),
+            visits=random.poisson(4 - arm, n).clip(0, 20),
+            cost=np.where(random.random(n) < 0.4, 0, random.lognormal(8, 1, n).clip(0, 50_000)),
+            days=np.minimum(event, end),
+            status=(event <= end).astype(int),
+        )
+        frame.to_csv(folder / f"{seed}.csv", index=False)
+    facts = {
+        "treatment": {"name": "arm", "categories": ARMS[:arms]},
+        "outcome": OUTCOMES[outcome],
+        "covariates": {"age": {"low": 18, "high": 90}, "sex": {"categories": ["f", "m"]}},
+        "propensity": 0.5 if arms == 2 else [1 / 3] * 3,
+        "overlap": 0.3,
+    }
+    (folder / "domain.yaml").write_text(yaml.safe_dump(facts))
+
+
+def refusal(task: str, arms: int, outcome: str) -> str | None:
+    """Return what a line says where a task takes no such outcome or arms; None where it does."""
+    if arms > 2 and task in RULES:
+        return "has 3 arms, and "
+    if outcome not in SAID:
+        return None
+    if task in ("policy_selection", "owl", "two_stage_rule"):
+        return "takes no outcome by a horizon"
+    return "of 3 arms an outcome by a horizon is for task=cate" if arms > 2 and task != "cate" else None
+
+
+def not_combined(task: str, arms: int) -> str | None:
+    """Return what a line says where releases cannot be combined; None where they can."""
+    if task == "rule":
+        return "no intervals, hence no known error: task=rule requests none; train task=cate with intervals"
+    if task in ("policy_selection", "owl", "two_stage_rule"):
+        return "has no known error to weigh it by"
+    return "no intervals, hence no known error" if task == "cate" and arms > 2 else None
+
+
+def check(release, folder, outcome: str, capsys) -> None:
+    """Take a release through every command that a reader has."""
+
+    def done(*words) -> str:
+        assert main(list(map(str, words))) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    shown = json.loads(done("inspect", release, "--json"))
+    found, kind = shown["findings"], shown["kind"]
+    on = SAID.get(outcome, OUTCOMES[outcome].get("name"))
+    said = " ".join(found)
+    assert on in said, found
+    if outcome in SAID:
+        assert f"{on} on average" not in said
+        assert "changes days" not in said
+        assert "changes status" not in said
+    if outcome == "event_by_horizon":
+        assert " days" not in said.replace(on, "").replace(on.removeprefix("the "), "")
+    printed = " ".join(done("inspect", release).split())
+    assert found[0] in printed
+    assert f"outcome {on}: " in printed
+    if kind == "subgroups" and "arm" not in shown["cells"][0] and len(shown["cells"]) > 1:
+        assert sum(cell["records"] for cell in shown["cells"]) == pytest.approx(600, rel=0.05)
+    done("report", release)
+    page = html.unescape((release.parent / "release.html").read_text())
+    assert all(sentence in page for sentence in found)
+    done("inspect", release, "--card")
+    assert f"<td>outcome {on}</td>" in (release.parent / "card.html").read_text()
+    done("verify", release)
+    answers = folder / f"{release.stem}.csv"
+    words = ["predict", str(release), str(folder / "0.csv"), "-o", str(answers)]
+    if "average" in kind:
+        assert main(words) == 2
+        assert "is an average effect, one number and no column" in one_line(capsys)
+    else:
+        done(*words)
+        assert len(pd.read_csv(answers)) == 600
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize(("task", "arms", "outcome"), CELLS)
+def test_every_release_goes_through_every_command(task, arms, outcome, tmp_path, capsys):
+    write(tmp_path, outcome, arms)
+    sites = [tmp_path / name for name in ("north", "south")]
+    for seed, run in enumerate(sites):
+        words = [
+            f"task={task}",
+            "data=table",
+            f"data.path={tmp_path}/{seed}.csv",
+            f"data.domain={tmp_path}/domain.yaml",
+        ]
+        code = main(["train", *words, *TASKS[task], "privacy.epsilon=50", f"run_dir={run}"])
+        if (why := refusal(task, arms, outcome)) is not None:
+            assert code == 2
+            assert why in one_line(capsys)
+            assert not run.exists()
+            return
+        assert code == 0, capsys.readouterr().err
+    capsys.readouterr()
+    check(released(sites[0]), tmp_path, outcome, capsys)
+    assert main(["report", str(sites[0])]) == 0
+    (tmp_path / "all").mkdir()
+    combination = tmp_path / "all" / "all.safetensors"
+    code = main(["combine", *map(str, sites), "-o", str(combination)])
+    if (why := not_combined(task, arms)) is None:
+        assert code == 0, capsys.readouterr().err
+        capsys.readouterr()
+        check(combination, tmp_path, outcome, capsys)
+    else:
+        assert code == 2
+        assert why in one_line(capsys)
+        assert not combination.exists()

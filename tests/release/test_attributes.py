@@ -1,0 +1,109 @@
+"""Whatever looks a release over finds what it has, and of the rest that it is not there."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+
+from tests.cli.test_arms import DOMAIN as THREE_ARMS
+from tests.release.sites import combined, released
+from torchdpcate import AverageEffect, PolicySelector, PrivacyBudget, RLearner, TableSchema, release
+from torchdpcate.candidates.kinds import Constants
+from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.table import Table
+from torchdpcate.errors import InputError
+from torchdpcate.release import average_effect, composed, post_processing, rule, subgroups
+from torchdpcate.release import release as functions
+from torchdpcate.release.release import RELEASES
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
+
+
+def fitted(learner):
+    """Return a learner that is fitted to 300 records."""
+    random, schema = torch.Generator().manual_seed(1), TableSchema.of(learner.domain)
+    arms = torch.tensor(schema.actions, dtype=torch.float64)
+    a = arms[torch.randint(0, len(arms), (300,), generator=random)]
+    return learner.fit(schema.grid(300), a, torch.rand(300, generator=random, dtype=torch.float64))
+
+
+def statistics():
+    """Return the sums that a fit with ``mechanism=statistics`` releases."""
+    from torchdpcate import ConvexNuisanceConfig, LinearSecondStage
+
+    learner = RLearner(
+        DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage(loss="squared")
+    )
+    return fitted(learner).release_function("statistics")
+
+
+KINDS = {
+    "average_effect": average_effect._example,
+    "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
+    "combined_average": partial(combined, "average"),
+    "combined_effect": partial(combined, "effect"),
+    "combined_rule": partial(combined, "rule"),
+    "combined_subgroups": partial(combined, "subgroups"),
+    "composed": partial(released, "effect"),
+    "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
+    "composed without intervals": lambda: composed._example().effect,
+    "composed_rule": composed._example,
+    "function": functions._example,
+    "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
+    "queries": post_processing._example,
+    "rule": rule._example,
+    "statistics": statistics,
+    "subgroups": subgroups._example,
+}
+
+
+def test_every_kind_is_looked_over() -> None:
+    for module in pkgutil.iter_modules(release.__path__, "torchdpcate.release."):
+        importlib.import_module(module.name)
+    own = {kind for kind, made in RELEASES.items() if made.__module__.startswith("torchdpcate.")}
+    assert own == {name.partition(" ")[0] for name in KINDS}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k.startswith(("comb", "stat")) else k for k in KINDS]
+)
+def test_attributes_are_there_or_are_not(kind: str) -> None:
+    made = KINDS[kind]()
+    assert made.kind == kind.partition(" ")[0]
+    for name in dir(made):
+        getattr(made, name, None)  # raises nothing else than that it is not there
+    assert {"schema", "privacy"} <= {name for name, _ in inspect.getmembers(made)}
+    assert repr(made)
+    assert made._repr_html_()
+    for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert again.summary() == made.summary()
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "message"),
+    [
+        (Domain([0.0], [1.0], 0.0, 1.0), "direction", "nothing says whether high or low"),
+        (Cluster("school"), "design_effect", "cluster 'school'"),
+        (Cluster("school"), "assumption", "cluster 'school'"),
+        (Table("none.csv", DOMAIN, per_person=2), "unit", "whose a record is"),
+    ],
+)
+def test_a_fact_that_nobody_said_is_not_there(made, name: str, message: str) -> None:
+    assert not hasattr(made, name)
+    with pytest.raises(InputError, match=message):
+        getattr(made, name)
+
+
+def test_what_three_arms_have_not_is_said() -> None:
+    made = KINDS["composed of three arms"]()
+    assert getattr(made, "assumptions", None) is None
+    assert not hasattr(made, "average_effect")
+    with pytest.raises(AttributeError, match="3 arms have several; see average_effects"):
+        _ = made.average_effect
