@@ -23,7 +23,7 @@ LINEAR = {  # of second_stage=linear and the few steps of ``QUICK``
     "privacy.delta=1": "delta",
     "privacy.delta=-0.1": "delta",
     "privacy.delta=1e-13": ".",
-    "privacy.delta=0": r"DP-SGD.*\(epsilon, delta\)",
+    "privacy.delta=0": r"private nuisances.*\(epsilon, delta\)",
     "nuisance.max_grad_norm=-1": "max_grad_norm",
     "nuisance.width=-1": "width",
     "nuisance.batch_size=5000": "batch_size",
