@@ -185,10 +185,8 @@ _SWITCHES = (
     ("--hydra-help",),
     ("--version",),
     ("--resolve",),
-    ("--run", "-r"),
-    ("--multirun", "-m"),
-    ("--shell-completion", "-sc"),
 )
+_ONE_OF = (("--run", "-r"), ("--multirun", "-m"), ("--shell-completion", "-sc"))
 _OPTIONS = (
     ("--package", "-p"),
     ("--config-path", "-cp"),
@@ -204,6 +202,8 @@ _LAUNCHER = "hydra.launcher."  # settings of a launcher, which checks them itsel
 _BUILDS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})  # by what Hydra makes objects
 _REFERENCE = re.compile(r"\$\{(?:[\w.]+|now:[^${}]*)\}")  # interpolations that only read
 _FOLLOWS = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
+_NAMED = re.compile(r"\$\{([\w.]+)\}")
+_OF_NULL = {"privacy.noise_seed": int, "budget.total.epsilon": float, "budget.total.delta": float}  # of no class
 _KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 _LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
 _HERE = ("basic", "joblib", "submitit_local")  # launchers whose jobs are all of this machine, where a lock holds
@@ -249,7 +249,13 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
         yield
     except ConfigCompositionException:
         _check_names(overrides)
-        raise
+        of_launcher = next((override for override in overrides if override.key_or_group.startswith(_LAUNCHER)), None)
+        if of_launcher is None:
+            raise
+        raise InputError(
+            f"{of_launcher.input_line}: the launcher has no such setting, or takes another value; train --cfg hydra "
+            "with the same hydra/launcher shows those it has"
+        ) from None
     except ImportError as error:  # of a launcher: what a run raises is told by the run
         launcher = next((override for override in overrides if override.key_or_group == "hydra/launcher"), None)
         if launcher is None:
@@ -351,9 +357,12 @@ def _hydras_options() -> Parser:
         parser.add_argument(*names, action="store_true")
     for names in _OPTIONS:
         parser.add_argument(*names)
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    what = parser.add_mutually_exclusive_group()
+    for names in _ONE_OF:
+        what.add_argument(*names, action="store_true")
+    what.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     known = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=known)
+    what.add_argument("--info", "-i", nargs="?", const="all", choices=known)
     return parser
 
 
@@ -373,6 +382,8 @@ def _overrides(words: Sequence[str]) -> list[Override]:
         setting = f"as {meant[0]}={value or 'VALUE'}" if meant else "KEY=VALUE"
         known = near or f"settings are words without dashes, {setting}, and -m sweeps"
         raise InputError(f"{unknown[0]}: no such option; {known}")
+    if parsed.resolve and parsed.cfg is None:
+        raise InputError("--resolve: is for --cfg, as --cfg job --resolve")
     for name in _ELSEWHERE:
         if getattr(parsed, name) is not None:
             raise _elsewhere(f"--{name.replace('_', '-')}")
@@ -399,6 +410,8 @@ def _check_word(override: Override) -> None:
     word, key = str(override.input_line), override.key_or_group
     if key == "hydra.searchpath":
         raise _elsewhere(key)
+    if not key:
+        raise InputError(f"{word}: write KEY=VALUE, such as {_example(key)}")
     if override.is_delete():
         raise InputError(f"{word}: a setting cannot be taken away; give KEY=VALUE, which may be null")
     if override.package is not None:
@@ -410,6 +423,8 @@ def _check_word(override: Override) -> None:
         )
     if _HYDRA.match(key) and key not in _OF_HYDRA and not key.startswith(_LAUNCHER):
         raise InputError(f"{word}: not to be chosen; of Hydra's own there are {', '.join(_OF_HYDRA)} and {_LAUNCHER}*")
+    if _HYDRA.match(key) and override.is_sweep_override():
+        raise InputError(f"{word}: is the same for all runs; give one value")
     if key.startswith("task."):
         raise InputError(f"{word}: is chosen by task=NAME")
     if override.is_interval_sweep() or isinstance(override._value, Glob):
@@ -432,6 +447,7 @@ def _plain(override: Override) -> list[Any]:
     Raises:
         InputError: A range that cannot be counted.
     """
+    found: list[Any]
     try:
         found = list(override.sweep_iterator()) if override.is_sweep_override() else [override._value]
     except ValueError as error:
@@ -466,13 +482,10 @@ def _elsewhere(option: str) -> InputError:
 def _check_choices(override: Override, values: Sequence[Any]) -> None:
     """Refuse a choice that a group does not have: Hydra would read any file that a path leads to."""
     group, known = override.key_or_group, choices_of(override.key_or_group)
-    for value in values:
-        for choice in value if isinstance(value, list) else [value]:
-            if choice is not None and choice not in known:
-                found = nearest(str(choice), known, "none is near")
-                raise InputError(
-                    f"{group}={choice}: there is no such {group}; {found}; choose one of {', '.join(known)}"
-                )
+    for choice in ("null" if value is None else value for value in values):
+        if choice not in known:
+            found = nearest(str(choice), known, "none is near")
+            raise InputError(f"{group}={choice}: there is no such {group}; {found}; choose one of {', '.join(known)}")
 
 
 def _check_launcher(overrides: Sequence[Override]) -> None:
@@ -515,8 +528,11 @@ def _check_type(name: str, value: Any, defaults: Mapping[str, tuple[Any, str | N
     if followed is not None and followed[1] in defaults:
         default, target = defaults[followed[1]]
     if isinstance(value, str) and "${" in value:
+        for other in _NAMED.findall(value):
+            if other == name or (other not in defaults and not _HYDRA.match(other)):
+                raise InputError(f"{name} = {value}: there is no other setting {other}")
         return
-    kind = type(default)
+    kind = type(default) if value is None else _OF_NULL.get(name, type(default))
     if default is None and target is not None and type(value) not in (type(None), int, float):
         parameter = signature(get_object(target)).parameters.get(name.rpartition(".")[2])
         kinds = {*str(parameter and parameter.annotation).split(" | ")} - {"None"}  # may be a word or the type itself
