@@ -3,17 +3,22 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from inspect import Parameter, isclass, signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchdpcate.errors import InputError
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 _PACKAGE = Path(__file__).parent
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+_CLASS = "_target_"
 _TARGET = re.compile(r"^ *_target_: *([\w.]+)", re.MULTILINE)
+_ANY_TARGET = re.compile(r"\b_target_: *([\w.]+)")  # of a list's entries too
 
 
 def conf_dir() -> Path:
@@ -42,6 +47,37 @@ def modules_with(pattern: str, package: str = "torchdpcate") -> list[str]:
     wanted, folder = re.compile(pattern, re.MULTILINE), _PACKAGE.joinpath(*package.split(".")[1:])
     found = (path for path in folder.rglob("*.py") if wanted.search(path.read_text(encoding="utf-8")))
     return sorted(".".join((_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts)) for path in found)
+
+
+def check_classes(config: "DictConfig | dict[str, Any]", group: str = "") -> None:
+    """Refuse a configuration that names a class, or a function, that no file of ``conf/`` names: it would be run.
+
+    Args:
+        config: A composed configuration, or settings of a file.
+        group: Folder below ``conf/`` whose classes alone are meant; all of them if left out.
+
+    Raises:
+        InputError: Such a class.
+    """
+    from omegaconf import OmegaConf
+
+    todo: list[Any] = [OmegaConf.to_container(config) if OmegaConf.is_config(config) else config]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            if _CLASS in value and str(value[_CLASS]) not in _classes(conf_dir() / group):
+                which = f"of {group}" if group else "of conf/"
+                raise InputError(f"{_CLASS} = {value[_CLASS]!r}: no shipped choice {which}; no other code is run")
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+
+
+@cache
+def _classes(folder: Path) -> frozenset[str]:
+    """Return the import paths of the classes that the files of a folder name."""
+    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.yaml"))
+    return frozenset(target for text in texts for target in _ANY_TARGET.findall(text))
 
 
 class Registry(MutableMapping[str, Any]):

@@ -247,3 +247,35 @@ def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
     err = capsys.readouterr().err
     assert re.search(r"warning: overlap = 0.4: the propensity of \d+% of the public sample lies beyond", err)
     assert err.count("\n") == 1
+
+
+HALF = [
+    "task=average_effect",
+    "task=cate",
+    "task=average_effect effect=composed",
+    "task=average_effect effect=covariate_balancing",
+    "task=average_effect effect=covariate_balancing effect.loss=logistic effect.estimand=ATO",
+    "task=average_effect effect=doubly_robust",
+    "task=cate second_stage=linear nuisance=convex screen=private",
+    "task=subgroups subgroups=everybody subgroup_effects.propensity=composed",
+    "task=rule",
+    "task=two_stage_rule weights=ipw",
+    "task=two_stage_rule weights=private",
+    "task=policy_selection nuisance_guarantee=stability",
+    "task=policy_selection nuisance_guarantee=private_nuisances trainer.progress=false",
+]
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("words", HALF)
+def test_a_trial_of_equal_chances_may_state_an_overlap_of_a_half(words, here):
+    redomained(overlap=0.5, propensity=0.5)
+    table(1000).to_csv("people.csv", index=False)
+    assert main(["train", *PEOPLE, *words.split(), "force=true", "run_dir=r"]) == 0
+    assert load_release("r/release/release.safetensors").schema.domain.overlap == 0.5
+
+
+def test_an_overlap_of_a_half_without_a_propensity_is_told_to_state_it(here, capsys):
+    redomained(overlap=0.5)
+    assert main(["train", *PEOPLE, "task=average_effect", "run_dir=r"]) == 2
+    assert "equally likely for everybody" in one_line(capsys)

@@ -3,10 +3,20 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import with_implied_table
+from torchdpcate.cli.overrides import (
+    all_groups,
+    all_tasks,
+    brought,
+    checked_overrides,
+    choices_of,
+    with_implied_table,
+)
+from torchdpcate.errors import InputError
+from torchdpcate.registry import conf_dir
 
 WRONG = {
     "foo=1": "no setting foo; no name is near it",
@@ -26,10 +36,10 @@ WRONG = {
     "trainer.callbacks=[a.B]": "code beside records and losses that nothing paid for; give it in Python",
     "+trainer.default_root_dir=public": "curator/logs alone: nothing pays for them",
     "trainer.max_epochs=3": "give nuisance.epochs or second_stage.epochs",
-    "hydra.foo=1": "hydra.foo",
-    "+hydra.foo=1": "write hydra.foo=1",
-    "+_target_=os.system": "no setting _target_",
-    "+foo._target_=os.system": "no setting foo._target_",
+    "hydra.foo=1": "of Hydra's own there are hydra/launcher, ",
+    "+hydra.foo=1": "of Hydra's own there are hydra/launcher, ",
+    "+_target_=os.system": "would run code that the word names by _target_",
+    "+foo._target_=os.system": "would run code that the word names by _target_",
     "mechanism=gausian": "there is no such mechanism; the nearest is gaussian_process",
     "task=kate": "there is no such task; the nearest is cate; choose one of average_effect, cate",
     "experiment=lalond": "the nearest is lalonde",
@@ -37,6 +47,7 @@ WRONG = {
     "privacy.epsilon": "write KEY=VALUE, such as privacy.epsilon=VALUE",
     "--mulirun": "no such option; the nearest is --multirun",
     "--force": "no such option; settings are words without dashes, as force=VALUE, and -m sweeps",
+    "--epsilon=2": "no such option; settings are words without dashes, as privacy.epsilon=2, and -m sweeps",
 }
 
 
@@ -86,7 +97,7 @@ def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
 NAME_A_TABLE = {
     "data.path=t.csv": True,
     "data.path=t.csv data.domain=d.yaml privacy.epsilon=2": True,
-    "data.path=a.csv,b.csv -m": True,
+    "-m data.path=a.csv,b.csv": True,
     "data.domain=d.yaml task=owl": True,
     "data.n=30": False,
     "data=tcga data.path=t.tsv": False,
@@ -100,8 +111,7 @@ NAME_A_TABLE = {
 
 @pytest.mark.parametrize("words", NAME_A_TABLE)
 def test_a_file_or_a_domain_implies_a_table(words):
-    first, *rest = words.split()
-    assert with_implied_table([first, *rest]) == [first, *["data=table"] * NAME_A_TABLE[words], *rest]
+    assert with_implied_table(words.split()) == [*words.split(), *["data=table"] * NAME_A_TABLE[words]]
 
 
 def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypatch, capsys):
@@ -114,3 +124,85 @@ def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypat
 def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):
     assert main(["train", "task=owl", "privacy.epsilon=-1,-2", f"run_dir={tmp_path / 's'}", "-m"]) == 2
     assert "epsilon" in one_line(capsys)
+
+
+REFUSED = {
+    "trainer=../../elsewhere/evil": "there is no such trainer",
+    "data.seed={_target_: os.mkdir}": "would run code that the word names by _target_",
+    "seed=${oc.env:HOME}": "only ${SETTING} and ${now:FORMAT} are looked up",
+    "~privacy.delta": "a setting cannot be taken away",
+    "~data": "a setting cannot be taken away",
+    "seed=abc": "seed = abc: give a whole number",
+    "seed=1.5": "seed = 1.5: give a whole number",
+    "seed=null": "seed = None: give a whole number",
+    "-m seed=0,abc": "seed = abc: give a whole number",
+    "force=yes": "force = yes: give true or false",
+    "data.train_fraction=[0.5]": "data.train_fraction = [0.5]: give a number",
+    "second_stage.ridge=abc": "second_stage.ridge = abc: give a number",
+    "second_stage={ridge: abc}": "there is no such second_stage",
+    "second_stage.private_threshold={quantile: abc}": "second_stage.private_threshold.quantile = abc: give a number",
+    "second_stage.features=abc": "second_stage.features = abc: is what features=CHOICE chooses",
+    "data.queries=abc": "data.queries = abc: give a whole number",
+    "-m privacy.epsilon=interval(1,3)": "write its values, as privacy.epsilon=A,B",
+    "-m seed=glob(*)": "write its values, as seed=A,B",
+    "-m data=glob(*)": "write its values, as data=A,B",
+    "-m seed=range(3,1)": "has no value, so that nothing would run",
+    "-m seed=range(1,3,0)": "seed=range(1,3,0): ",
+    "trainer=null": "trainer=null: there is no such trainer",
+    "experiment=null": "there is no such experiment",
+    "seed=${nothing}": "seed = ${nothing}: there is no other setting nothing",
+    "seed=${seed}": "there is no other setting seed",
+    "privacy.noise_seed=abc": "privacy.noise_seed = abc: give a whole number",
+    "budget.total.epsilon=abc": "budget.total.epsilon = abc: give a number",
+    "data=[dataset1,dataset2]": "there is no such data",
+    "=3": "write KEY=VALUE, such as privacy.epsilon=2",
+    "--resolve": "--resolve: is for --cfg",
+    "-m --run": "--run/-r: not allowed with argument --multirun/-m",
+    "-m --cfg=job": "--cfg/-c: not allowed with argument --multirun/-m",
+    "-m hydra/launcher=basic,basic": "is the same for all runs; give one value",
+    "-m hydra.launcher.n_jobs=2": "the launcher has no such setting, or takes another value",
+    "-m hydra/sweeper=optuna": "looks at records that nothing paid for",
+    "-m hydra/sweeper=basic": "looks at records that nothing paid for",
+    "-m hydra/launcher=joblb": "there is no such launcher; none is near; installed are basic",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_a_word_that_hydra_would_answer_is_one_line_of_ours(word, tmp_path, capsys):
+    option, given = ["-m"] if word.startswith("-m ") else [], word.removeprefix("-m ")
+    assert main(["train", "second_stage=linear", *option, given, f"run_dir={tmp_path / 'r'}"]) == 2
+    error = one_line(capsys)
+    assert REFUSED[word] in error
+    assert not list(tmp_path.iterdir())
+
+
+def settings(block: dict, place: str = ""):
+    """Yield the name and the value of each setting of a yaml file."""
+    for key, value in block.items():
+        if isinstance(value, dict):
+            yield from settings(value, f"{place}{key}.")
+        elif key != "defaults" and not key.startswith("_"):
+            yield f"{place}{key}", value
+
+
+BASES = [*({"task": task} for task in all_tasks()), {"task": "cate", "second_stage": "linear"}, {"data": "table"}]
+
+
+@pytest.mark.parametrize("group", sorted(all_groups() - {"task", "experiment", "data/surface"}))
+def test_each_number_of_conf_is_a_number(group):
+    base = next(base for base in BASES if group in brought(base))
+    for choice in choices_of(group):
+        words = [f"{key}={value}" for key, value in (base | {group: choice}).items()]
+        for name, default in settings(yaml.safe_load((conf_dir() / group / f"{choice}.yaml").read_text("utf-8"))):
+            if isinstance(default, bool | int | float):
+                told = rf"^{group}.{name} = abc: give (true or false|a whole number|a number)$"
+                with pytest.raises(InputError, match=told), checked_overrides([*words, f"{group}.{name}=abc"]):
+                    pass
+                with checked_overrides([*words, f"{group}.{name}={str(default).lower()}"]):
+                    pass
+
+
+def test_settings_may_stand_on_both_sides_of_an_option(tmp_path, capsys):
+    words = ["task=owl", "privacy.epsilon=-1,-2", "-m", "data.n=300,400", f"run_dir={tmp_path / 's'}"]
+    assert main(["train", *words]) == 2
+    assert "epsilon = -1" in one_line(capsys)

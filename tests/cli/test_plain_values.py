@@ -108,7 +108,7 @@ def test_the_name_of_a_folder_chooses_nothing(name):
         return
     implied = with_implied_table(words)
     assert [word for word in implied if word != words[-1]] == [
-        "data.path=d.csv", "data=table", "data.domain=b.yaml", "nuisance=mlp"
+        "data.path=d.csv", "data.domain=b.yaml", "nuisance=mlp", "data=table"
     ]  # fmt: skip
 
 

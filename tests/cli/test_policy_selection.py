@@ -32,6 +32,7 @@ RUNS = {
     "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
         "nuisance_guarantee=frozen",
+        "policies.allow=[tests.cli.test_policy_selection]",
         "nuisance_guarantee.propensity=tests.cli.test_policy_selection:half",
         "nuisance_guarantee.outcome=tests.cli.test_policy_selection:middle",
     ],

@@ -40,7 +40,7 @@ def test_subjects_defaults_and_choices_are_shown(capsys, monkeypatch):
     assert "data.n_samples" not in out
     assert main(["train", "task=rule", "data=dataset1", "--help"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^rule\.cost=0 +of a treatment, in outcome units$", out, re.MULTILINE)
+    assert re.search(r"^rule\.cost=0\.0 +of a treatment, in outcome units$", out, re.MULTILINE)
     assert "data.separator" not in out
     assert main(["plan", "task=subgroups", "-h"]) == 0
     assert "subgroups=null" in capsys.readouterr().out

@@ -114,7 +114,9 @@ def test_grid_leaves_the_global_generator_alone() -> None:
         ({"outcome_low": 1e16, "outcome_high": 1e16 + 2}, "float64 cannot distinguish outcomes so far from zero"),
         ({"outcome_low": -1e308, "outcome_high": 1e308}, "width"),
         ({"overlap": 0.0}, "overlap is 0"),
-        ({"overlap": 0.5}, "overlap is 0.5"),
+        ({"overlap": 0.6}, "overlap is 0.6; it must lie above 0 and at most at 0.5"),
+        ({"overlap": 0.5}, "equally likely for everybody; where a trial's design says so, give propensity 0.5 too"),
+        ({"overlap": 0.5, "propensity": 0.4}, "propensity is 0.4, outside"),
         ({"overlap": "much"}, "overlap is 'much'"),
         ({"names": ["x"]}, "1 names for 2"),
         ({"names": ["x", "x"]}, "twice"),
@@ -131,6 +133,15 @@ def test_bad_facts_are_refused_in_one_line(change: dict, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         Domain(**facts | change)
     assert "\n" not in str(caught.value)
+
+
+def test_a_trial_of_equal_chances_may_state_an_overlap_of_a_half() -> None:
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, overlap=0.5, propensity=0.5)
+    assert domain.known_propensity is not None
+    assert domain.known_propensity.bounds == (0.5, 0.5)
+    assert Domain.from_dict(domain.to_dict()) == domain
+    selected = domain.select([1])
+    assert (selected.overlap, selected.known_propensity) == (0.5, domain.known_propensity)
 
 
 def test_from_dict_refuses_unknown_entries() -> None:

@@ -151,6 +151,7 @@ CONFIG = {
     "another folder": (["-cp", "elsewhere"], "--config-path"),
     "another file": (["--config-name=evil"], "--config-name"),
     "search path": (["hydra.searchpath=[elsewhere]"], "hydra.searchpath"),
+    "group of another folder": (["+experiment=../../elsewhere/evil"], "experiment=../../elsewhere/evil"),
     "a pickled run": (["--experimental-rerun", "elsewhere/config.pickle"], "--experimental-rerun"),
 }
 

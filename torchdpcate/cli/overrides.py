@@ -1,17 +1,21 @@
 """The words of ``torchdpcate train`` before Hydra sees them: known settings, and no configuration from elsewhere."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
+from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, HydraException
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli import plain_values
@@ -181,10 +185,8 @@ _SWITCHES = (
     ("--hydra-help",),
     ("--version",),
     ("--resolve",),
-    ("--run", "-r"),
-    ("--multirun", "-m"),
-    ("--shell-completion", "-sc"),
 )
+_ONE_OF = (("--run", "-r"), ("--multirun", "-m"), ("--shell-completion", "-sc"))
 _OPTIONS = (
     ("--package", "-p"),
     ("--config-path", "-cp"),
@@ -194,8 +196,15 @@ _OPTIONS = (
 )
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
-_HYDRA = "hydra"  # Hydra's own settings, which it checks itself
-_OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
+_HYDRA = re.compile(r"hydra(?:[./]|$)")
+_OF_HYDRA = ("hydra/launcher", "hydra.sweep.dir", "hydra.sweep.subdir")  # others configure classes, or what runs them
+_LAUNCHER = "hydra.launcher."  # settings of a launcher, which checks them itself
+_BUILDS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})  # by what Hydra makes objects
+_REFERENCE = re.compile(r"\$\{(?:[\w.]+|now:[^${}]*)\}")  # interpolations that only read
+_FOLLOWS = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
+_NAMED = re.compile(r"\$\{([\w.]+)\}")
+_OF_NULL = {"privacy.noise_seed": int, "budget.total.epsilon": float, "budget.total.delta": float}  # of no class
+_KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 _LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
 _HERE = ("basic", "joblib", "submitit_local")  # launchers whose jobs are all of this machine, where a lock holds
 _NEAREST, _LIKE = 3, 0.6
@@ -219,7 +228,7 @@ _OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
 
 @contextmanager
 def checked_overrides(words: Sequence[str]) -> Iterator[None]:
-    """Refuse what would read configuration from elsewhere, and settings that are not there, with the nearest names.
+    """Refuse what would run or read what ``conf/`` does not name, and settings that are not there or of another type.
 
     Hydra would run whatever class a yaml file of another folder names, and advises to add a setting that it does not
     know, which would then be ignored.
@@ -232,16 +241,41 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
     """
     overrides = _overrides(words)
     _check_ledger(overrides)
+    _check_launcher(overrides)
     if any(override.is_add() or override.is_force_add() for override in overrides):
-        _check_choices(overrides)
         _check_names(overrides)
+    _check_types(overrides)
     try:
         yield
     except ConfigCompositionException:
-        _check_choices(overrides)
-        _check_launcher(overrides)
         _check_names(overrides)
-        raise
+        of_launcher = next((override for override in overrides if override.key_or_group.startswith(_LAUNCHER)), None)
+        if of_launcher is None:
+            raise
+        raise InputError(
+            f"{of_launcher.input_line}: the launcher has no such setting, or takes another value; train --cfg hydra "
+            "with the same hydra/launcher shows those it has"
+        ) from None
+    except ImportError as error:  # of a launcher: what a run raises is told by the run
+        launcher = next((override for override in overrides if override.key_or_group == "hydra/launcher"), None)
+        if launcher is None:
+            raise
+        name = error.name or getattr(error.__context__, "name", None) or str(error)
+        raise InputError(f"{launcher.input_line}: needs {name}, which is not installed; install it") from None
+
+
+def options_first(words: Sequence[str]) -> list[str]:
+    """Return the words with options before settings: Hydra wants the settings side by side.
+
+    Args:
+        words: Command-line words.
+
+    Example:
+        >>> options_first(["seed=0,1", "-m", "task=owl"])
+        ['-m', 'seed=0,1', 'task=owl']
+    """
+    settings = _hydras_options().parse_known_intermixed_args(list(words))[0].overrides
+    return [*(word for word in words if word not in settings), *settings]
 
 
 def sweep_words(words: Sequence[str]) -> list[str]:
@@ -269,18 +303,16 @@ def with_implied_table(words: Sequence[str]) -> list[str]:
     """Return the words with ``data=table`` where they name a file of records, or its domain, and choose no data.
 
     Args:
-        words: Command-line words.
+        words: Command-line words, options first.
 
     Example:
         >>> with_implied_table(["data.path=people.csv"])
         ['data.path=people.csv', 'data=table']
     """
     overrides = _overrides(words)
-    named = any(override.key_or_group in _OF_A_TABLE and not override.is_delete() for override in overrides)
-    if not named or any(_chooses_data(override) for override in overrides):
-        return list(words)
-    place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
-    return [*words[:place], "data=table", *words[place:]]
+    named = any(override.key_or_group in _OF_A_TABLE for override in overrides)
+    implied = named and not any(_chooses_data(override) for override in overrides)
+    return [*words, *(["data=table"] if implied else [])]
 
 
 def _chooses_data(override: Override) -> bool:
@@ -304,6 +336,7 @@ def known_settings(choices: Sequence[str]) -> list[str]:
     Raises:
         InputError: No such choice.
     """
+    _overrides(choices)
     known, groups = {*_setting_names(_compose(list(choices))), "experiment", "task"}, all_groups()
     above = {name.rpartition(".")[0] for name in known}
     return sorted(name for name in known if name in groups or name not in above)
@@ -311,7 +344,7 @@ def known_settings(choices: Sequence[str]) -> list[str]:
 
 def _swept(word: str, override: Override) -> str:
     key, _, value = word.partition("=")
-    if override.is_sweep_override() or override.is_delete() or override.is_hydra_override() or not value:
+    if override.is_sweep_override() or override.is_hydra_override() or not value:
         return word
     return f"{key}=choice({value})"
 
@@ -324,22 +357,33 @@ def _hydras_options() -> Parser:
         parser.add_argument(*names, action="store_true")
     for names in _OPTIONS:
         parser.add_argument(*names)
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    what = parser.add_mutually_exclusive_group()
+    for names in _ONE_OF:
+        what.add_argument(*names, action="store_true")
+    what.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     known = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=known)
+    what.add_argument("--info", "-i", nargs="?", const="all", choices=known)
     return parser
 
 
 def _overrides(words: Sequence[str]) -> list[Override]:
-    """Return the parsed overrides of words as ``plain_values.readable_words`` returns them."""
+    """Return the parsed overrides of words as ``plain_values.readable_words`` returns them.
+
+    Raises:
+        InputError: A word that Hydra cannot read, or that would run or read what ``conf/`` does not name.
+    """
     parser = _hydras_options()
-    parsed, unknown = parser.parse_known_args(list(words))
+    parsed, unknown = parser.parse_known_intermixed_args(list(words))
     if unknown:
         option = unknown[0].partition("=")[0]
         name, _, value = unknown[0].lstrip("-").partition("=")
-        setting = f"as {name}={value or 'VALUE'}" if name in _settings([]) else "KEY=VALUE"
-        known = nearest(option, options(parser), f"settings are words without dashes, {setting}, and -m sweeps")
+        meant = [known for known in sorted(_settings([]), key=len) if name in (known, known.rpartition(".")[2])]
+        near = "" if meant else nearest(option, options(parser), "")
+        setting = f"as {meant[0]}={value or 'VALUE'}" if meant else "KEY=VALUE"
+        known = near or f"settings are words without dashes, {setting}, and -m sweeps"
         raise InputError(f"{unknown[0]}: no such option; {known}")
+    if parsed.resolve and parsed.cfg is None:
+        raise InputError("--resolve: is for --cfg, as --cfg job --resolve")
     for name in _ELSEWHERE:
         if getattr(parsed, name) is not None:
             raise _elsewhere(f"--{name.replace('_', '-')}")
@@ -353,9 +397,71 @@ def _overrides(words: Sequence[str]) -> list[Override]:
         remedy = _remedy(key, _settings([]) | all_groups() | _OF_A_TABLE)
         raise InputError(f"{wrong}: there is no setting {key}; {remedy}") from None
     for override in overrides:
-        if override.key_or_group == "hydra.searchpath":
-            raise _elsewhere("hydra.searchpath")
+        _check_word(override)
     return overrides
+
+
+def _check_word(override: Override) -> None:
+    """Refuse a word by which Hydra would run or read what ``conf/`` does not name, or that has no values.
+
+    Raises:
+        InputError: Such a word.
+    """
+    word, key = str(override.input_line), override.key_or_group
+    if key == "hydra.searchpath":
+        raise _elsewhere(key)
+    if not key:
+        raise InputError(f"{word}: write KEY=VALUE, such as {_example(key)}")
+    if override.is_delete():
+        raise InputError(f"{word}: a setting cannot be taken away; give KEY=VALUE, which may be null")
+    if override.package is not None:
+        raise InputError(f"{word}: write {key}=..., without @: each group has its place")
+    if key == "hydra/sweeper":
+        raise InputError(
+            f"{word}: a sweeper that chooses runs by what others showed looks at records that nothing paid for; leave "
+            "it out, and write all values: -m KEY=A,B"
+        )
+    if _HYDRA.match(key) and key not in _OF_HYDRA and not key.startswith(_LAUNCHER):
+        raise InputError(f"{word}: not to be chosen; of Hydra's own there are {', '.join(_OF_HYDRA)} and {_LAUNCHER}*")
+    if _HYDRA.match(key) and override.is_sweep_override():
+        raise InputError(f"{word}: is the same for all runs; give one value")
+    if key.startswith("task."):
+        raise InputError(f"{word}: is chosen by task=NAME")
+    if override.is_interval_sweep() or isinstance(override._value, Glob):
+        raise InputError(f"{word}: write its values, as {key}=A,B")
+    values = _plain(override)
+    if not values:
+        raise InputError(f"{word}: has no value, so that nothing would run; give one at least")
+    for text in _texts([re.findall(r"\w+", key), values]):
+        if text in _BUILDS:
+            raise InputError(f"{word}: would run code that the word names by {text}; classes are named by conf/ alone")
+        if "${" in _REFERENCE.sub("", text):
+            raise InputError(f"{word}: only ${{SETTING}} and ${{now:FORMAT}} are looked up; write the value itself")
+    if key in all_groups():
+        _check_choices(override, values)
+
+
+def _plain(override: Override) -> list[Any]:
+    """Return the values of a word, several of a sweep, without their quotes.
+
+    Raises:
+        InputError: A range that cannot be counted.
+    """
+    found: list[Any]
+    try:
+        found = list(override.sweep_iterator()) if override.is_sweep_override() else [override._value]
+    except ValueError as error:
+        raise InputError(f"{override.input_line}: {error}") from None
+    return [Override._convert_value(value) for value in found]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            yield from _texts(inner)
 
 
 def _example(word: str) -> str:
@@ -373,29 +479,93 @@ def _elsewhere(option: str) -> InputError:
     )
 
 
-def _check_choices(overrides: Sequence[Override]) -> None:
-    """Refuse the first choice of a group that the group does not have."""
-    for override in overrides:
-        group = override.key_or_group
-        known = choices_of(group) if group in all_groups() else []
-        for value in _values(override):
-            if known and value not in (None, "null", *known) and "$" not in str(value):
-                found = nearest(str(value), known, "none is near")
-                raise InputError(
-                    f"{group}={value}: there is no such {group}; {found}; choose one of {', '.join(known)}"
-                )
+def _check_choices(override: Override, values: Sequence[Any]) -> None:
+    """Refuse a choice that a group does not have: Hydra would read any file that a path leads to."""
+    group, known = override.key_or_group, choices_of(override.key_or_group)
+    for choice in ("null" if value is None else value for value in values):
+        if choice not in known:
+            found = nearest(str(choice), known, "none is near")
+            raise InputError(f"{group}={choice}: there is no such {group}; {found}; choose one of {', '.join(known)}")
 
 
 def _check_launcher(overrides: Sequence[Override]) -> None:
-    """Refuse a launcher whose extra is not installed."""
+    """Refuse a launcher that is not installed."""
     for override in (override for override in overrides if override.key_or_group == "hydra/launcher"):
-        extra = str(_values(override)[0]).partition("_")[0]
-        if extra in _LAUNCHERS:
-            try:
-                version(f"hydra-{extra}-launcher")
-            except PackageNotFoundError:
-                remedy = f"pip install hydra-{extra}-launcher, or leave it out to run one after the other"
-                raise InputError(f"{override.input_line}: needs the extra {extra}; {remedy}") from None
+        Plugins.instance()  # which makes installed ones known
+        known = [name.removesuffix(".yaml") for name in ConfigStore.instance().list("hydra/launcher")]
+        for value in _plain(override):
+            if value not in known:
+                extra = str(value).partition("_")[0]
+                remedy = (
+                    f"needs the extra {extra}; pip install hydra-{extra}-launcher"
+                    if extra in _LAUNCHERS
+                    else (
+                        f"there is no such launcher; {nearest(str(value), known, 'none is near')}; installed are "
+                        + ", ".join(known)
+                    )
+                )
+                raise InputError(f"{override.input_line}: {remedy}, or leave it out to run one after the other")
+
+
+def _check_types(overrides: Sequence[Override]) -> None:
+    """Refuse a setting of another type than its default in ``conf/`` or, of null, than its class states."""
+    for combination in _combinations([override for override in overrides if override.key_or_group in all_groups()]):
+        defaults = _defaults_by_name(brought(dict(combination)))
+        for override in overrides:
+            for value in _plain(override):
+                _check_type(override.key_or_group, value, defaults)
+
+
+def _check_type(name: str, value: Any, defaults: Mapping[str, tuple[Any, str | None]]) -> None:
+    if name not in defaults:
+        for key, inner in value.items() if isinstance(value, Mapping) else ():
+            _check_type(f"{name}.{key}", inner, defaults)
+        return
+    default, target = defaults[name]
+    followed = _FOLLOWS.fullmatch(default) if isinstance(default, str) else None
+    if followed is not None and followed[1] in all_groups():
+        raise InputError(f"{name} = {value}: is what {followed[1]}=CHOICE chooses; give that")
+    if followed is not None and followed[1] in defaults:
+        default, target = defaults[followed[1]]
+    if isinstance(value, str) and "${" in value:
+        for other in _NAMED.findall(value):
+            if other == name or (other not in defaults and not _HYDRA.match(other)):
+                raise InputError(f"{name} = {value}: there is no other setting {other}")
+        return
+    kind = type(default) if value is None else _OF_NULL.get(name, type(default))
+    if default is None and target is not None and type(value) not in (type(None), int, float):
+        parameter = signature(get_object(target)).parameters.get(name.rpartition(".")[2])
+        kinds = {*str(parameter and parameter.annotation).split(" | ")} - {"None"}  # may be a word or the type itself
+        kind = (float if "float" in kinds else int) if kinds and kinds <= {"int", "float"} else kind
+    right = isinstance(value, int | float if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if kind in _KINDS and not right:
+        raise InputError(f"{name} = {value}: give {_KINDS[kind]}")
+
+
+def _defaults_by_name(groups: Mapping[str, str]) -> dict[str, tuple[Any, str | None]]:
+    """Return the default of each setting, with the class of its block.
+
+    Args:
+        groups: The configuration's groups.
+    """
+
+    def below(block: Mapping[str, Any], place: str) -> Iterator[tuple[str, tuple[Any, str | None]]]:
+        for key, value in block.items():
+            if isinstance(value, Mapping):
+                yield from below(value, f"{place}{key}.")
+            elif key not in _BUILDS:
+                yield f"{place}{key}", (value, block.get("_target_"))
+
+    def whole(group: str, choice: str) -> dict[str, Any]:
+        own = dict(_read(group, choice))
+        begun = [entry for entry in own.pop("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
+        return {name: value for part in begun for name, value in whole(group, part).items()} | own
+
+    found: dict[str, tuple[Any, str | None]] = {}
+    for group, choice in {"": _ROOT, **groups}.items():
+        place = "" if group in ("", "task", "experiment") else f"{group.replace('/', '.')}."
+        found |= dict(below(whole(group, choice), place))
+    return found
 
 
 def _check_ledger(overrides: Sequence[Override]) -> None:
@@ -415,23 +585,21 @@ def _check_names(overrides: Sequence[Override]) -> None:
     groups = all_groups()
     choices = [override for override in overrides if override.key_or_group in groups]
     for combination in _combinations(choices):
-        used = brought({key: value for key, value in combination if value is not None})
+        used = brought(dict(combination))
         for override in overrides:
             _check_used(override, used)
     for override in overrides:
-        hydras = override.key_or_group.split(".")[0].split("/")[0] == _HYDRA
-        closed = hydras and not override.key_or_group.startswith(_OPEN_OF_HYDRA)
-        if (override in choices or closed) and (override.is_add() or override.is_force_add()):
+        closed = override in choices or override.key_or_group in _OF_HYDRA
+        if closed and (override.is_add() or override.is_force_add()):
             word = str(override.input_line)
             raise InputError(f"{word}: write {word.lstrip('+')}")
     known = _settings(choices)
     for override in overrides:
         key = override.key_or_group
-        above, _, last = key.rpartition(".")
-        own = key.split(".")[0].split("/")[0] == _HYDRA or (last.startswith("_") and above in known)
+        above = key.rpartition(".")[0]
         named = key in groups or key in known or (above in known.intersection(_OPEN))
-        if not (own or override.is_delete() or named):
-            used = brought({o.key_or_group: str(value) for o in choices for value in _values(o)[:1] if value})
+        if not (named or _HYDRA.match(key)):
+            used = brought({o.key_or_group: _values(o)[0] for o in choices})
             if found := owners(key, used):
                 raise _not_used(key, used, found)
             remedy = _OF_LIGHTNING.get(key) or _remedy(key, known | groups | _OF_A_TABLE)
@@ -476,9 +644,7 @@ def _settings(choices: Sequence[Override]) -> set[str]:
     """Return the names of all settings that there are with any of the chosen groups."""
     known: set[str] = set()
     for combination in _combinations(choices):
-        known |= set(
-            _setting_names(_compose([key if value is None else f"{key}={value}" for key, value in combination]))
-        )
+        known |= set(_setting_names(_compose([f"{key}={value}" for key, value in combination])))
     return known
 
 
@@ -487,18 +653,17 @@ def _compose(words: list[str]) -> DictConfig:
         return compose("config", words)
 
 
-def _combinations(choices: Sequence[Override]) -> Iterator[list[tuple[str, str | None]]]:
-    """Yield the chosen groups with their values, each value of a sweep once; None where a group is deleted."""
-    options = [[(override.get_key_element(), value) for value in _values(override)] for override in choices]
+def _combinations(choices: Sequence[Override]) -> Iterator[list[tuple[str, str]]]:
+    """Yield the chosen groups with their values, each value of a sweep once."""
+    options = [[(override.key_or_group, value) for value in _values(override)] for override in choices]
     first = [values[0] for values in options]
     yield first
     for place, values in enumerate(options):
         yield from ([*first[:place], value, *first[place + 1 :]] for value in values[1:])
 
 
-def _values(override: Override) -> list[str | None]:
-    if override.is_delete():
-        return [None]
+def _values(override: Override) -> list[str]:
+    """Return the values of a word as Hydra writes them."""
     return list(
         override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_element_as_str()]
     )

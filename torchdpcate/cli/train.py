@@ -18,10 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE
 from torchdpcate._process import refuse_torchrun
 from torchdpcate._progress import progress
-from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_table
+from torchdpcate.cli.overrides import checked_overrides, options_first, sweep_words, with_implied_table
 from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.errors import InputError, PrivacyWarning
-from torchdpcate.registry import conf_dir
+from torchdpcate.registry import check_classes, conf_dir
 
 _FOLDER = "hydra.sweep.dir="
 
@@ -64,6 +64,7 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     def guarded(config: DictConfig) -> None:
         try:
+            check_classes(config)
             job(config)
         except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to report.
@@ -82,8 +83,8 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
 
 def _prepared(overrides: Sequence[str]) -> list[str]:
-    """Return the words as Hydra's grammar takes them, and with the folder of a sweep."""
-    return _sweep_folder(readable_words(overrides))
+    """Return the words as Hydra's grammar takes them, options first, and with the folder of a sweep."""
+    return _sweep_folder(readable_words(options_first(overrides)))
 
 
 def _sweep_folder(overrides: Sequence[str]) -> list[str]:
@@ -95,9 +96,7 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     if named:
         _check_place(Path(text_of(named[-1])))
     folder = named[-1].removeprefix("run_dir=") if named else f"multirun/{datetime.now():%Y-%m-%d_%H-%M-%S}"
-    settings = [place for place, word in enumerate(words) if not word.startswith("-")]
-    place = settings[0] if settings else len(words)  # beside the others: Hydra wants all words in one place
-    return [*words[:place], f"{_FOLDER}{folder}", *words[place:]]
+    return [*words, f"{_FOLDER}{folder}"]
 
 
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:

@@ -3,13 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
-from torchdpcate.registry import conf_dir
+from torchdpcate.registry import check_classes, conf_dir
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 20
@@ -131,17 +131,9 @@ def check_targets(settings: Any, folder: str) -> None:
         InputError: A ``_target_`` that no shipped file of the group names, or ``${...}``.
     """
     for key, value in _entries(settings):
-        if key == "_target_" and value not in _targets(folder):
-            raise InputError(f"_target_ = {value!r}: no shipped choice of {folder}; a file names no other code")
         if isinstance(value, str) and "${" in value:
             raise InputError(f"{key} = {value!r}: holds an interpolation; a file names values")
-
-
-@cache
-def _targets(folder: str) -> frozenset[str]:
-    """Return what the shipped files of a group name."""
-    files = sorted((conf_dir() / folder).rglob("*.yaml"))
-    return frozenset(value for path in files for key, value in _entries(read_yaml(path)) if key == "_target_")
+    check_classes(settings, folder)
 
 
 def _entries(settings: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -60,7 +60,7 @@ class Domain:
         covariate_high: Upper bounds :math:`u`, q numbers, each above its lower bound.
         outcome_low: :math:`y_{lo}`.
         outcome_high: :math:`y_{hi}`, above ``outcome_low``.
-        overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
+        overlap: :math:`\zeta`, above 0 and at most 1/2, which a known propensity alone may have.
         names: Names of the q columns; ``x0, x1, ...`` if left out.
         origin: Where these facts come from, in a few public words; part of every release. Two domains with
             the same facts are equal wherever the facts come from.
@@ -106,12 +106,12 @@ class Domain:
         outcome_sd: Standard deviation of the outcome, or None.
 
     Raises:
-        InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
-            ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
-            covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
-            propensity, the outcome's bounds do not fit its kind, a scale or a typical range does not fit its column,
-            see ``check_scale``, an indicator is no column of two levels from 0 to 1, ``better`` is another word, or
-            ``outcome_sd`` none that the bounds allow.
+        InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2], or is
+            1/2 without a propensity, ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside
+            the overlap, a covariate's column or without a number for a level, ``treated`` is outside the overlap or
+            beside a propensity, the outcome's bounds do not fit its kind, a scale or a typical range does not fit its
+            column, see ``check_scale``, an indicator is no column of two levels from 0 to 1, ``better`` is another
+            word, or ``outcome_sd`` none that the bounds allow.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -169,8 +169,13 @@ class Domain:
                 "distinguish outcomes so far from zero; subtract a public number from them"
             )
         self.overlap = to_number("overlap", overlap)
-        if not 0.0 < self.overlap < 0.5:
-            raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
+        if not 0.0 < self.overlap <= 0.5:
+            raise InputError(f"overlap is {self.overlap:g}; it must lie above 0 and at most at 0.5")
+        if self.overlap == 0.5 and propensity is None:
+            raise InputError(
+                "overlap is 0.5: it says that both arms are equally likely for everybody; where a trial's design says "
+                "so, give propensity 0.5 too, else a lower overlap"
+            )
         self.origin = check_origin("domain", origin)
         self.outcome_kind = check_kind(outcome_kind, self.outcome_low, self.outcome_high)
         levels = {column.name: column.levels for column in self.columns if column.levels}
@@ -440,6 +445,7 @@ class Domain:
             self.overlap,
             origin=self.origin,
             outcome_kind=self.outcome_kind,
+            propensity=0.5 if self.overlap == 0.5 else None,  # where it is known, it replaces this below
             treated=self.treated,
             weights=self.weights,
             missing=dict.fromkeys(self.dropped, DROP),

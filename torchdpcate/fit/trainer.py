@@ -69,7 +69,7 @@ def default_trainer(
     try:
         with quiet_lightning():
             trainer = Trainer(callbacks=callbacks, **{**quiet, **settings})
-    except MisconfigurationException as error:
+    except (MisconfigurationException, ValueError) as error:  # the latter of an accelerator that is none
         raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or correct its settings") from None
     check_one_process(trainer)
     return trainer

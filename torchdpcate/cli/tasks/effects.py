@@ -431,6 +431,8 @@ class Effects(TaskSpec):
     def _all_where(self) -> list[FigurePoints]:
         """Where the figures are drawn, a panel each."""
         figure = self.config.figure
+        if not (figure.profile is None or OmegaConf.is_dict(figure.profile)):
+            raise InputError(f"figure.profile = {figure.profile}: give values by column, as figure.profile={{age: 40}}")
         profile = None if figure.profile is None else dict(figure.profile)
         names = list(figure.covariate) if OmegaConf.is_list(figure.covariate) else [figure.covariate]
         if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -304,31 +304,38 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
 
 
 def make_nuisances(config: DictConfig) -> ScoreSource:
-    """Return where the nuisances of a configuration come from; functions are given by import path.
+    """Return where the nuisances of a configuration come from; functions are given by import path of an allowed module.
 
     Args:
         config: The composed configuration.
 
     Raises:
-        InputError: A path that cannot be imported.
+        InputError: A path of a module that is not in ``policies.allow``, or that cannot be imported.
     """
     made = instantiate(config.nuisance_guarantee)
     if isinstance(made, FrozenNuisances):
-        return replace(made, **{name: _imported(name, getattr(made, name)) for name in ("propensity", "outcome")})
+        allow = _modules(config.policies.allow)
+        found = {name: _imported(name, getattr(made, name), allow) for name in ("propensity", "outcome")}
+        return replace(made, **found)
     return made
 
 
 def _modules(allow: Any) -> list[str]:
-    """Return the modules whose functions a policies file may name."""
+    """Return the modules whose functions a policies file, or frozen nuisances, may name."""
     if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
         raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
     return list(allow)
 
 
-def _imported(name: str, given: Any) -> Any:
+def _imported(name: str, given: Any, allow: Sequence[str]) -> Any:
     if not isinstance(given, str):
         return given
     module, _, function = given.partition(":")
+    if module not in allow:
+        raise InputError(
+            f"nuisance_guarantee.{name} = {given}: Python code of the module {module!r}; if you trust it, allow it by "
+            f"policies.allow=[{module}]"
+        )
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:

@@ -109,8 +109,8 @@ class Blocks:
         """
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
-                "give privacy.delta above 0, for instance 1e-5, or leave second_stage=adaptive, which is pure then"
+                "delta = 0: private nuisances (nuisance=convex, mlp and others) are only (epsilon, delta)-private; "
+                "give privacy.delta above 0, for instance 1e-5, or take second_stage=adaptive, which is pure then"
             )
         return dict(self.split.blocks(n, self.seed))
 
