@@ -22,8 +22,6 @@ TASKS = {
     "two_stage_rule": ["task=two_stage_rule"],
     "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
     "average_effect": ["task=average_effect"],
-    "weighting": ["task=average_effect", "effect=horvitz_thompson"],
-    "groups": ["task=average_effect", "effect=subsample_aggregate"],
     "balancing": ["task=average_effect", "effect=covariate_balancing"],
     "composed average": ["task=average_effect", "effect=composed"],
     "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
@@ -34,7 +32,6 @@ TASKS = {
     "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
     "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
     "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
-    "screened": ["screen=private", "second_stage=linear", "nuisance=convex"],
     "stable selection": ["task=policy_selection"],
 }
 KEYS = {
@@ -188,7 +185,13 @@ def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
     assert known["targets"][-1]["expected_noise"] > 0  # of pure events
 
 
-HOPELESS = ["task=average_effect", "effect=horvitz_thompson", "data=confounded", "data.n=200", "privacy.epsilon=0.01"]
+HOPELESS = [
+    "task=average_effect",
+    "effect=covariate_balancing",
+    "data=confounded",
+    "data.n=200",
+    "privacy.epsilon=0.01",
+]
 
 
 def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
