@@ -18,7 +18,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.cli import plain_values
+from torchdpcate.cli import gone, plain_values
 from torchdpcate.cli.parser import Parser, nearest, options
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
@@ -430,6 +430,8 @@ def _check_word(override: Override) -> None:
     if override.is_interval_sweep() or isinstance(override._value, Glob):
         raise InputError(f"{word}: write its values, as {key}=A,B")
     values = _plain(override)
+    if (instead := gone.remedy(key, values)) is not None:
+        raise InputError(f"{word}: is no longer there; {instead}")
     if not values:
         raise InputError(f"{word}: has no value, so that nothing would run; give one at least")
     for text in _texts([re.findall(r"\w+", key), values]):

@@ -1,0 +1,43 @@
+"""Words that went, each with the way that answers its question."""
+
+_EFFECT = "effect=auto takes the estimator of least planned error"
+_SECOND_STAGE = "second_stage=adaptive, the default, chooses covariates and features within its own budget"
+_STUDY = "the design is one of the studies: torchdpcate study --help"
+GONE = {
+    "data=acic_rare": _STUDY,
+    "data=hospital": _STUDY,
+    "data=niu": _STUDY,
+    "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
+    "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
+    "effect=horvitz_thompson": _EFFECT,
+    "effect=subsample_aggregate": _EFFECT,
+    "effect.fitter=k_norm_gradient": "effect.fitter=null takes the fit of least noise",
+    "effect.readout": _EFFECT,
+    "effect.shares": "the parts of the budget are the library's",
+    "matching": "task=rule compares arms by an effect",
+    "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
+    "mechanism=statistics": "mechanism=objective is the least noisy for linear heads, output has a public band",
+    "screen": _SECOND_STAGE,
+    "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
+    "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
+}
+"""By the setting, or by the setting with its value."""
+
+
+def remedy(key: str, values: list[object]) -> str | None:
+    """Return what answers the question of a word that went; None of others.
+
+    Args:
+        key: The setting.
+        values: Its values.
+
+    Example:
+        >>> remedy("screen.most", [3])[:23]
+        'second_stage=adaptive, '
+        >>> remedy("seed", [3])
+    """
+    names = [f"{key}={value}" for value in values]
+    while key:
+        names.append(key)
+        key = key.rpartition(".")[0]
+    return next((GONE[name] for name in names if name in GONE), None)
