@@ -117,7 +117,9 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     unverified = check_written(task.release, place, folder / "curator" / "refused")
     with task.attempt("message to the other sites"):
         task.share()
-    summary = _write_summary(task, planned, start)
+    summary = dict[str, Any]()
+    with task.attempt("curator/summary.json"):
+        summary |= _write_summary(task, planned, start)
     _write_rest(task, summary)
     with task.attempt("what is printed of it"):
         _show(task, summary)
@@ -542,8 +544,9 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
         task.write(summary)
     with task.attempt("checksums of the figures"):
         write_sums(release)
-    publish(release)
-    seal(curator)
+    with task.attempt("permissions"):
+        publish(release)
+        seal(curator)
 
 
 def _say_unwritten(task: TaskSpec, unverified: str) -> None:
