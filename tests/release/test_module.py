@@ -40,8 +40,8 @@ def coefficients(size: int, seed: int = 0):
     return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def function(features, kind: str = "networks", columns=None) -> FunctionRelease:
-    domain = SCHEMA.domain if columns is None else SCHEMA.domain.select(columns)
+def function(features, kind: str = "networks") -> FunctionRelease:
+    domain = SCHEMA.domain
     of_kind = {
         "networks": lambda: nuisances(domain),
         "convex": lambda: ConvexNuisances(domain),
@@ -52,7 +52,7 @@ def function(features, kind: str = "networks", columns=None) -> FunctionRelease:
         known.outcomes.copy_(coefficients(known.outcomes.numel(), 1).view_as(known.outcomes))
     features = features.setup(domain, known)
     theta = 0.3 * coefficients(features.dimension)
-    return FunctionRelease(theta, features, known, SCHEMA, STATEMENT, None, columns=columns)
+    return FunctionRelease(theta, features, known, SCHEMA, STATEMENT, None)
 
 
 def composed(treatment="drug", columns=None, hidden=False) -> ComposedRelease:

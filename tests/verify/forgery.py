@@ -34,7 +34,7 @@ BUDGET = PrivacyBudget(2.0, 1e-5)
 SIZES = {"nuisance": 500, "second_stage": 501}
 RIDGE, THRESHOLD = 1.0, 0.5
 FEATURES = Legendre(2).setup(DOMAIN)
-HEAD = {"features": {"name": "legendre", "degree": 2}, "columns": None}
+HEAD = {"features": {"name": "legendre", "degree": 2}}
 C2 = "smooth scale: needs n >= 9,000 records"
 
 

@@ -25,7 +25,6 @@ class TestContract(PlanContract):
     untold = ("seed", "nuisances", "features", "head")
     untold_in: ClassVar = {
         "tangent": ("coefficients",),
-        "screened": ("columns",),  # which were chosen follows from the records alone
         "holding influence": ("ridge",),  # the scale of its noise is secret, and nothing public follows from it
     }
     followed = ("nuisances", "features", "queries", "answers")

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET, kernel_stage
 from tests.faults.test_disk import full_after
-from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, stage
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances, stage
 from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import public_step
@@ -27,9 +27,6 @@ from torchdpcate.estimators.cate.online.path import JITTER, NoisyFunction
 from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
 from torchdpcate.estimators.cate.online.state import STATE_FILE, correction_from, correction_of
 from torchdpcate.fit.feature_maps import Fourier, Representation
-from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.heads.kernel import KernelStage
-from torchdpcate.heads.kernel_system import ResidualLoss
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
@@ -44,7 +41,7 @@ from torchdpcate.verify.file import verify_release
 MANY = DOMAIN.grid(40)
 
 
-def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None) -> OnlineService:
+def create(folder, fitted=None, noise=None, ledger=None, eta=None) -> OnlineService:
     """A service with a ledger and a statement, as a learner makes it."""
     noise = noise or NoiseSource.system()
     ledger = ledger or Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=noise.private)
@@ -66,7 +63,7 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
         )
 
     fitted = kernel_stage() if fitted is None else fitted
-    parts = {"budget": BUDGET, "session": session, "statement": statement, "columns": columns}
+    parts = {"budget": BUDGET, "session": session, "statement": statement}
     return OnlineService.create(folder, fitted, eta or nuisances(), SCHEMA, **parts)
 
 
@@ -148,23 +145,6 @@ def test_a_close_query_gets_a_close_answer_also_after_a_restart(tmp_path):
     scale = service.privacy.public["noise_scale"]
     assert np.abs(before - after).max() < 8 * scale * (2 * JITTER) ** 0.5 + 1e-5
     assert np.abs(before - after).min() > 0
-
-
-def test_queries_alike_in_the_columns_that_were_chosen_differ_by_the_jitter_alone(tmp_path):
-    """Also within one block, and after a restart; 8 standard deviations of the jitter of both."""
-    chosen, records = DOMAIN.select((0,)), block()
-    records = dataclasses.replace(records, x=records.x[:, :1], domain=chosen)
-    fitted = KernelStage(records, UnitKernel("gaussian", 0.7, chosen), 0.02, ResidualLoss(0.05))
-    service = create(tmp_path / "online", fitted, eta=nuisances(chosen), columns=(0,))
-    x = MANY.clone()
-    x[20:, 0] = x[:20, 0]
-    first, again = service.answer(x), OnlineService.open(tmp_path / "online")
-    x[:, 1] *= 0.9
-    answers = np.concatenate([first, again.answer(x)]).reshape(4, 20)
-    scale = service.privacy.public["noise_scale"]
-    assert np.ptp(answers, 0).max() < 8 * scale * (2 * JITTER) ** 0.5
-    assert (np.diff(answers, axis=0) != 0).all()
-    assert again.release(x).answers.shape == (40,)
 
 
 def test_two_services_see_what_the_other_answered(service):
