@@ -216,9 +216,9 @@ class DPSGD(Callback):
         assert self._engine is not None
         check_optimizer(trainer.optimizers[0], [p for _, p in self._engine.trainable])
         check_settings(trainer, self._rates)
+        self._engine.check_step(self._records)
         if self._state is not None:
             self._state.check()
-        self._engine.check_step(self._records)
         self._account.count()
 
     def on_train_batch_end(

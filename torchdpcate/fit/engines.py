@@ -174,6 +174,9 @@ class Engine(ABC):
     The module must not have a backward pass of its own: the engine's leaves the clipped sums in each parameter's
     `summed_grad`.
 
+    Attributes:
+        left_out: which records of the last batch, `[B]`, had no finite gradient; None where it does not say.
+
     Args:
         module: the module that trains; its state-dict names stay as they are.
         plan: the clip norm and the noise.
@@ -184,6 +187,7 @@ class Engine(ABC):
     """
 
     optimizer_class: type[DPOptimizer] = _GuardedOptimizer
+    left_out: Tensor | None = None
 
     def __init__(self, module: LightningModule, plan: DPSGDPlan, limit: int | None = None) -> None:
         check_layers(module)
@@ -360,6 +364,7 @@ class HooksEngine(Engine):
             self._check_counts(max(self._counts.values()))
         norms = torch.stack([(g.flatten(1) if g.dim() > 1 else g[:, None]).norm(dim=1) for g in gradients]).norm(dim=0)
         factors, finite = clip_factors(norms, self.clip_norm), norms.isfinite()
+        self.left_out = ~finite
         if not bool(finite.all()):
             gradients = [torch.where(finite.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
         for (_, p), g in zip(self.trainable, gradients, strict=True):
@@ -517,8 +522,9 @@ class GhostEngine(_LossesEngine):
             # infinity times a factor of 0 is none: the others pass anew, and it is not among them
             rows = finite.nonzero()[:, 0]
             self.backward(self.step(apply_to_collection(self._batch, Tensor, _rows, len(losses), rows)))
-            self._records = len(losses)
+            self._records, self.left_out = len(losses), ~finite
             return
+        self.left_out = ~finite
         factors = clip_factors(norms, self.clip_norm)
         self.hooks.disable_hooks()
         sums = torch.autograd.grad((factors * losses).sum(), parameters)

@@ -59,7 +59,9 @@ class Trial:
         self.trainer, self.module, self.engine = trainer, module, engine
         self.loader: Any = trainer.train_dataloader
         self.n = len(self.loader.dataset)
-        self.size = min(self.n, max(_LEAST, round(expected)))
+        count = min(self.n, max(_LEAST, round(expected)))
+        # far apart, for tables are often sorted by class
+        self.records = [round(i * (self.n - 1) / max(count - 1, 1)) for i in range(count)]
 
     def run(self) -> None:
         """Refuse a step that fails.
@@ -75,7 +77,8 @@ class Trial:
             hears_all = self._without_trace(self._hears_all)
         if not hears_all:
             raise InputError(f"training_step: its gradient is not the mean of its records' own; {_MEAN}")
-        if self.n > 1:
+        self.records = self._without_trace(self._finite)
+        if len(self.records) > 1:
             self._without_trace(self._alike)
         self._without_trace(self._one_by_one)
 
@@ -83,26 +86,28 @@ class Trial:
         with isolate_rng(), silent(self.module), _aside(list(self.module.modules())):
             return tried()
 
-    def _spread(self, count: int) -> list[int]:
-        """Records far apart: tables are often sorted by class."""
-        return [round(i * (self.n - 1) / max(count - 1, 1)) for i in range(count)]
+    def _finite(self) -> list[int]:
+        """The records of the trial but for those that count as zero, whatever stands beside them."""
+        with self._prepared(self.records) as batch:
+            self.engine.clipped_sum(batch, _SHORT)
+        out = self.engine.left_out
+        return self.records if out is None else [r for r, o in zip(self.records, out.tolist(), strict=True) if not o]
 
     def _hears_all(self) -> bool:
         """Whether the engine's gradients, not clipped, add up to autograd's."""
-        records = self._spread(self.size)
-        for first in range(0, self.size, _ALONE):
-            part = records[first : first + _ALONE]
+        for first in range(0, len(self.records), _ALONE):
+            part = self.records[first : first + _ALONE]
             with self._prepared(part, dropout=False) as batch:
                 plain = self.engine.plain_sum(batch)
             if plain is None:
                 return True
-            if not bool(plain.isfinite().all()):
-                continue  # one of them is left out of the engine's sum
             with self._prepared(part, dropout=False) as batch:
                 try:
                     heard = self.engine.clipped_sum(batch, _LONG)
                 except Unheard:
                     return False
+            if self.engine.left_out is not None and bool(self.engine.left_out.any()):
+                continue  # the sums are not of the same records
             if not _close(heard - plain, heard.norm() + plain.norm()):
                 if not isinstance(self.engine, HooksEngine):
                     raise InputError("a parameter is used outside its layer; use mode='hooks'")
@@ -112,10 +117,9 @@ class Trial:
 
     def _alike(self) -> None:
         """Whether a record's part of the sum of clipped gradients is the same beside all others."""
-        kept = self._spread(self.size)
-        even, odd = ([other if i % 2 == half else r for i, r in enumerate(kept)] for half, other in enumerate((-1, 0)))
-        even, odd = ([r % self.n for r in records] for records in (even, odd))
-        both = [even[i] if i % 2 == 0 else odd[i] for i in range(self.size)]
+        kept, size = self.records, len(self.records)
+        even, odd = ([kept[o] if i % 2 == half else r for i, r in enumerate(kept)] for half, o in enumerate((-1, 0)))
+        both = [even[i] if i % 2 == 0 else odd[i] for i in range(size)]
         (first, left), (second, _), (third, _), (fourth, other) = map(self._sum, (kept, odd, even, both))
         again, _ = self._sum(kept)
         for name in left.keys() | other.keys():
@@ -124,7 +128,7 @@ class Trial:
                     f"training_step leaves something of the records in {name}, which nothing pays for; keep nothing of "
                     "a batch beyond its step, log by self.log, and count by a metric of torchmetrics"
                 )
-        scale = _SHORT * self.size**0.5
+        scale = _SHORT * size**0.5
         if not _close(again - first, scale):
             raise InputError(
                 "training_step: the same records have another gradient the second time; it must remember nothing of "
@@ -135,7 +139,10 @@ class Trial:
 
     def _one_by_one(self) -> None:
         """Whether the loss is the mean of those of its records alone, and each of them is clipped."""
-        records = self._spread(min(self.n, _ALONE, self.engine.limit or _ALONE))
+        most = min(_ALONE, self.engine.limit or _ALONE)
+        records = self.records[:: max(1, len(self.records) // most)][:most]
+        if not records:
+            return
         for record in records:
             if self._sum([record])[0].norm() > _SHORT * (1 + _TOLERANCE):
                 raise InputError("a record's clipped gradient is longer than the clip norm; use mode='hooks'")
