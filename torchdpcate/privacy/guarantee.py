@@ -205,8 +205,10 @@ def own_methods(value: object) -> tuple[str, ...]:
         >>> own_methods(budget), of_library(budget)
         (('to_dict',), False)
     """
-    held = {} if isinstance(value, type) else getattr(value, "__dict__", {})
-    return tuple(n for n, v in held.items() if callable(v) and inspect.isroutine(getattr(type(value), n, None)))
+    kind, held = type(value), {} if isinstance(value, type) else getattr(value, "__dict__", {})
+    settings = getattr(kind, "__dataclass_fields__", {})  # one may be a function, with a function as its default
+    replaced = (name for name, method in held.items() if callable(method) and name not in settings)
+    return tuple(name for name in replaced if inspect.isroutine(getattr(kind, name, None)))
 
 
 def _class_of(value: object) -> type:
