@@ -263,6 +263,21 @@ def test_what_mixes_or_keeps_records_is_refused_before_a_step_is_paid(records, n
         del Own.baseline
 
 
+@pytest.mark.parametrize("name", ["standardised", "contrast", "centred", "mixup"])
+def test_a_record_that_is_not_finite_hides_no_mixing(records, name):
+    x, y, label = (part.clone() for part in records.tensors)
+    x[::7], y[::5] = float("nan"), float("inf")
+    with pytest.raises(InputError, match="depends on the others"):
+        tried(CHEATS[name](), TensorDataset(x, y, label))
+
+
+@pytest.mark.parametrize("name", ["dropout", "functional", "variational"])
+def test_records_that_are_not_finite_do_not_refuse_an_honest_module(records, name):
+    x, y, label = (part.clone() for part in records.tensors)
+    x[::7] = float("nan")
+    assert tried(HONEST[name](), TensorDataset(x, y, label)) == 3
+
+
 def test_random_numbers_that_cannot_be_drawn_again_are_refused(records):
     class Drawing(Own):
         def __init__(self):

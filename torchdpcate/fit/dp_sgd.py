@@ -71,8 +71,11 @@ class DPSGD(Callback):
     see `check_trainer`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
     ordinary one again, also after an exception.
 
-    The module is the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if any,
-    and a `training_step` that returns a mean of one term a record, which three records try, see `check_loss`.
+    The module may be the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if
+    any, and a `training_step` that returns a mean of one term a record and changes no parameter, buffer or attribute by
+    records, which is tried at the first batch, see `loss_check.Trial`. Parameters and buffers are compared at each step.
+
+    A record whose gradient is not finite counts as zero, in every mode; how many did is said nowhere.
 
     A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
     sampling are never saved.
@@ -83,7 +86,8 @@ class DPSGD(Callback):
         (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
         (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
         record alone, and nothing else about the fit was chosen by looking at the records.  Of a module that is not
-        the library's nobody can check that, and the ledger's entry is conditional.
+        the library's, or has a method or a layer replaced, nobody can check that, nor of a callback, logger or data
+        module of the user's: the ledger's entry is then conditional.
 
     Args:
         plan: noise, clip norm, rate and number of steps.
@@ -98,6 +102,7 @@ class DPSGD(Callback):
     Attributes:
         steps: steps behind the present weights.
         spent: steps the budget was charged for, never fewer than `steps`.
+        conditional: whether something else about the fit is the user's, so that its entry is conditional.
 
     Raises:
         InputError: `mode` is unknown, `max_physical_batch` is no such number, or a private ledger is paired with a

@@ -87,11 +87,19 @@ class Trial:
             return tried()
 
     def _finite(self) -> list[int]:
-        """The records of the trial but for those that count as zero, whatever stands beside them."""
-        with self._prepared(self.records) as batch:
-            self.engine.clipped_sum(batch, _SHORT)
-        out = self.engine.left_out
-        return self.records if out is None else [r for r, o in zip(self.records, out.tolist(), strict=True) if not o]
+        """The records of the trial but for those that count as zero, which must do so beside all others."""
+        out = self._out(self.records)
+        return [r for r in self.records if r not in out]
+
+    def _out(self, records: Sequence[int]) -> set[int]:
+        self._sum(records)
+        if self.engine.left_out is None:
+            return set()
+        out = {r for r, left_out in zip(records, self.engine.left_out.tolist(), strict=True) if left_out}
+        half = len(records) // 2
+        if out and half > 1 and out != self._out(records[:half]) | self._out(records[half:]):
+            raise InputError(f"training_step: what a record adds to the gradient depends on the others; {_MEAN}")
+        return out
 
     def _hears_all(self) -> bool:
         """Whether the engine's gradients, not clipped, add up to autograd's."""
@@ -120,8 +128,8 @@ class Trial:
         kept, size = self.records, len(self.records)
         even, odd = ([kept[o] if i % 2 == half else r for i, r in enumerate(kept)] for half, o in enumerate((-1, 0)))
         both = [even[i] if i % 2 == 0 else odd[i] for i in range(size)]
-        (first, left), (second, _), (third, _), (fourth, other) = map(self._sum, (kept, odd, even, both))
-        again, _ = self._sum(kept)
+        (first, left), (fourth, other) = self._tried(kept), self._tried(both)
+        second, third, again = self._sum(odd), self._sum(even), self._sum(kept)
         for name in left.keys() | other.keys():
             if left.get(name) != other.get(name):
                 raise InputError(
@@ -144,7 +152,7 @@ class Trial:
         if not records:
             return
         for record in records:
-            if self._sum([record])[0].norm() > _SHORT * (1 + _TOLERANCE):
+            if self._sum([record]).norm() > _SHORT * (1 + _TOLERANCE):
                 raise InputError("a record's clipped gradient is longer than the clip norm; use mode='hooks'")
         if self._is_random(records):
             return
@@ -160,17 +168,21 @@ class Trial:
         first, second = self._value(records), self._value(records, skipped=1)
         return first != second and not math.isnan(first)
 
-    def _sum(self, records: Sequence[int]) -> tuple[Tensor, dict[str, str]]:
-        """The sum of clipped gradients, and what the step left in attributes.
+    def _sum(self, records: Sequence[int]) -> Tensor:
+        """The sum of clipped gradients.
 
         Raises:
-            InputError: it changed a parameter or a buffer.
+            InputError: the step changed a parameter or a buffer.
         """
+        return self._tried(records, look=False)[0]
+
+    def _tried(self, records: Sequence[int], look: bool = True) -> tuple[Tensor, dict[str, str]]:
+        """The same, and what the step left in attributes."""
         before = State(self.module)
         with self._prepared(records) as batch:
             total = self.engine.clipped_sum(batch, _SHORT)
             before.check()
-            return total, _left(self.module)
+            return total, _left(self.module) if look else {}
 
     @torch.no_grad()
     def _value(self, records: Sequence[int], skipped: int = 0) -> float:
