@@ -1,11 +1,11 @@
-"""DP-SGD on modules of people's own: ways to mix or keep records that a trial refuses, and modules that it lets pass."""
+"""DP-SGD on modules of people's own: ways to mix or keep records that are refused, and modules that train."""
 
 import random
 
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.tuner import Tuner
 from torch import nn
 from torch.nn import functional
@@ -16,6 +16,7 @@ from tests.fit.nuisance_cases import Recorder, fit, plan
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader
+from torchdpcate.fit.networks import PropensityNetwork
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -27,7 +28,7 @@ SILENT = 1e-12
 
 
 @pytest.fixture
-def records():
+def table():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(N, Q, generator=generator)
     return TensorDataset(x, x[:, 0] + 0.1 * torch.randn(N, generator=generator), torch.arange(N) % CLASSES)
@@ -51,12 +52,12 @@ class Own(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.rate)
 
 
-def tried(module, records, **settings):
+def tried(module, table, **settings):
     """Fit, and return the steps; the ledger has none where the module is refused."""
     ledger = Ledger({"nuisance": PrivacyBudget(1e9, 1e-5)}, private=False)
     run = plan(sampling_rate=20 / N, steps=3)
     try:
-        return fit(module, records, run, ledger=ledger, **settings).steps
+        return fit(module, table, run, ledger=ledger, **settings).steps
     except InputError:
         assert sum(entry.count for entry in ledger.entries) == 0
         raise
@@ -163,6 +164,11 @@ def smoothed(found, y, module):
     return functional.binary_cross_entropy_with_logits(found, 0.9 * (y > 0).float() + 0.1 * frequency)
 
 
+def scaled_by_all(found, y, module):
+    own = squares(functional.dropout(found, 0.1), y)
+    return (own / own.detach().max()).mean()  # a record's direction is its own, its length is not
+
+
 def summed(found, y, module):
     return squares(found, y).sum()
 
@@ -192,6 +198,7 @@ LOSSES = (
     by_gradients_alone,
     contrast,
     smoothed,
+    scaled_by_all,
     summed,
     baseline_of_a_closure,
     class_wide,
@@ -226,7 +233,7 @@ class Keeping(Own):
 
 
 class Metered(Own):
-    """Divides by a metric that has seen other records."""
+    """Divides by a metric that has seen other table."""
 
     def __init__(self):
         super().__init__()
@@ -248,58 +255,60 @@ class Transferred(Own):
 CHEATS = {
     **{between.__name__: lambda b=between: Own(net=Layer(b)) for between in BETWEEN},
     **{loss.__name__: lambda f=loss: Own(f) for loss in LOSSES},
-    **{f"keeps a {k}": lambda k=k: Keeping(k) for k in ("number", "list", "dict", "new", "in place", "buffer", "layer")},
+    **{
+        f"keeps a {k}": lambda k=k: Keeping(k) for k in ("number", "list", "dict", "new", "in place", "buffer", "layer")
+    },
     "a metric in the loss": Metered,
     "mixed on the way": Transferred,
 }
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_what_mixes_or_keeps_records_is_refused_before_a_step_is_paid(records, name):
+def test_what_mixes_or_keeps_records_is_refused_before_a_step_is_paid(table, name):
     CACHE.clear()
     with pytest.raises(InputError, match=r"^training_step"):
-        tried(CHEATS[name](), records)
+        tried(CHEATS[name](), table)
     if hasattr(Own, "baseline"):
         del Own.baseline
 
 
 @pytest.mark.parametrize("name", ["standardised", "contrast", "centred", "mixup"])
-def test_a_record_that_is_not_finite_hides_no_mixing(records, name):
-    x, y, label = (part.clone() for part in records.tensors)
+def test_a_record_that_is_not_finite_hides_no_mixing(table, name):
+    x, y, label = (part.clone() for part in table.tensors)
     x[::7], y[::5] = float("nan"), float("inf")
     with pytest.raises(InputError, match="depends on the others"):
         tried(CHEATS[name](), TensorDataset(x, y, label))
 
 
 @pytest.mark.parametrize("name", ["dropout", "functional", "variational"])
-def test_records_that_are_not_finite_do_not_refuse_an_honest_module(records, name):
-    x, y, label = (part.clone() for part in records.tensors)
+def test_records_that_are_not_finite_do_not_refuse_an_honest_module(table, name):
+    x, y, label = (part.clone() for part in table.tensors)
     x[::7] = float("nan")
     assert tried(HONEST[name](), TensorDataset(x, y, label)) == 3
 
 
-def test_random_numbers_that_cannot_be_drawn_again_are_refused(records):
+def test_random_numbers_that_cannot_be_drawn_again_are_refused(table):
     class Drawing(Own):
         def __init__(self):
             super().__init__()
-            self.source = random.Random(0)  # noqa: S311
+            self.source = random.Random(0)
 
         def training_step(self, batch, batch_idx):
             return (self.net(batch[0] + self.source.random())[:, 0] - batch[1]).square().mean()
 
     with pytest.raises(InputError, match=r"another gradient the second time; .* draw random numbers by torch"):
-        tried(Drawing(), records)
+        tried(Drawing(), table)
 
 
-def test_a_method_on_the_module_itself_is_what_is_tried(records):
+def test_a_method_on_the_module_itself_is_what_is_tried(table):
     module = Own()
     module.training_step = lambda batch, batch_idx=0: (module.net(batch[0])[:, 0] - batch[1].mean()).square().mean()
     with pytest.raises(InputError, match="depends on the others"):
-        tried(module, records)
+        tried(module, table)
     assert "training_step" in vars(module)
 
 
-def test_embeddings_that_write_weights_when_they_are_looked_up_are_refused(records):
+def test_embeddings_that_write_weights_when_they_are_looked_up_are_refused(table):
     class Words(Own):
         def __init__(self):
             super().__init__()
@@ -309,16 +318,16 @@ def test_embeddings_that_write_weights_when_they_are_looked_up_are_refused(recor
             return functional.mse_loss(self.net(batch[2])[:, 0], batch[1])
 
     with pytest.raises(InputError, match=r"changes net\.0\.weight"):
-        tried(Words(), records)
+        tried(Words(), table)
 
 
-def test_spectral_norm_whose_vectors_change_in_training_is_refused(records):
+def test_spectral_norm_whose_vectors_change_in_training_is_refused(table):
     module = Own(net=nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(Q, 6)), nn.Linear(6, 1)))
     with pytest.raises(InputError):
-        tried(module, records)
+        tried(module, table)
 
 
-def test_a_buffer_that_changes_late_is_refused_at_that_step(records):
+def test_a_buffer_that_changes_late_is_refused_at_that_step(table):
     def late(h, layer):
         layer.calls += 1
         if layer.calls > 60:
@@ -328,7 +337,7 @@ def test_a_buffer_that_changes_late_is_refused_at_that_step(records):
     net = Layer(late)
     net.calls = 0
     with pytest.raises(InputError, match=r"changes net\.seen"):
-        fit(Own(net=net), records, plan(sampling_rate=20 / N, steps=100))
+        fit(Own(net=net), table, plan(sampling_rate=20 / N, steps=100))
 
 
 class ByHand(Own):
@@ -344,12 +353,12 @@ class AfterTheBatch(Own):
 
 
 @pytest.mark.parametrize("kind", [ByHand, AfterTheBatch])
-def test_a_rate_that_is_set_by_hand_is_refused(records, kind):
-    with pytest.raises(InputError, match="set by hand.* give a scheduler"):
-        fit(kind(), records, plan(sampling_rate=20 / N, steps=3))
+def test_a_rate_that_is_set_by_hand_is_refused(table, kind):
+    with pytest.raises(InputError, match=r"set by hand.* give a scheduler"):
+        fit(kind(), table, plan(sampling_rate=20 / N, steps=3))
 
 
-def test_a_backward_pass_and_steps_without_a_loss_are_refused(records):
+def test_a_backward_pass_and_steps_without_a_loss_are_refused(table):
     class Backward(Own):
         def backward(self, loss):
             loss.backward()
@@ -358,20 +367,20 @@ def test_a_backward_pass_and_steps_without_a_loss_are_refused(records):
         def training_step(self, batch, batch_idx):
             return None if self.global_step == 1 else super().training_step(batch, batch_idx)
 
-    with pytest.raises(InputError, match="^backward: the module has one of its own"):
-        tried(Backward(), records)
+    with pytest.raises(InputError, match=r"^backward: the module has one of its own"):
+        tried(Backward(), table)
     with pytest.raises(InputError, match="no clipped gradient"):
-        fit(Skips(), records, plan(sampling_rate=20 / N, steps=3))
+        fit(Skips(), table, plan(sampling_rate=20 / N, steps=3))
 
 
-def test_one_batch_serves_one_step(records):
+def test_one_batch_serves_one_step(table):
     class Twice(Own):
         def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
             optimizer.step(closure=optimizer_closure)
             optimizer.step()
 
     with pytest.raises(InputError, match="no clipped gradient"):
-        fit(Twice(), records, plan(sampling_rate=20 / N, steps=3))
+        fit(Twice(), table, plan(sampling_rate=20 / N, steps=3))
 
 
 # ---- what people write, and what must train
@@ -393,7 +402,7 @@ def attention():
 
 
 class Weighted(Own):
-    """Public weights of classes, a mean over the records."""
+    """Public weights of classes, a mean over the table."""
 
     def __init__(self):
         super().__init__(net=nn.Linear(Q, CLASSES))
@@ -512,7 +521,12 @@ class Weightnormed(Own):
 
 def convolution():
     return nn.Sequential(
-        nn.Unflatten(1, (1, Q)), nn.Conv1d(1, 4, 2), nn.GroupNorm(2, 4), nn.GELU(), nn.Flatten(), nn.Linear(4 * (Q - 1), 1)
+        nn.Unflatten(1, (1, Q)),
+        nn.Conv1d(1, 4, 2),
+        nn.GroupNorm(2, 4),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(4 * (Q - 1), 1),
     )
 
 
@@ -535,8 +549,8 @@ HONEST = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_what_people_write_trains(records, name):
-    assert tried(HONEST[name](), records) == 3
+def test_what_people_write_trains(table, name):
+    assert tried(HONEST[name](), table) == 3
 
 
 def seeded(make):
@@ -545,26 +559,26 @@ def seeded(make):
 
 
 @pytest.mark.parametrize("name", ["functional", "tied", "folded", "penalty", "weight norm", "words"])
-def test_the_gradient_without_noise_and_clipping_is_autograd_s(records, name):
+def test_the_gradient_without_noise_and_clipping_is_autograd_s(table, name):
     module, plain = seeded(HONEST[name]), seeded(HONEST[name])
-    batch = [part[:] for part in records.tensors]
+    batch = [part[:] for part in table.tensors]
     plain.log = lambda *_: None
     plain.training_step(batch, 0).backward()
     recorder = Recorder()
     run = plan(noise_multiplier=SILENT, max_grad_norm=1e4, sampling_rate=1.0, steps=1)
-    fit(module, records, run, callbacks=[recorder])
+    fit(module, table, run, callbacks=[recorder])
     for own, p in zip(recorder.grads[0], plain.parameters(), strict=True):
         torch.testing.assert_close(own, p.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_a_functional_use_that_torch_func_cannot_differentiate_is_refused(records):
+def test_a_functional_use_that_torch_func_cannot_differentiate_is_refused(table):
     class Item(Functional):
         def training_step(self, batch, batch_idx):
             loss = super().training_step(batch, batch_idx)
             return loss if loss.item() < 1e9 else 0 * loss
 
     with pytest.raises(InputError, match=r"outside its layer, and torch\.func cannot"):
-        tried(Item(), records)
+        tried(Item(), table)
 
 
 # ---- gradients that are not finite
@@ -587,14 +601,21 @@ class Deep(Losses):
         super().__init__(nn.Sequential(nn.Linear(Q, 6), nn.LayerNorm(6), nn.Linear(6, 1)))
 
 
-CASES = [("hooks", Losses), ("ghost", Losses), ("chain", Losses), ("hooks", Deep), ("ghost", Deep), ("hooks", Functional)]
+CASES = [
+    ("hooks", Losses),
+    ("ghost", Losses),
+    ("chain", Losses),
+    ("hooks", Deep),
+    ("ghost", Deep),
+    ("hooks", Functional),
+]
 
 
 @pytest.mark.parametrize(("mode", "kind"), CASES)
 @pytest.mark.parametrize("value", [1e30, float("inf"), float("nan")])
-def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(records, mode, kind, value):
+def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(table, mode, kind, value):
     run = plan(noise_multiplier=SILENT, max_grad_norm=1e-3, sampling_rate=1.0, steps=3)
-    x, y, label = records.tensors
+    x, y, label = table.tensors
     strange = x.clone()
     strange[7, 0] = value
     others = torch.arange(N) != 7
@@ -614,15 +635,15 @@ def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(records, mod
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost", "chain"])
-def test_a_batch_of_records_that_are_not_finite_takes_a_noisy_step(records, mode):
-    x, y, label = records.tensors
+def test_a_batch_of_records_that_are_not_finite_takes_a_noisy_step(table, mode):
+    x, y, label = table.tensors
     recorder, run = Recorder(), plan(sampling_rate=1.0, steps=2)
     fit(Losses(), TensorDataset(x * float("nan"), y, label), run, mode=mode, callbacks=[recorder])
     assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for used in recorder.grads for g in used)
 
 
-def test_a_step_in_parts_leaves_a_record_out_that_is_not_finite(records):
-    x, y, label = records.tensors
+def test_a_step_in_parts_leaves_a_record_out_that_is_not_finite(table):
+    x, y, label = table.tensors
     x = x.clone()
     x[7] = float("inf")
     weights = []
@@ -634,36 +655,126 @@ def test_a_step_in_parts_leaves_a_record_out_that_is_not_finite(records):
     torch.testing.assert_close(*weights, rtol=1e-10, atol=1e-12)
 
 
-def test_a_weight_outside_its_layer_is_refused_where_norms_come_from_layers_alone(records):
+def test_a_weight_outside_its_layer_is_refused_where_norms_come_from_layers_alone(table):
     class Both(Deep):
         def record_loss(self, batch):
             return super().record_loss(batch) + functional.linear(batch[0], self.net[0].weight).square().sum(1)
 
     with pytest.raises(InputError, match="longer than the clip norm; use mode='hooks'"):
-        tried(Both(), records, mode="ghost")
-    assert tried(Both(), records) == 3  # by torch.func
+        tried(Both(), table, mode="ghost")
+    assert tried(Both(), table) == 3  # by torch.func
+
+
+# ---- what keeps the word certified
+
+
+class Looking(Callback):
+    """A callback of somebody's."""
+
+
+def hooked(module):
+    module.outcome.register_forward_hook(lambda part, inputs, output: output)
+
+
+def with_a_layer(module):
+    module.outcome.net[1] = nn.Softplus()
+
+
+def with_a_loss(module):
+    own = module.record_loss
+    module.record_loss = lambda batch: 2 * own(batch)
+
+
+def with_a_step(module):
+    own = module.training_step
+    module.training_step = lambda batch, batch_idx=0: 2 * own(batch)
+
+
+def with_a_network(module):
+    class Other(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(x).squeeze(-1)
+
+        record_loss = PropensityNetwork.record_loss
+
+    module.propensity = Other(module.propensity.net)
+
+
+@pytest.mark.parametrize(
+    ("change", "callbacks", "level"),
+    [
+        (None, [], "certified"),
+        (None, [Recorder()], "conditional"),
+        (None, [Looking()], "conditional"),
+        *((change, [], "conditional") for change in (hooked, with_a_layer, with_a_loss, with_a_step, with_a_network)),
+    ],
+)
+def test_what_was_put_into_a_module_of_the_library_s_or_beside_it_makes_its_entry_conditional(
+    module, dataset, change, callbacks, level
+):
+    if change is not None:
+        change(module)
+    ledger, before = Ledger({"nuisance": PrivacyBudget(1e9, 1e-5)}, private=False), dict(vars(module))
+    fit(module, dataset, plan(steps=2), ledger=ledger, callbacks=callbacks)
+    assert [entry.level for entry in ledger.entries] == [level]
+    assert {name for name in vars(module) if vars(module)[name] is not before.get(name)} <= {"_trainer"} | set(before)
+    assert all(vars(module).get(name) is before.get(name) for name in ("record_loss", "training_step", "backward"))
+
+
+def test_a_mixing_loss_put_on_a_module_of_the_library_s_is_refused(module, dataset):
+    own = module.record_loss
+
+    def mixing(batch):
+        losses = own(batch)
+        return losses - losses.mean() ** 2
+
+    module.record_loss = mixing
+    with pytest.raises(InputError, match="depends on the others"):
+        fit(module, dataset, plan())
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost", "chain"])
+def test_hooks_of_the_optimizer_see_no_gradient_without_noise(table, mode):
+    seen = []
+
+    def look(optimizer, *_):
+        for p in optimizer.param_groups[0]["params"]:
+            seen.append([vars(p).get(name) for name in ("grad_sample", "summed_grad", "_norm_sample")])
+
+    class Hooked(Losses):
+        def configure_optimizers(self):
+            optimizer = super().configure_optimizers()
+            optimizer.register_step_pre_hook(look)
+            return optimizer
+
+    fit(Hooked(), table, plan(sampling_rate=20 / N, steps=2), mode=mode)
+    assert seen == [[None] * 3] * 8
 
 
 # ---- ways round the callback
 
 
 @pytest.mark.parametrize("search", ["lr_find", "scale_batch_size"])
-def test_a_tuner_is_refused_as_its_callback_is(records, search):
+def test_a_tuner_is_refused_as_its_callback_is(table, search):
     ledger = Ledger({"nuisance": PrivacyBudget(1e9, 1e-5)}, private=False)
     noise, run = NoiseSource.fixed(0), plan(sampling_rate=20 / N)
     private = DPSGD(run, noise, ledger)
     trainer = default_trainer(callbacks=[private], accelerator="cpu", max_epochs=-1, max_steps=run.steps)
     module = Own()
     module.lr = module.batch_size = 1
-    module.train_dataloader = lambda: poisson_loader(records, run.sampling_rate, run.steps, noise)
+    module.train_dataloader = lambda: poisson_loader(table, run.sampling_rate, run.steps, noise)
     with pytest.raises(InputError, match="Finder reads the records in passes that nobody counts"):
         getattr(Tuner(trainer), search)(module)
     assert module.lr == module.batch_size == 1
     assert not ledger.entries
 
 
-def test_a_loader_of_another_class_is_tried_too(records):
+def test_a_loader_of_another_class_is_tried_too(table):
     run = plan(sampling_rate=20 / N, steps=3)
-    loader = DataLoader(records, batch_sampler=PoissonSampler(N, run.sampling_rate, 3, NoiseSource.fixed(0)))
+    loader = DataLoader(table, batch_sampler=PoissonSampler(N, run.sampling_rate, 3, NoiseSource.fixed(0)))
     with pytest.raises(InputError, match="depends on the others"):
-        fit(Own(standardised), records, run, loader=loader)
+        fit(Own(standardised), table, run, loader=loader)

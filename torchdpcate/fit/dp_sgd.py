@@ -72,8 +72,8 @@ class DPSGD(Callback):
     ordinary one again, also after an exception.
 
     The module may be the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if
-    any, and a `training_step` that returns a mean of one term a record and changes no parameter, buffer or attribute by
-    records, which is tried at the first batch, see `loss_check.Trial`. Parameters and buffers are compared at each step.
+    any, and a `training_step` that returns a mean of one term a record and changes no parameter, buffer or attribute
+    by records. It is tried at the first batch, see `loss_check.Trial`; parameters and buffers are compared at each.
 
     A record whose gradient is not finite counts as zero, in every mode; how many did is said nowhere.
 
@@ -407,15 +407,10 @@ def check_callbacks(trainer: Trainer) -> None:
 
 def is_plain(trainer: Any) -> bool:
     """Return whether nothing in a Trainer is the user's code: callbacks, loggers, data module, loader and sampler."""
-    loader = trainer.train_dataloader
-    parts = [loader, loader.batch_sampler]
-    return (
-        type(trainer) is Trainer
-        and not own_methods(trainer)
-        and trainer.datamodule is None
-        and all(map(of_library, parts))
-        and all(map(is_known, [*callbacks_of(trainer), *trainer.loggers]))
-    )
+    loader, kind = trainer.train_dataloader, type(trainer)
+    own = kind is not Trainer or own_methods(trainer) or trainer.datamodule is not None
+    known = all(map(is_known, [*callbacks_of(trainer), *trainer.loggers]))
+    return not own and known and of_library(loader) and of_library(loader.batch_sampler)
 
 
 _SETTINGS = ("lr", "momentum", "betas", "weight_decay")
@@ -442,8 +437,8 @@ def check_settings(trainer: Trainer, first: list[dict[str, Any]]) -> None:
     scheduled = [getattr(config.scheduler, "_last_lr", rates) for config in trainer.lr_scheduler_configs]
     if rates not in map(list, scheduled) if scheduled else now != first:
         raise InputError(
-            "the optimizer's settings were set by hand, and a rate by a loss would be a private figure; give a scheduler "
-            "that goes by steps alone, from configure_optimizers"
+            "the optimizer's settings were set by hand, and a rate by a loss would be a private figure; "
+            "give a scheduler that goes by steps alone, from configure_optimizers"
         )
 
 
@@ -495,8 +490,8 @@ def check_weights(module: torch.nn.Module) -> None:
     """
     if not all(bool(p.isfinite().all()) for p in module.parameters()):
         raise NumericalError(
-            "training left weights that are not finite; lower learning_rate, and look for numbers that are not finite in "
-            "the initial weights, without privacy also in the records"
+            "training left weights that are not finite; lower learning_rate, and look for numbers that are not finite "
+            "in the initial weights, without privacy also in the records"
         )
 
 

@@ -243,7 +243,7 @@ class Engine(ABC):
         before, self.clip_norm = self.clip_norm, clip_norm
         try:
             self.backward(self.step(batch))
-            return torch.cat([p.summed_grad.detach().double().flatten() for _, p in self.trainable])
+            return torch.cat([vars(p)["summed_grad"].detach().double().flatten() for _, p in self.trainable])
         finally:
             self.clip_norm = before
             for _, p in self.trainable:
@@ -359,7 +359,7 @@ class HooksEngine(Engine):
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """See `Engine`."""
         gradients = self._by_func() if self.by_func else self._by_hooks(loss)
-        self._counts = {name: len(g) for (name, _), g in zip(self.trainable, gradients, strict=True)}
+        self._counts = {self.trainable[i][0]: len(gradient) for i, gradient in enumerate(gradients)}
         if len(set(self._counts.values())) > 1:
             self._check_counts(max(self._counts.values()))
         norms = torch.stack([(g.flatten(1) if g.dim() > 1 else g[:, None]).norm(dim=1) for g in gradients]).norm(dim=0)
@@ -367,8 +367,9 @@ class HooksEngine(Engine):
         self.left_out = ~finite
         if not bool(finite.all()):
             gradients = [torch.where(finite.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
-        for (_, p), g in zip(self.trainable, gradients, strict=True):
-            vars(p)["summed_grad"] = torch.einsum("i,i...", factors.to(g), g)
+        parameters = [p for _, p in self.trainable]
+        for p, gradient in zip(parameters, gradients, strict=True):
+            vars(p)["summed_grad"] = torch.einsum("i,i...", factors.to(gradient), gradient)
 
     def _by_hooks(self, loss: Tensor) -> list[Tensor]:
         loss.backward()  # a hook waits for the gradient at its layer's input, whoever wants that
@@ -401,11 +402,11 @@ class HooksEngine(Engine):
                 found = vmap(grad(loss), in_dims=(None, *dims), randomness="different")(parameters, *leaves)
         except InputError:
             raise
-        except Exception as error:  # torch.func has many
-            why = " ".join(str(error).split())[:200]
+        except Exception as error:  # torch.func has many, and some show what records hold
             raise InputError(
                 "training_step: a parameter is used outside its layer, and torch.func cannot differentiate the step of "
-                f"each record ({why}); use it in a layer alone, or leave out .item(), metrics and branches by values"
+                f"each record ({type(error).__name__}); use it in a layer alone, or leave out .item(), metrics and "
+                "branches by values"
             ) from None
         return [found[name].detach() for name in names]
 
@@ -439,7 +440,7 @@ class _Step(nn.Module):
 def silent(module: LightningModule) -> Iterator[None]:
     """Let a module log nothing meanwhile."""
     held = vars(module)
-    before = {name: held[name] for name in ("log", "log_dict") if name in held}
+    before: dict[str, Any] = {name: held[name] for name in ("log", "log_dict") if name in held}
     held.update(log=_nothing, log_dict=_nothing)
     try:
         yield

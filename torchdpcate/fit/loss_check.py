@@ -57,11 +57,11 @@ class Trial:
 
     def __init__(self, trainer: Trainer, module: LightningModule, engine: Engine, expected: float) -> None:
         self.trainer, self.module, self.engine = trainer, module, engine
-        self.loader: Any = trainer.train_dataloader
-        self.n = len(self.loader.dataset)
-        count = min(self.n, max(_LEAST, round(expected)))
+        loader: Any = trainer.train_dataloader
+        self.loader, n = loader, len(loader.dataset)
+        count = min(n, max(_LEAST, round(expected)))
         # far apart, for tables are often sorted by class
-        self.records = [round(i * (self.n - 1) / max(count - 1, 1)) for i in range(count)]
+        self.records = [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
 
     def run(self) -> None:
         """Refuse a step that fails.
@@ -128,22 +128,26 @@ class Trial:
         kept, size = self.records, len(self.records)
         even, odd = ([kept[o] if i % 2 == half else r for i, r in enumerate(kept)] for half, o in enumerate((-1, 0)))
         both = [even[i] if i % 2 == 0 else odd[i] for i in range(size)]
-        (first, left), (fourth, other) = self._tried(kept), self._tried(both)
-        second, third, again = self._sum(odd), self._sum(even), self._sum(kept)
+        left, other = (self._left(records) for records in (kept, both))
         for name in left.keys() | other.keys():
             if left.get(name) != other.get(name):
                 raise InputError(
                     f"training_step leaves something of the records in {name}, which nothing pays for; keep nothing of "
                     "a batch beyond its step, log by self.log, and count by a metric of torchmetrics"
                 )
-        scale = _SHORT * size**0.5
-        if not _close(again - first, scale):
-            raise InputError(
-                "training_step: the same records have another gradient the second time; it must remember nothing of "
-                "the records, and draw random numbers by torch, numpy or random, without a generator outside the module"
+        for clip_norm in (_SHORT, _LONG):  # directions alone, and lengths
+            first, second, third, fourth, again = (
+                self._sum(records, clip_norm) for records in (kept, odd, even, both, kept)
             )
-        if not _close(first - second - third + fourth, scale):
-            raise InputError(f"training_step: what a record adds to the gradient depends on the others; {_MEAN}")
+            scale = _SHORT * size**0.5 if clip_norm == _SHORT else first.norm() + fourth.norm()
+            if not _close(again - first, scale):
+                raise InputError(
+                    "training_step: the same records have another gradient the second time; it must remember nothing "
+                    "of the records, and draw random numbers by torch, numpy or random, without a generator outside "
+                    "the module"
+                )
+            if not _close(first - second - third + fourth, scale):
+                raise InputError(f"training_step: what a record adds to the gradient depends on the others; {_MEAN}")
 
     def _one_by_one(self) -> None:
         """Whether the loss is the mean of those of its records alone, and each of them is clipped."""
@@ -168,21 +172,23 @@ class Trial:
         first, second = self._value(records), self._value(records, skipped=1)
         return first != second and not math.isnan(first)
 
-    def _sum(self, records: Sequence[int]) -> Tensor:
+    def _sum(self, records: Sequence[int], clip_norm: float = _SHORT) -> Tensor:
         """The sum of clipped gradients.
 
         Raises:
             InputError: the step changed a parameter or a buffer.
         """
-        return self._tried(records, look=False)[0]
-
-    def _tried(self, records: Sequence[int], look: bool = True) -> tuple[Tensor, dict[str, str]]:
-        """The same, and what the step left in attributes."""
         before = State(self.module)
         with self._prepared(records) as batch:
-            total = self.engine.clipped_sum(batch, _SHORT)
+            total = self.engine.clipped_sum(batch, clip_norm)
             before.check()
-            return total, _left(self.module) if look else {}
+        return total
+
+    def _left(self, records: Sequence[int]) -> dict[str, str]:
+        """What a step leaves in the module."""
+        with self._prepared(records) as batch:
+            self.engine.clipped_sum(batch, _SHORT)
+            return _left(self.module)
 
     @torch.no_grad()
     def _value(self, records: Sequence[int], skipped: int = 0) -> float:
@@ -259,12 +265,12 @@ def _close(difference: Tensor, scale: Tensor | float) -> bool:
 # ---- what a step leaves in a module
 
 
-_OURS = frozenset(("record_losses", "activations", "max_batch_len", "training_step", "backward", "forward", "log", "log_dict"))
+_OURS = ("record_losses", "activations", "max_batch_len", "training_step", "backward", "forward", "log", "log_dict")
 
 
 def _left(module: nn.Module) -> dict[str, str]:
     """Digests of a module's attributes by name, but for what Lightning and the engine hold."""
-    skipped = _OURS | vars(nn.Module()).keys() | vars(LightningModule()).keys()
+    skipped = {*_OURS, *vars(nn.Module()), *vars(LightningModule())}
     found: dict[str, str] = {}
     for name, part in module.named_modules():
         if isinstance(part, Metric):
@@ -283,10 +289,11 @@ _FOREIGN = ("torch.", "lightning.", "lightning_", "torchmetrics.", "opacus.", "t
 def _digest(value: Any, digest: Any, seen: set[int]) -> None:
     """Take the numbers and words of a value into a digest."""
     digest.update(type(value).__name__.encode())
-    if isinstance(value, Tensor | np.ndarray):
-        part = torch.as_tensor(value) if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else value
-        plain = isinstance(part, Tensor) and part.layout is torch.strided
-        digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() if plain else b"")
+    if isinstance(value, Tensor):
+        plain = value.detach().cpu().to_dense().contiguous().flatten()
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
+    elif isinstance(value, np.ndarray):
+        digest.update(value.tobytes())
     elif isinstance(value, int | float | complex | str | bytes | None):
         digest.update(repr(value).encode())
     elif id(value) not in seen:
@@ -331,7 +338,7 @@ def _aside(parts: Sequence[nn.Module]) -> Iterator[None]:
             for tensor, value in kept:
                 if not _equal(tensor, value):
                     tensor.copy_(value)
-        for generator, state in torches:
-            generator.set_state(state)
-        for source, state in numpys:
-            source.bit_generator.state = state
+        for generator, drawn in torches:
+            generator.set_state(drawn)
+        for source, taken in numpys:
+            source.bit_generator.state = taken
