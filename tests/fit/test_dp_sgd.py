@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.fit.nuisance_cases import Foreign, Interrupt, N, Q, Recorder, fit, plan
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.engines import choose_mode
@@ -391,15 +391,18 @@ def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
     private = fit(Foreign(), dataset, plan(), trainer={"max_steps": 500})
     assert private.spent == 20
 
-    class Twice(Foreign):
+
+@pytest.mark.parametrize("kind", [Foreign, Flat])
+def test_one_batch_serves_one_step(dataset, kind):
+    class Twice(kind):
         def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
             optimizer.step(closure=optimizer_closure)
             optimizer.step(closure=optimizer_closure)
 
     ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
-    with pytest.raises(BudgetError, match="steps=5"):
+    with pytest.raises(InputError, match="two steps on one batch"):
         fit(Twice(), dataset, plan(steps=5), ledger=ledger)
-    assert ledger.entry(0).count == 5
+    assert ledger.entry(0).count == 1
 
 
 # ---- modes

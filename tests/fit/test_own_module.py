@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.tuner import Tuner
 from torch import nn
 from torch.nn import functional
@@ -371,16 +371,6 @@ def test_a_backward_pass_and_steps_without_a_loss_are_refused(table):
         tried(Backward(), table)
     with pytest.raises(InputError, match="no clipped gradient"):
         fit(Skips(), table, plan(sampling_rate=20 / N, steps=3))
-
-
-def test_one_batch_serves_one_step(table):
-    class Twice(Own):
-        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
-            optimizer.step(closure=optimizer_closure)
-            optimizer.step()
-
-    with pytest.raises(InputError, match="no clipped gradient"):
-        fit(Twice(), table, plan(sampling_rate=20 / N, steps=3))
 
 
 # ---- what people write, and what must train
@@ -771,6 +761,14 @@ def test_a_tuner_is_refused_as_its_callback_is(table, search):
         getattr(Tuner(trainer), search)(module)
     assert module.lr == module.batch_size == 1
     assert not ledger.entries
+
+
+@pytest.mark.parametrize("several", [{"devices": 2}, {"strategy": "ddp"}])
+def test_several_devices_are_refused_before_lightning_looks_at_the_sampler(several):
+    private = DPSGD(plan(), NoiseSource.fixed(0))
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[private], **several)
+    with pytest.raises(InputError, match=r"DDPStrategy of . device.s.: training takes one process on one device"):
+        private.setup(trainer, Own(), "fit")
 
 
 def test_a_loader_of_another_class_is_tried_too(table):

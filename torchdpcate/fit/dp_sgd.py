@@ -132,7 +132,7 @@ class DPSGD(Callback):
         self._engine: Engine | None = None
         self._signals: HeldSignals | None = None
         self._records: int | None = None
-        self._own = self._tried = False
+        self._own = self._tried = self._sampled = False
         self._state: State | None = None
         self._rates: list[dict[str, Any]] = []
         self.conditional = False
@@ -196,7 +196,7 @@ class DPSGD(Callback):
         check_sampler(trainer, self.plan)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note how many records were sampled.
+        """Note that records were sampled, and how many; try the step of a module that is the user's.
 
         A Ctrl-C or SIGTERM that came since the last step is handled first: inside a step it might be dropped.
         """
@@ -204,7 +204,7 @@ class DPSGD(Callback):
             self._signals.deliver()
         if self._own:
             self._watch(trainer, pl_module)
-        self._records = size_of(batch)
+        self._records, self._sampled = size_of(batch), True
 
     def _watch(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the step of a module that is not the library's, and note what it may not change."""
@@ -219,6 +219,9 @@ class DPSGD(Callback):
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None
+        if not self._sampled:
+            raise InputError("optimizer_step takes two steps on one batch, but each is paid as one on a new sample")
+        self._sampled = False
         check_optimizer(trainer.optimizers[0], [p for _, p in self._engine.trainable])
         check_settings(trainer, self._rates)
         self._engine.check_step(self._records)

@@ -165,7 +165,7 @@ def user_trainer(trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...
     settings, own = _settings(trainer or default_trainer)
     strange = [] if own else ["its factory"]
     for name, value in settings.items():
-        parts = value if isinstance(value, list | tuple) else [value]
+        parts = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         strange += [name for part in parts if not (isinstance(part, _PLAIN) or is_known(part))]
     if not strange:
         return ()
