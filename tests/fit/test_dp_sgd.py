@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.fit.nuisance_cases import Foreign, Interrupt, N, Q, Recorder, fit, plan
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.engines import choose_mode
@@ -251,15 +251,6 @@ class Idle(Foreign):
         self.idle = nn.Linear(2, 2)  # outside the loss
 
 
-class Folded(Foreign):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(1, 1)
-
-    def training_step(self, batch, batch_idx):
-        return self.net(batch[0].reshape(-1, 1)).mean()  # three rows of each record
-
-
 class Column(Foreign):
     """Keeps [B, 1] losses, which would broadcast against the clip factors."""
 
@@ -282,7 +273,6 @@ REFUSED = {
     "half of the parameters": (HalfOptimizer, {}, "optimizer's parameters"),
     "a parameter that wakes up": (Waking, {}, "optimizer's parameters"),
     "a parameter outside the loss": (Idle, {}, "idle"),
-    "records folded into rows": (Folded, {"plan": plan(sampling_rate=1.0)}, "first dimension"),
     "batch norm": (lambda: Foreign(nn.BatchNorm1d(4)), {}, "BatchNorm1d"),
     "batch norm without weights": (lambda: Foreign(nn.BatchNorm1d(4, affine=False)), {}, "BatchNorm1d"),
     "early stopping": (Foreign, {"callbacks": [EarlyStopping("loss")]}, "EarlyStopping"),
@@ -393,7 +383,7 @@ def test_weights_that_are_not_finite_are_an_error(dataset):
             return torch.optim.SGD(self.parameters(), lr=1e38)
 
     with pytest.raises(NumericalError, match="learning_rate"):
-        fit(Wild(), dataset, plan())
+        fit(Wild(), dataset, plan(max_grad_norm=1e3))
 
 
 @pytest.mark.slow
@@ -401,15 +391,18 @@ def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
     private = fit(Foreign(), dataset, plan(), trainer={"max_steps": 500})
     assert private.spent == 20
 
-    class Twice(Foreign):
+
+@pytest.mark.parametrize("kind", [Foreign, Flat])
+def test_one_batch_serves_one_step(dataset, kind):
+    class Twice(kind):
         def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
             optimizer.step(closure=optimizer_closure)
             optimizer.step(closure=optimizer_closure)
 
     ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
-    with pytest.raises(BudgetError, match="steps=5"):
+    with pytest.raises(InputError, match="two steps on one batch"):
         fit(Twice(), dataset, plan(steps=5), ledger=ledger)
-    assert ledger.entry(0).count == 5
+    assert ledger.entry(0).count == 1
 
 
 # ---- modes

@@ -19,7 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule
-from torchdpcate.fit.trainer import check_one_process, interruptible, quiet_lightning
+from torchdpcate.fit.trainer import interruptible, made, quiet_lightning
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -101,9 +101,7 @@ def train(
                 limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
                 private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
                 with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
-                    made = trainer(callbacks=[private], **limits)
-                    check_one_process(made)
-                    made.fit(module, loader)
+                    made(trainer, [private], **limits).fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records
     check_weights(module)

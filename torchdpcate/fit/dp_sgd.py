@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,17 @@ from torch import Tensor
 from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount, check_limit
-from torchdpcate.fit.loss_check import check_loss
-from torchdpcate.fit.trainable import RecordLossModule
-from torchdpcate.fit.trainer import check_one_process
+from torchdpcate.fit.trainable import RecordLossModule, is_untouched, size_of
+from torchdpcate.fit.trainer import check_one_process, is_known
 from torchdpcate.privacy.charge import DP_SGD, Charge
-from torchdpcate.privacy.guarantee import Level, of_library
+from torchdpcate.privacy.guarantee import Level, of_library, own_methods
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
     from torchdpcate.fit.engines import ChainEngine, Engine
+    from torchdpcate.fit.loss_check import State
 
 __all__ = ["DPSGD", "DPSGDPlan"]
 
@@ -72,8 +72,11 @@ class DPSGD(Callback):
     see `check_trainer`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
     ordinary one again, also after an exception.
 
-    The module is the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if any,
-    and a `training_step` that returns a mean of one term a record, which three records try, see `check_loss`.
+    The module may be the user's own: automatic optimization, one optimizer, a scheduler that goes by steps alone if
+    any, and a `training_step` that returns a mean of one term a record and changes no parameter, buffer or attribute
+    by records. It is tried at the first batch, see `loss_check.Trial`; parameters and buffers are compared at each.
+
+    A record whose gradient is not finite counts as zero, in every mode; how many did is said nowhere.
 
     A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
     sampling are never saved.
@@ -84,7 +87,8 @@ class DPSGD(Callback):
         (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
         (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
         record alone, and nothing else about the fit was chosen by looking at the records.  Of a module that is not
-        the library's nobody can check that, and the ledger's entry is conditional.
+        the library's, or has a method or a layer replaced, nobody can check that, nor of a callback, logger or data
+        module of the user's: the ledger's entry is then conditional.
 
     Args:
         plan: noise, clip norm, rate and number of steps.
@@ -99,6 +103,7 @@ class DPSGD(Callback):
     Attributes:
         steps: steps behind the present weights.
         spent: steps the budget was charged for, never fewer than `steps`.
+        conditional: whether something else about the fit is the user's, so that its entry is conditional.
 
     Raises:
         InputError: `mode` is unknown, `max_physical_batch` is no such number, or a private ledger is paired with a
@@ -129,7 +134,10 @@ class DPSGD(Callback):
         self._engine: Engine | None = None
         self._signals: HeldSignals | None = None
         self._records: int | None = None
-        self._tried = False
+        self._own = self._tried = self._sampled = False
+        self._state: State | None = None
+        self._rates: list[dict[str, Any]] = []
+        self.conditional = False
         self._undo = ExitStack()
 
     @property
@@ -142,6 +150,12 @@ class DPSGD(Callback):
         """Steps the budget was charged for."""
         return self._account.spent
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse several devices, and callbacks that train beside this one, before Lightning does anything."""
+        if stage == "fit":
+            check_one_process(trainer)
+            check_callbacks(trainer)
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
         from torchdpcate.fit.engines import ENGINES, ChainEngine, choose_mode
@@ -152,6 +166,9 @@ class DPSGD(Callback):
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
+        self._own = not is_untouched(pl_module)
+        self._rates = settings_of(trainer.optimizers[0])
+        replaced = set(vars(pl_module))
         self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
         self._undo.enter_context(_exact_products())
         self._signals = HeldSignals()
@@ -169,9 +186,10 @@ class DPSGD(Callback):
                 ahead=lambda: self._account.ahead,
             )
         ]
-        if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module):
+        if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module, replaced):
             self._undo.enter_context(_Bursts(trainer, pl_module, self._engine, self._account).attached())
-        self._account.open(Level.CERTIFIED if of_library(pl_module) else Level.CONDITIONAL)
+        certified = not (self._own or self.conditional) and is_plain(trainer)
+        self._account.open(Level.CERTIFIED if certified else Level.CONDITIONAL)
         if self._account.exhausted:
             trainer.should_stop = True
 
@@ -180,24 +198,37 @@ class DPSGD(Callback):
         check_sampler(trainer, self.plan)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note how many records were sampled.
+        """Note that records were sampled, and how many; try the step of a module that is the user's.
 
         A Ctrl-C or SIGTERM that came since the last step is handled first: inside a step it might be dropped.
         """
         if self._signals is not None:
             self._signals.deliver()
+        if self._own:
+            self._watch(trainer, pl_module)
+        self._records, self._sampled = size_of(batch), True
+
+    def _watch(self, trainer: Trainer, module: LightningModule) -> None:
+        """Try the step of a module that is not the library's, and note what it may not change."""
+        from torchdpcate.fit.loss_check import State, Trial
+
+        assert self._engine is not None
         if not self._tried:
             self._tried = True
-            if not of_library(pl_module):
-                check_loss(trainer, pl_module)
-        sizes: list[int] = []
-        apply_to_collection(batch, Tensor, lambda part: sizes.extend(part.shape[:1]))
-        self._records = sizes[0] if sizes else None
+            expected = self.plan.sampling_rate * check_sampler(trainer, self.plan).size
+            Trial(trainer, module, self._engine, expected).run()
+        self._state = State(module)
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None
+        if not self._sampled:
+            raise InputError("optimizer_step takes two steps on one batch, but each is paid as one on a new sample")
+        self._sampled = False
         check_optimizer(trainer.optimizers[0], [p for _, p in self._engine.trainable])
+        check_settings(trainer, self._rates)
         self._engine.check_step(self._records)
+        if self._state is not None:
+            self._state.check()
         self._account.count()
 
     def on_train_batch_end(
@@ -225,7 +256,7 @@ class DPSGD(Callback):
 
     def _finish(self) -> None:
         self._undo.close()
-        self._engine = self._signals = None
+        self._engine = self._signals = self._state = None
         self._tried = False
         self._account.close()
 
@@ -266,14 +297,14 @@ def callbacks_of(trainer: Trainer) -> list[Callback]:
 # ---- several steps in one turn of the Trainer's loop
 
 
-def bursts(trainer: Any, module: LightningModule) -> bool:
+def bursts(trainer: Any, module: LightningModule, replaced: Collection[str]) -> bool:
     """Whether nobody would miss what the Trainer does around a step: no hook inside it, no logger, no validation.
 
-    Callbacks are called before and after each step as ever.
+    Callbacks are called before and after each step as ever. `replaced` are names of what stood on the module itself
+    before the engine put its own there.
     """
     if not isinstance(module, RecordLossModule):
         return False
-    replaced = set(vars(module)) - {"backward", "training_step"}  # the engine's own stand there
     own = any(getattr(type(module), name) is not getattr(RecordLossModule, name) or name in replaced for name in _OWN)
     heard = any(_overridden(callback, name) for callback in callbacks_of(trainer) for name in _INSIDE)
     # of manual optimization, which a burst is, the Trainer steps no scheduler
@@ -363,11 +394,57 @@ def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan) ->
     check_one_process(trainer)
     for broken in _settings(trainer, module):
         raise InputError(broken)
+    check_callbacks(trainer)
+    check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
+    return check_sampler(trainer, plan)
+
+
+def check_callbacks(trainer: Trainer) -> None:
+    """Refuse callbacks that choose by a private figure, or train beside `DPSGD`; Lightning's `Tuner` puts one there.
+
+    Raises:
+        InputError: names it and the reason.
+    """
     for callback in callbacks_of(trainer):
         if reason := _callback(callback):
             raise InputError(f"callback {type(callback).__name__} {reason}")
-    check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
-    return check_sampler(trainer, plan)
+
+
+def is_plain(trainer: Any) -> bool:
+    """Return whether nothing in a Trainer is the user's code: callbacks, loggers, data module, loader and sampler."""
+    loader, kind = trainer.train_dataloader, type(trainer)
+    own = kind is not Trainer or own_methods(trainer) or trainer.datamodule is not None
+    known = all(map(is_known, [*callbacks_of(trainer), *trainer.loggers]))
+    return not own and known and of_library(loader) and of_library(loader.batch_sampler)
+
+
+_SETTINGS = ("lr", "momentum", "betas", "weight_decay")
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return what an optimizer's groups of parameters train by, as far as no optimizer changes it by itself."""
+    groups = [{name: group[name] for name in _SETTINGS if name in group} for group in optimizer.param_groups]
+    return apply_to_collection(groups, Tensor, Tensor.tolist)
+
+
+def check_settings(trainer: Trainer, first: list[dict[str, Any]]) -> None:
+    """Refuse an optimizer's settings that were set by hand, in a hook or a callback: by what, nobody can tell.
+
+    Args:
+        trainer: its schedulers may change them.
+        first: the settings at the beginning.
+
+    Raises:
+        InputError: they were.
+    """
+    now = settings_of(trainer.optimizers[0])
+    rates = [group["lr"] for group in now if "lr" in group]
+    scheduled = [getattr(config.scheduler, "_last_lr", rates) for config in trainer.lr_scheduler_configs]
+    if rates not in map(list, scheduled) if scheduled else now != first:
+        raise InputError(
+            "the optimizer's settings were set by hand, and a rate by a loss would be a private figure; "
+            "give a scheduler that goes by steps alone, from configure_optimizers"
+        )
 
 
 def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
@@ -417,7 +494,10 @@ def check_weights(module: torch.nn.Module) -> None:
         NumericalError: a weight is not finite.
     """
     if not all(bool(p.isfinite().all()) for p in module.parameters()):
-        raise NumericalError("training left weights that are not finite; lower learning_rate")
+        raise NumericalError(
+            "training left weights that are not finite; lower learning_rate, and look for numbers that are not finite "
+            "in the initial weights, without privacy also in the records"
+        )
 
 
 def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:

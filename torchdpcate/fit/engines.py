@@ -1,22 +1,27 @@
-"""How per-record gradients are clipped and summed: two ways of Opacus and our own behind one contract."""
+"""How per-record gradients are clipped and summed: by layers' formulas, by norms alone, or by torch.func."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
 from torchdpcate.fit.linear_taps import LinearTaps, linear_layers, sum_type
-from torchdpcate.fit.trainable import RecordLossModule, check_shape
+from torchdpcate.fit.trainable import RecordLossModule, check_shape, size_of
 from torchdpcate.privacy.noise import NoiseSource, SystemNoise
 
 _handlers = list(logging.getLogger().handlers)
@@ -67,6 +72,7 @@ class _Guarded:
             parameters = self.params
             for p, grad in zip(parameters, self.noise.released([p.grad for p in parameters]), strict=True):
                 p.grad = grad
+                vars(p)["summed_grad"] = None  # another step needs another batch
         return ready
 
     def add_noise(self) -> None:
@@ -114,16 +120,12 @@ class _Guarded:
         return drawn.to(device, non_blocking=True)
 
 
-class _GuardedOptimizer(_Guarded, DPOptimizer):
-    pass
-
-
-class _GuardedGhostOptimizer(_Guarded, DPOptimizerFastGradientClipping):
+class _GuardedOptimizer(_Guarded, DPOptimizerFastGradientClipping):
     def accumulate(self) -> None:
         """The engine's backward pass has left the clipped sums in `summed_grad`."""
 
 
-class _GuardedChainOptimizer(_GuardedGhostOptimizer):
+class _GuardedChainOptimizer(_GuardedOptimizer):
     """As its base, but all sums lie side by side in one vector, and so do the gradients."""
 
     sums: Tensor
@@ -146,8 +148,34 @@ def views(numbers: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     ]
 
 
+def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
+    r"""Factors `[B]` of per-record gradients by their norms, :math:`\min\{1, C / (\|g_i\| + 10^{-6})\}`.
+
+    A gradient whose norm is not finite has the factor 0, by itself alone; infinity times 0 is none, so it must also be
+    left out of the sum.
+
+    Example:
+        >>> clip_factors(torch.tensor([0.5, 2.0, float("inf"), float("nan")]), clip_norm=1.0)
+        tensor([1.0000, 0.5000, 0.0000, 0.0000])
+    """
+    factors = (norms + 1e-6).reciprocal_().mul_(clip_norm).clamp_(max=1.0)
+    return torch.where(norms.isfinite(), factors, 0.0)
+
+
+def loss_of(found: Any) -> Tensor | None:
+    """Return the loss of what a training step returned."""
+    loss = found.get("loss") if isinstance(found, Mapping) else found
+    return loss if isinstance(loss, Tensor) else None
+
+
 class Engine(ABC):
     """Per-record clipping of one module for the length of one fit.
+
+    The module must not have a backward pass of its own: the engine's leaves the clipped sums in each parameter's
+    `summed_grad`.
+
+    Attributes:
+        left_out: which records of the last batch, `[B]`, had no finite gradient; None where it does not say.
 
     Args:
         module: the module that trains; its state-dict names stay as they are.
@@ -155,24 +183,106 @@ class Engine(ABC):
         limit: most records that pass at once, for an engine that can take a step in parts; None takes all.
 
     Raises:
-        InputError: a layer that has no per-record gradient, such as batch normalisation.
+        InputError: a layer that has no per-record gradient, such as batch normalisation, or a backward pass of its own.
     """
 
-    optimizer_class: type[DPOptimizer]
+    optimizer_class: type[DPOptimizer] = _GuardedOptimizer
+    left_out: Tensor | None = None
 
     def __init__(self, module: LightningModule, plan: DPSGDPlan, limit: int | None = None) -> None:
         check_layers(module)
         if limit is not None and not isinstance(self, ChainEngine):
             raise InputError("max_physical_batch: only mode='chain' takes a step in parts; leave it None")
+        if _owner(module, "backward") is not LightningModule:
+            raise InputError("backward: the module has one of its own, but DPSGD makes the backward pass; remove it")
         self.limit = limit
         self.module = module
         self.plan = plan
+        self.clip_norm = plan.clip_norm
         self.trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.own_step: Callable[..., Any] = module.training_step
+        self._step: Callable[..., Any] = self.own_step
+        self._undo = ExitStack()
+        self._records: int | None = None
         self.hooks = self.attach()
+        self._put("backward", self.backward)
 
     @abstractmethod
     def attach(self) -> Any:
         """Put the hooks on the module; return what takes them off by `cleanup`."""
+
+    @abstractmethod
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
+
+        Raises:
+            InputError: a parameter has no gradient of each record.
+        """
+
+    def step(self, batch: Any) -> Tensor:
+        """The loss of a batch by the training step as the engine lets it pass.
+
+        Raises:
+            InputError: there is none.
+        """
+        return self._loss(self._step, batch)
+
+    def _loss(self, step: Callable[..., Any], batch: Any) -> Tensor:
+        indexed = is_param_in_hook_signature(self.own_step, "batch_idx", min_args=2)
+        loss = loss_of(step(batch, 0) if indexed else step(batch))
+        if loss is None:
+            raise InputError("training_step returned no loss; every batch is a step, so it must return one")
+        return loss
+
+    def value(self, batch: Any) -> Tensor:
+        """The loss of a batch by the module's own training step; for a trial."""
+        return self._loss(self.own_step, batch)
+
+    def clipped_sum(self, batch: Any, clip_norm: float) -> Tensor:
+        """The sum `[p]` of a batch's clipped gradients, as a step makes it, in float64; for a trial."""
+        before, self.clip_norm = self.clip_norm, clip_norm
+        try:
+            self.backward(self.step(batch))
+            return torch.cat([vars(p)["summed_grad"].detach().double().flatten() for _, p in self.trainable])
+        finally:
+            self.clip_norm = before
+            for _, p in self.trainable:
+                vars(p)["summed_grad"] = None
+
+    def plain_sum(self, batch: Any) -> Tensor | None:
+        """The sum `[p]` of a batch's gradients by autograd alone, in float64; None where the engine's cannot differ.
+
+        Raises:
+            InputError: a parameter is not in the loss.
+        """
+        parameters, heard = [p for _, p in self.trainable], self.hooks.hooks_enabled
+        self.hooks.disable_hooks()
+        try:
+            found = torch.autograd.grad(self._loss(self.own_step, batch), parameters, allow_unused=True)
+        finally:
+            self.hooks.hooks_enabled = heard
+        for (name, _), gradient in zip(self.trainable, found, strict=True):
+            if gradient is None:
+                raise InputError(f"parameter {name} has no gradient; {_UNTRAINED}")
+        return (size_of(batch) or 0) * torch.cat([gradient.double().flatten() for gradient in found])
+
+    def _note_batches(self) -> None:
+        """Keep each step's batch, of which a part may have to pass again."""
+
+        @wraps(self.own_step)
+        def noting(batch: Any, *rest: Any) -> Any:
+            self._batch = batch
+            return self.own_step(batch, *rest)
+
+        self._step = noting
+        self._put("training_step", noting)
+
+    def _put(self, name: str, method: Callable[..., Any]) -> None:
+        """Let a method stand on the module itself until `detach`, in place of what stood there."""
+        held = vars(self.module)
+        undo = partial(held.__setitem__, name, held[name]) if name in held else partial(held.pop, name, None)
+        self._undo.callback(undo)
+        held[name] = method
 
     def optimizer(
         self,
@@ -189,7 +299,7 @@ class Engine(ABC):
         wrapped = self.optimizer_class(
             optimizer,
             noise_multiplier=self.plan.noise_multiplier,
-            max_grad_norm=self.plan.clip_norm,
+            max_grad_norm=self.clip_norm,
             expected_batch_size=expected_batch,
         )
         wrapped.guard, wrapped.ahead, wrapped.noise = guard, ahead, noise
@@ -198,12 +308,15 @@ class Engine(ABC):
         wrapped.thread = ThreadPoolExecutor(1)  # begins with the first draw that it is given
         return wrapped
 
-    @abstractmethod
     def check_step(self, records: int | None) -> None:
         """Refuse the step unless every parameter has the clipped gradients of exactly `records` records."""
+        for name, p in self.trainable:
+            if getattr(p, "summed_grad", None) is None:
+                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
 
     def detach(self) -> None:
         """Make the module an ordinary one again: no hook, no activation, no private gradient left on it."""
+        self._undo.close()
         self.hooks.cleanup()
         for part in self.module.modules():
             for leftover in ("activations", "max_batch_len"):
@@ -215,10 +328,21 @@ class Engine(ABC):
                 del p.summed_grad
 
 
-class HooksEngine(Engine):
-    """Per-record gradients of every parameter, by the layers' formulas: for any module."""
+class Unheard(InputError):
+    """A parameter of whose gradient the hooks on the layers hear nothing."""
 
-    optimizer_class = _GuardedOptimizer
+
+class HooksEngine(Engine):
+    """Per-record gradients of every parameter: for any module.
+
+    They come from hooks on the layers, by the layers' formulas, or of a module that uses a parameter outside its layer
+    from `torch.func`, which differentiates the training step of each record.
+
+    Attributes:
+        by_func: Which of both; a trial decides, see `loss_check`.
+    """
+
+    by_func = False
 
     def attach(self) -> GradSampleHooks:
         """Put Opacus's hooks on every layer."""
@@ -226,21 +350,112 @@ class HooksEngine(Engine):
         hooks.forbid_grad_accumulation()
         return hooks
 
+    def differentiate(self) -> None:
+        """Take the gradients from `torch.func` from now on."""
+        self.hooks.cleanup()  # torch.func passes no full backward hook, not even one that is off
+        self.by_func = True
+        self._note_batches()
+
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """See `Engine`."""
+        gradients = self._by_func() if self.by_func else self._by_hooks(loss)
+        self._counts = {self.trainable[i][0]: len(gradient) for i, gradient in enumerate(gradients)}
+        if len(set(self._counts.values())) > 1:
+            self._check_counts(max(self._counts.values()))
+        norms = torch.stack([(g.flatten(1) if g.dim() > 1 else g[:, None]).norm(dim=1) for g in gradients]).norm(dim=0)
+        factors, finite = clip_factors(norms, self.clip_norm), norms.isfinite()
+        self.left_out = ~finite
+        if not bool(finite.all()):
+            gradients = [torch.where(finite.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
+        parameters = [p for _, p in self.trainable]
+        for p, gradient in zip(parameters, gradients, strict=True):
+            vars(p)["summed_grad"] = torch.einsum("i,i...", factors.to(gradient), gradient)
+
+    def _by_hooks(self, loss: Tensor) -> list[Tensor]:
+        loss.backward()  # a hook waits for the gradient at its layer's input, whoever wants that
+        gradients: list[Tensor] = []
+        for name, p in self.trainable:
+            heard = getattr(p, "grad_sample", None)
+            if not isinstance(heard, Tensor):
+                raise Unheard(f"parameter {name} has no per-record gradients; {_UNTRAINED}")
+            gradients.append(heard)
+        for p in self.module.parameters():
+            vars(p)["grad_sample"] = p.grad = None
+        return gradients
+
+    def _by_func(self) -> list[Tensor]:
+        leaves, structure = tree_flatten(self._batch)
+        size = size_of(self._batch) or 0
+        dims = [0 if isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) else None for leaf in leaves]
+        names = [f"module.{name}" for name, _ in self.trainable]
+        step = _Step(self.module, lambda batch: self._loss(self.own_step, batch))
+
+        def loss(parameters: dict[str, Tensor], *record: Any) -> Tensor:
+            single = [leaf if dim is None else leaf[None] for leaf, dim in zip(record, dims, strict=True)]
+            return functional_call(step, parameters, (tree_unflatten(single, structure),))
+
+        parameters = {name: p.detach() for name, (_, p) in zip(names, self.trainable, strict=True)}
+        if not size:
+            return [p.new_zeros(0, *p.shape) for p in parameters.values()]
+        try:
+            with silent(self.module):
+                found = vmap(grad(loss), in_dims=(None, *dims), randomness="different")(parameters, *leaves)
+        except InputError:
+            raise
+        except Exception as error:  # torch.func has many, and some show what records hold
+            raise InputError(
+                "training_step: a parameter is used outside its layer, and torch.func cannot differentiate the step of "
+                f"each record ({type(error).__name__}); use it in a layer alone, or leave out .item(), metrics and "
+                "branches by values"
+            ) from None
+        return [found[name].detach() for name in names]
+
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
-        for name, p in self.trainable:
-            grads = getattr(p, "grad_sample", None)
-            if not isinstance(grads, Tensor):
-                raise InputError(f"parameter {name} has no per-record gradients; {_UNTRAINED}")
-            if records is not None and len(grads) != records:
+        super().check_step(records)
+        self._check_counts(records)
+
+    def _check_counts(self, records: int | None) -> None:
+        for name, count in self._counts.items():
+            if records is not None and count != records:
                 raise InputError(
-                    f"parameter {name} has gradients of {len(grads)} records in a batch of {records}; "
+                    f"parameter {name} has gradients of {count} records in a batch of {records}; "
                     "keep the records in the first dimension of every layer"
                 )
 
 
+class _Step(nn.Module):
+    """A module's training step in the place of its forward pass, for `functional_call`."""
+
+    def __init__(self, module: LightningModule, step: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.module, self.step = module, step
+
+    def forward(self, batch: Any) -> Tensor:
+        """See the step."""
+        return self.step(batch)
+
+
+@contextmanager
+def silent(module: LightningModule) -> Iterator[None]:
+    """Let a module log nothing meanwhile."""
+    held = vars(module)
+    before: dict[str, Any] = {name: held[name] for name in ("log", "log_dict") if name in held}
+    held.update(log=_nothing, log_dict=_nothing)
+    try:
+        yield
+    finally:
+        for name in ("log", "log_dict"):
+            held.pop(name, None)
+        held.update(before)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Log nothing."""
+
+
 class _LossesEngine(Engine):
-    """An engine that has a backward pass of its own, from the losses of records to clipped sums.
+    """An engine whose backward pass goes from the losses of records to clipped sums.
 
     The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
     """
@@ -248,25 +463,14 @@ class _LossesEngine(Engine):
     mode: str
 
     def attach(self) -> Any:
-        """Put our backward pass in place of the module's."""
+        """See `Engine`."""
         if not hasattr(self.module, "record_losses"):
             raise InputError(f"mode={self.mode!r} needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
-        hooks = self.listen()
-        vars(self.module)["backward"] = self.backward
-        self._records: int | None = None
-        return hooks
+        return self.listen()
 
     @abstractmethod
     def listen(self) -> Any:
         """Put the hooks on the layers."""
-
-    @abstractmethod
-    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
-
-        Raises:
-            InputError: the losses are not `[B]`, or do not reach a parameter in a way that is heard.
-        """
 
     def losses(self) -> Tensor:
         """Return the losses of a pass, one per record."""
@@ -279,15 +483,12 @@ class _LossesEngine(Engine):
 
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
-        for name, p in self.trainable:
-            if getattr(p, "summed_grad", None) is None:
-                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
+        super().check_step(records)
         if records is not None and records != self._records:
             raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
 
     def detach(self) -> None:
         """See `Engine`."""
-        vars(self.module).pop("backward", None)
         vars(self.module)["record_losses"] = None
         super().detach()
 
@@ -298,24 +499,34 @@ class GhostEngine(_LossesEngine):
     Per-record gradients are never stored.
     """
 
-    optimizer_class = _GuardedGhostOptimizer
     mode = "ghost"
 
     def listen(self) -> GradSampleHooks:
         """Put Opacus's norm hooks on every layer."""
-        return GradSampleHooksFastGradientClipping(self.module, loss_reduction="sum", max_grad_norm=self.plan.clip_norm)
+        hooks = GradSampleHooksFastGradientClipping(self.module, loss_reduction="sum")
+        self._note_batches()
+        return hooks
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """See `_LossesEngine`."""
+        """See `Engine`."""
         losses = self.losses()
         names, parameters = zip(*self.trainable, strict=True)
         torch.autograd.grad(losses.sum(), parameters, retain_graph=True, allow_unused=True)
-        factors = self._clip_factors(names, parameters)
-        if factors.shape != losses.shape:
+        norms = self._norms(names, parameters)
+        if norms.shape != losses.shape:
             raise InputError(
-                f"record_losses has {len(losses)} losses but the layers saw {len(factors)} records; "
+                f"record_losses has {len(losses)} losses but the layers saw {len(norms)} records; "
                 "keep the records in the first dimension of every layer"
             )
+        finite = norms.isfinite()
+        if not bool(finite.all()):
+            # infinity times a factor of 0 is none: the others pass anew, and it is not among them
+            rows = finite.nonzero()[:, 0]
+            self.backward(self.step(apply_to_collection(self._batch, Tensor, _rows, len(losses), rows)))
+            self._records, self.left_out = len(losses), ~finite
+            return
+        self.left_out = ~finite
+        factors = clip_factors(norms, self.clip_norm)
         self.hooks.disable_hooks()
         sums = torch.autograd.grad((factors * losses).sum(), parameters)
         self.hooks.enable_hooks()
@@ -323,14 +534,14 @@ class GhostEngine(_LossesEngine):
             p.summed_grad = total
         self._records = len(losses)
 
-    def _clip_factors(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    def _norms(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
         for name, p in zip(names, parameters, strict=True):
             if getattr(p, "_norm_sample", None) is None:
                 raise InputError(f"parameter {name} has no per-record norm; {_UNTRAINED}")
-        factors = self.hooks.get_clipping_coef()
+        norms: Tensor = self.hooks.get_norm_sample()
         for p in parameters:
             vars(p)["_norm_sample"] = None
-        return factors
+        return norms
 
 
 class ChainEngine(_LossesEngine):
@@ -352,10 +563,10 @@ class ChainEngine(_LossesEngine):
         listened = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
         taps = LinearTaps(self.module)
         if self.limit is not None:
-            own = getattr(type(self.module), "training_step", None) is RecordLossModule.training_step
-            if not own:
+            if _owner(self.module, "training_step") is not RecordLossModule:
                 raise InputError("max_physical_batch needs RecordLossModule's own training_step")
-            vars(self.module)["training_step"] = self.train
+            self._step = self.train
+            self._put("training_step", self.train)
         self._passed = False
         owners = [_owner(self.module, name) for name in ("loss_slopes", "record_loss")]
         self._explicit = owners[0] is owners[1] and not listened
@@ -370,7 +581,7 @@ class ChainEngine(_LossesEngine):
         return wrapped
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """See `_LossesEngine`."""
+        """See `Engine`."""
         if self.limit is None:
             self.clip(self.losses())
             return
@@ -396,6 +607,9 @@ class ChainEngine(_LossesEngine):
         assert total is not None, "a batch has a part, if an empty one"
         return (total / max(records, 1)).requires_grad_()
 
+    def plain_sum(self, batch: Any) -> None:
+        """None: a loss that depends on a weight outside its layer is refused."""
+
     def _losses(self, batch: Any) -> tuple[Tensor, _Slopes]:
         """Losses of records, and their slopes if the module knows these and nothing else was heard."""
         module: Any = self.module
@@ -408,9 +622,7 @@ class ChainEngine(_LossesEngine):
 
     @staticmethod
     def _parts(batch: Any, limit: int) -> Iterator[Any]:
-        sizes: list[int] = []
-        apply_to_collection(batch, Tensor, lambda leaf: sizes.extend(leaf.shape[:1]))
-        size = sizes[0] if sizes else 0
+        size = size_of(batch) or 0
         if size <= limit:
             yield batch
             return
@@ -437,8 +649,9 @@ class ChainEngine(_LossesEngine):
                 total = squares if total is None else total.add_(squares)
             assert total is not None, "something is trained"
             # Opacus adds 1e-6 to the norm, too
-            factors = total.sqrt_().add_(1e-6).reciprocal_().mul_(self.plan.clip_norm).clamp_(max=1.0)[:, None]
-            for use in uses:
+            norms = total.sqrt_()
+            factors, finite = clip_factors(norms, self.clip_norm)[:, None], norms.isfinite()
+            for use in uses if bool(finite.all()) else [use.of(finite) for use in uses]:
                 use.weighted_sums(factors, self._sums, add=add)
         self._records = records + (self._records or 0) if add else records
         self._passed = True
@@ -448,13 +661,8 @@ class ChainEngine(_LossesEngine):
         for p, summed in self._sums.items():
             vars(p)["summed_grad"] = summed
 
-    def detach(self) -> None:
-        """See `Engine`."""
-        vars(self.module).pop("training_step", None)
-        super().detach()
 
-
-def _rows(leaf: Tensor, size: int, rows: slice) -> Tensor:
+def _rows(leaf: Tensor, size: int, rows: slice | Tensor) -> Tensor:
     """Some rows of a tensor that has one a record; else the tensor."""
     return leaf[rows] if leaf.shape[:1] == (size,) else leaf
 

@@ -26,6 +26,10 @@ _SLOPES: dict[type[nn.Module], _Slope] = {
 """Gradients at the inputs of activations, from those at their outputs and the outputs themselves."""
 
 
+LAYERS = (nn.Linear, nn.Sequential, *_SLOPES)
+"""Layers that mix no records."""
+
+
 class Trained:
     """A linear layer of a module that trains, with what is requested of it in every pass looked up once.
 
@@ -53,6 +57,11 @@ class Use(NamedTuple):
     layer: Trained
     inputs: Tensor
     gradients: Tensor
+
+    def of(self, records: Tensor) -> Use:
+        """The use by some records `[B]`: what others saw and gave is zero."""
+        parts = (torch.where(records.view(-1, *[1] * (part.dim() - 1)), part, 0) for part in self[1:])
+        return Use(self.layer, *parts)
 
     def squared_norms(self) -> Tensor:
         r"""Squared norms `[B]` of the layer's per-record gradients: :math:`\|\delta_i\|^2 (\|a_i\|^2 + 1)`."""
@@ -300,7 +309,7 @@ def linear_layers(module: nn.Module) -> list[nn.Linear] | None:
         own = [p for p in part.parameters(recurse=False) if p.requires_grad]
         if not own:
             continue
-        if not (type(part) is nn.Linear and _plain(part)):
+        if not (type(part) is nn.Linear and is_plain_layer(part)):
             return None
         found.append(part)
         owned += len(own)
@@ -309,18 +318,18 @@ def linear_layers(module: nn.Module) -> list[nn.Linear] | None:
     return found if owned == len(trained) and alike else None
 
 
-def _plain(part: nn.Module) -> bool:
-    """Whether a call of a module is its class's pass and nothing else."""
+def is_plain_layer(part: nn.Module) -> bool:
+    """Return whether a call of a module is its class's pass and nothing else."""
     hooks = part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks
     return "forward" not in vars(part) and not any(hooks)
 
 
 def _by_hand(part: nn.Sequential) -> bool:
     """Whether a module is a plain chain of linear layers and activations, some layer of which is trained."""
-    if not (type(part) is nn.Sequential and _plain(part)):
+    if not (type(part) is nn.Sequential and is_plain_layer(part)):
         return False
     steps = list(part)
-    known = all((type(step) is nn.Linear or type(step) in _SLOPES) and _plain(step) for step in steps)
+    known = all((type(step) is nn.Linear or type(step) in _SLOPES) and is_plain_layer(step) for step in steps)
     in_place = any(getattr(step, "inplace", False) for step in steps)
     trained = any(p.requires_grad for p in part.parameters())
     return known and trained and not in_place

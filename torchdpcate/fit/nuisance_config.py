@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, check_limit
 from torchdpcate.fit.networks import MOMENTUM, Nuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
-from torchdpcate.fit.trainer import rounding_conditions
+from torchdpcate.fit.trainer import rounding_conditions, user_trainer
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition
@@ -117,8 +117,8 @@ class NuisanceConfig(NuisanceRecipe):
         return DPSGDPlan(noise, clip, rate, steps)
 
     def conditions(self, trainer: TrainerFactory | None) -> tuple[Condition, ...]:
-        """See ``NuisanceRecipe``: float32 on a GPU is one."""
-        return super().conditions(trainer) + rounding_conditions(trainer)
+        """See ``NuisanceRecipe``: a Trainer of the user's is one, and float32 on a GPU."""
+        return super().conditions(trainer) + user_trainer(trainer) + rounding_conditions(trainer)
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""

@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.fit.linear_taps import LAYERS, is_plain_layer
 from torchdpcate.fit.networks import OPTIMIZERS, Nuisances, check_optimizer
+from torchdpcate.privacy.guarantee import of_library
 
 
 class RecordLossModule(LightningModule, ABC):
@@ -84,6 +87,27 @@ def check_shape(losses: Tensor) -> None:
     if losses.dim() != 1:
         shape = tuple(losses.shape)
         raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")
+
+
+def size_of(batch: Any) -> int | None:
+    """Return the number of records of a batch, the first length of its tensors; None if it has none."""
+    sizes: list[int] = []
+    apply_to_collection(batch, Tensor, lambda leaf: sizes.extend(leaf.shape[:1]))
+    return sizes[0] if sizes else None
+
+
+def is_untouched(module: LightningModule) -> bool:
+    """Return whether a module is the library's, with plain layers alone, and no method or hook of another's on any.
+
+    Example:
+        >>> module = TrainableNuisances(Domain([0], [1], 0, 1), width=4)
+        >>> whole = is_untouched(module)
+        >>> module.record_loss = lambda batch: batch[2]
+        >>> whole, is_untouched(module)
+        (True, False)
+    """
+    parts = list(module.modules())
+    return of_library(module) and all((of_library(p) or type(p) in LAYERS) and is_plain_layer(p) for p in parts)
 
 
 class TrainableNuisances(Nuisances, RecordLossModule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ import torch
 
 from torchdpcate._process import refuse_torchrun
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.guarantee import Condition
+from torchdpcate.privacy.guarantee import Condition, of_library, own_methods
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import Callback, Trainer
 
 
 def default_trainer(
@@ -114,6 +114,86 @@ def rounding_conditions(trainer: Callable[..., Trainer] | None) -> tuple[Conditi
     if own and settings.get("accelerator") == "cpu":
         return ()
     return () if (trainer or default_trainer)().strategy.root_device.type == "cpu" else (GPU_ROUNDING,)
+
+
+_KNOWN = (
+    "ModelCheckpoint",
+    "LearningRateMonitor",
+    "ProgressBar",
+    "TQDMProgressBar",
+    "RichProgressBar",
+    "ModelSummary",
+    "RichModelSummary",
+    "DeviceStatsMonitor",
+    "GradientAccumulationScheduler",
+)
+"""Lightning's callbacks that change nothing of a fit, as far as `DPSGD` does not refuse their settings."""
+
+
+def is_known(part: object) -> bool:
+    """Return whether a callback or a logger is the library's, or one of Lightning's that changes nothing of a fit.
+
+    Args:
+        part: The callback or logger; a class of the user's, and one with a method replaced, is none.
+
+    Example:
+        >>> from lightning.pytorch.callbacks import LambdaCallback, LearningRateMonitor
+        >>> is_known(LearningRateMonitor()), is_known(LambdaCallback())
+        (True, False)
+    """
+    kind = type(part)
+    lightning = kind.__module__.startswith("lightning.pytorch.callbacks.") and kind.__name__ in _KNOWN
+    lightning |= kind.__module__.startswith("lightning.pytorch.loggers.")
+    return of_library(part) or (lightning and not own_methods(part))
+
+
+def user_trainer(trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+    """Return the condition that a Trainer of the user's brings; none for `default_trainer` with plain settings.
+
+    A callback, and whatever else stands in a Trainer, sees the records and the losses. It could keep the weights of the
+    least loss, or end the fit by it.
+
+    Args:
+        trainer: Makes a Trainer from keyword arguments; None is `default_trainer`.
+
+    Example:
+        >>> user_trainer(partial(default_trainer, accelerator="cpu"))
+        ()
+        >>> user_trainer(lambda **settings: default_trainer(**settings))[0].name
+        'trainer'
+    """
+    settings, own = _settings(trainer or default_trainer)
+    strange = [] if own else ["its factory"]
+    for name, value in settings.items():
+        parts = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        strange += [name for part in parts if not (isinstance(part, _PLAIN) or is_known(part))]
+    if not strange:
+        return ()
+    text = (
+        f"what the user put into the Trainer ({', '.join(dict.fromkeys(strange))}) ends training, and chooses weights "
+        "and settings, by public facts alone; not tried"
+    )
+    return (Condition("trainer", text),)
+
+
+_PLAIN = str | int | float | None
+
+
+def made(trainer: Callable[..., Trainer], callbacks: Sequence[Callback], **settings: Any) -> Trainer:
+    """Return a Trainer with callbacks beside those that a partial function names; it is of one process.
+
+    Args:
+        trainer: Makes a Trainer from keyword arguments.
+        callbacks: The fit's own, which come first.
+        settings: Further keyword arguments.
+
+    Raises:
+        InputError: See `check_one_process`.
+    """
+    beside = trainer.keywords.get("callbacks") if isinstance(trainer, partial) else None
+    found = trainer(callbacks=[*callbacks, *(beside or [])], **settings)
+    check_one_process(found)
+    return found
 
 
 def _settings(trainer: Callable[..., Trainer]) -> tuple[dict[str, Any], bool]:

@@ -17,7 +17,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
-from torchdpcate.fit.trainer import check_one_process, interruptible, quiet_lightning
+from torchdpcate.fit.trainer import interruptible, made, quiet_lightning, user_trainer
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -92,14 +92,15 @@ def train(
             loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
             # one pass holds all steps; a second is there for a resumed run whose pass ends early
             steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
-            callbacks.append(DPSGD(plan, noise, ledger, block, mode, max_physical_batch=max_physical_batch))
+            private = DPSGD(plan, noise, ledger, block, mode, max_physical_batch=max_physical_batch)
+            private.conditional = bool(user_trainer(trainer_factory))
+            callbacks.append(private)
         if average:
             callbacks.append(TailAverage(steps, average))
         # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
         try:
             with gpu_memory("training", _LESS):
-                trainer = trainer_factory(callbacks=callbacks, **limits)
-                check_one_process(trainer)
+                trainer = made(trainer_factory, callbacks, **limits)
                 trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
         finally:
             _let_go(module)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap, Identity, conditions_of
 from torchdpcate.privacy.budget import integer, positive
-from torchdpcate.privacy.guarantee import Condition, of_library
+from torchdpcate.privacy.guarantee import Condition, is_library_class, of_library
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
@@ -47,7 +47,7 @@ def on_domain(features: FeatureMap | None, domain: "Domain", nuisances: "Nuisanc
         raise InputError(f"features = {type(features).__name__}: give a FeatureMap, or None for scaled covariates")
     if isinstance(features, UserFeatures):
         features = features.made
-    if of_library(features):
+    if is_library_class(type(features)):  # made anew: a method that was replaced is not asked
         return type(features)(**features.config()).setup(domain, nuisances)
     own = UserFeatures(deepcopy(features)).setup(domain, nuisances)
     _try_rows(own, domain)

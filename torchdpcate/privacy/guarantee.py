@@ -1,5 +1,6 @@
 """What is guaranteed: its level, the conditions that it rests on, and the sentence that says so."""
 
+import inspect
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -186,13 +187,28 @@ class Guarantee:
 def of_library(value: object) -> bool:
     """Return whether a value's own class, not one above it, is the library's: proofs are of its code alone.
 
-    A class that is given in place of a value is meant itself.
+    A class that is given in place of a value is meant itself. A value with a method of its own is not the library's.
 
     Example:
         >>> of_library(PrivacyBudget(1.0, 0.0)), of_library([])
         (True, False)
     """
-    return is_library_class(_class_of(value))
+    return is_library_class(_class_of(value)) and not own_methods(value)
+
+
+def own_methods(value: object) -> tuple[str, ...]:
+    """Return the names of methods of a value's class that were replaced on the value itself.
+
+    Example:
+        >>> budget = PrivacyBudget(1.0, 0.0)
+        >>> vars(budget)["to_dict"] = dict
+        >>> own_methods(budget), of_library(budget)
+        (('to_dict',), False)
+    """
+    kind, held = type(value), {} if isinstance(value, type) else getattr(value, "__dict__", {})
+    settings = getattr(kind, "__dataclass_fields__", {})  # one may be a function, with a function as its default
+    replaced = (name for name, method in held.items() if callable(method) and name not in settings)
+    return tuple(name for name in replaced if inspect.isroutine(getattr(kind, name, None)))
 
 
 def _class_of(value: object) -> type:
@@ -223,9 +239,9 @@ def user_code(role: str, value: object) -> tuple[Condition, ...]:
     """
     if value is None or of_library(value):
         return ()
-    text = (
-        f"{role} = {_class_of(value).__name__}, which is no class of the library, keeps what those promise; not tried"
-    )
+    replaced = ", ".join(own_methods(value)) if is_library_class(_class_of(value)) else ""
+    strange = f"whose {replaced} was replaced" if replaced else "which is no class of the library"
+    text = f"{role} = {_class_of(value).__name__}, {strange}, keeps what those promise; not tried"
     return (Condition(role, text),)
 
 

@@ -119,6 +119,7 @@ COMMON_CONDITIONS = (
     "weights",
     "nuisances",
     "second stage",
+    "trainer",
     GPU_ROUNDING.name,
 )
 """Names of conditions that any release may rest on: what a user brought in place of the library's, and where it ran."""

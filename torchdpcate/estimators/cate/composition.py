@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import rebuilt
+from torchdpcate.composition.linear_fit import LightningFit, Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.checked import keyed_digest
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData, RecordStream
@@ -23,7 +24,7 @@ from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan, planned_composition
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.fit.trainer import check_device
+from torchdpcate.fit.trainer import check_device, user_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
@@ -195,7 +196,6 @@ class Composition:
         """Run all steps, which pay for the release too; over a stream in passes."""
         plan = self.plan(records.n)
         device = check_device(self.trainer)
-        pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         site = self.settings.site
         by_sums = isinstance(records, RecordStream) or plan.weight is not None or site is not None
@@ -203,13 +203,15 @@ class Composition:
             plan = rebuilt(plan, hidden=False)  # which trains nothing
         solver, nuisance = self.settings.learnt_by(self.budget, by_sums)
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
+        conditions = self._conditions(plan, solver, nuisance)
+        pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(conditions))
         if device.type != "cpu" and not any(nuisance.chosen(step, plan.size).trains for step in plan.shares.shares):
             warnings.warn(_ON_THE_CPU.format(device.type), stacklevel=2)
         if site is not None:  # before anything is paid
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
             site.begin(facts, keyed_digest(records), session.reservation is not None)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance, site)
-        balance, guarantee = None, self._guarantee
+        balance, guarantee = None, self._guarantee(conditions)
         if isinstance(records, CausalData) and plan.arms == 2:
             balance = weighted_balance(domain, records, found.propensity)
         return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
@@ -220,16 +222,19 @@ class Composition:
         self.plan(n)
         return planned_composition(self.plan(n), self.schema.domain, residual_scale)
 
-    @property
-    def _conditions(self) -> tuple[Condition, ...]:
-        """What the guarantee rests on beside its proof: code of the user's."""
+    def _conditions(self, plan: ComposedPlan, solver: Solver, nuisance: ComposedNuisance) -> tuple[Condition, ...]:
+        """What the guarantee rests on beside its proof: code of the user's, its Trainer where one trains."""
         own = user_code("second stage", self.settings) + user_code("second stage", self.settings.solver)
-        return own + tuple(found for part in self.settings.nuisance.parts for found in user_code("nuisances", part))
+        own += tuple(found for part in self.settings.nuisance.parts for found in user_code("nuisances", part))
+        learners = [nuisance.chosen(step, plan.size) for step in plan.shares.shares]
+        learners += [nuisance.network] if plan.units and nuisance.network is not None else []
+        parts = [solver, *(part for learner in learners for part in learner.parts)]
+        under = [user_trainer(part.trainer) for part in parts if isinstance(part, WideAndDeep | LightningFit)]
+        return tuple(dict.fromkeys([*own, *(found for some in under for found in some)]))
 
-    @property
-    def _guarantee(self) -> Guarantee | None:
+    def _guarantee(self, conditions: Sequence[Condition]) -> Guarantee | None:
         """Of the release."""
         if self.budget is None:
             return None
         certified = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
-        return certified.resting_on(self._conditions)
+        return certified.resting_on(conditions)
