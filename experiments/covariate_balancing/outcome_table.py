@@ -1,5 +1,6 @@
 """Sums of weighted outcomes of either arm as a table, hence two means; and the difference in means of plain records."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
 from torchdpcate.estimators.average.ratio_of_sums import SCALES, NoisyEstimate, RatioOfSums, Sums, Total, upper_bound
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.fit.stacked_records import Batch, Records
@@ -172,6 +173,12 @@ class DifferenceInMeans(AverageEffectPlan):
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
         """See ``AverageEffectPlan``."""
         return equal_weights(records)
+
+    def planned(self, prior: ErrorPrior) -> PlannedError:
+        """See ``AverageEffectPlan``; confounding, which it does not adjust for, is not counted."""
+        noise = 0.0 if self.budget is None else planned_noise(self.readout({}), prior.treated)
+        sampling = prior.deviation * math.sqrt(1 / (prior.treated * (1 - prior.treated)) / self.n)
+        return PlannedError("difference_in_means", noise, 0.0, sampling, bias=CONFOUNDING)
 
 
 def plain_table(n: int, epsilon: float) -> OutcomeTable:

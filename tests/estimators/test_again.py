@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN
+from tests.estimators.test_answers import EFFECTS, KNOWN
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import checked as used_records
@@ -123,11 +123,6 @@ def test_a_shared_ledger_adds_up_and_says_nothing(tmp_path) -> None:
         assert not told(lambda: AverageEffect(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
     assert len(shared.runs) == 2
     assert told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, Y))  # beside that ledger
-
-
-def test_the_tuning_of_a_rule_is_one_fit() -> None:
-    assert not told(lambda: ASKED["tuned rule"][0]().fit(X, A, Y))
-    assert not told(lambda: ASKED["cross-validated rule"][0]().fit(X, A, Y * 0.5))
 
 
 def test_what_is_kept_is_bounded_and_tells_nothing_of_the_records() -> None:

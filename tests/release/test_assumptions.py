@@ -3,7 +3,7 @@
 import torch
 
 from torchdpcate import CovariateBalancingEffect, Domain
-from torchdpcate.estimators.average.weighted import BalancedDifference
+from torchdpcate.estimators.average.weighted import contrast_assumption
 
 
 def test_one_arm_whose_mean_is_linear_is_not_enough():
@@ -18,4 +18,4 @@ def test_one_arm_whose_mean_is_linear_is_not_enough():
         errors.append(abs(fitted.nonprivate_estimate().value - 0.1 - slope * product.mean().item()))
     assert errors[0] < 0.01
     assert errors[1] > 0.03
-    assert "the mean outcomes of both arms are" in BalancedDifference.assumption({"loss": "balancing"})
+    assert "the mean outcomes of both arms are" in contrast_assumption({"loss": "balancing"})

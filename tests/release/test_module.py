@@ -87,7 +87,6 @@ RELEASES = {
     "composed with hidden units": lambda: composed(hidden=True),
     "composed with hidden units of some": lambda: composed(columns=(2, 0, 4, 1), hidden=True),
     "linear": lambda: function(Legendre(3), "convex"),
-    "linear of some": lambda: function(Legendre(3), "convex", (0, 2)),
     "products": lambda: function(Products(squares=True), "averaged"),
     "fourier": lambda: function(Fourier(16)),
     "kernel": lambda: function(Nystrom(40), "convex"),

@@ -201,9 +201,7 @@ def test_what_a_reader_keeps_of_an_online_service_holds_no_record(tmp_path):
 def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     x, a, y = RECORDS
     keeping = own_maps.Keeping()
-    cates = [LinearSecondStage(features=keeping), LinearSecondStage(features=keeping, loss="squared")]
-    ways = zip(cates, ("objective",), strict=True)
-    releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]
+    releases = [cate(second_stage=LinearSecondStage(features=keeping), mechanism="objective")]
     for learner in (
         OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
         CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),

@@ -128,8 +128,7 @@ LOWERED = {
         ("objective", "queries", "owl"),
         "what was charged is not what its plan costs",
     ),
-    **dict.fromkeys(("average", "means"), "what was charged is not what its plan costs"),
-    "doubly": "nuisances: it cost epsilon",
+    "average": "what was charged is not what its plan costs",
 }
 STOWED = "contents do not fit together|it holds metadata that no release has: 'note'|its facts are not what"
 FORGERIES = [
@@ -169,7 +168,7 @@ FURTHER = [
     ("private weights", forge.crowd, "its blocks of records are not those of its plan"),
     *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
-    *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means")),
+    ("average", forge.constant("note", [1.5, 2.5]), "hold 'note'"),
     ("policy", forge.constant("target_outcome", [0.5] * 99), "which its plan does not state"),
     ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
     *((kind, forge.other_blocks, "blocks are not|not those of") for kind in ("objective", "owl", "average", "policy")),
@@ -186,7 +185,7 @@ BESIDE = [
 ]
 
 
-SLOW = ("neural", "influence", "cross_fit", "gaussian_process", "doubly", "aggregate", "horvitz")
+SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
 """Kinds that are forged by default in one place alone, or take long."""
 
 
