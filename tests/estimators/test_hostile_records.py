@@ -161,7 +161,7 @@ def fitted(family: str, table: str, size: tuple[int, PrivacyBudget], streamed: b
         learner = kind(schema, budget, **settings)
         if streamed:
             whole = CausalData.from_arrays(schema.encode(x), a, y)
-            learner.fit(Batches(schema, whole))
+            learner.fit_stream(Batches(schema, whole))
         else:
             learner.fit(x, a, y, **own)
         return learner.release()
