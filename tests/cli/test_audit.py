@@ -46,6 +46,26 @@ def test_all_of_the_registry_is_written_into_a_folder(tmp_path, monkeypatch, cap
     assert "written:" in capsys.readouterr().out
 
 
+def test_one_row_of_a_report_is_made_anew(tmp_path, monkeypatch, capsys):
+    few, words = {name: find(name) for name in ("laplace", "k_norm")}, [f"folder={tmp_path}", "trials=2000"]
+    monkeypatch.setattr(command, "registry", lambda: few)
+    assert main(["audit", "--all", *words, "processes=1"]) == 0
+    numbers = tmp_path / "audit.json"
+    before = json.loads(numbers.read_text())
+    before["results"][1]["bound"] = 0.5
+    numbers.write_text(json.dumps(before))
+    assert main(["audit", "mechanism=k_norm", *words]) == 0
+    after = json.loads(numbers.read_text())
+    assert after["results"][0] == before["results"][0]
+    assert after["results"][1]["bound"] != 0.5
+    assert after["results"][1]["attacks"] == before["results"][1]["attacks"]
+    assert f"| {after['results'][1]['bound']:.3f} |" in (tmp_path / "README.md").read_text()
+    capsys.readouterr()
+    for wrong, said in ((["mechanism=gaussian", *words], "no such row"), (["mechanism=k_norm", words[0]], "settings")):
+        assert main(["audit", *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_help_lists_the_mechanisms(capsys):
     assert main(["audit", "--help"]) == 0
     out = capsys.readouterr().out
@@ -64,7 +84,7 @@ def test_help_lists_the_mechanisms(capsys):
         (["mechanism=laplace", "trials=1.5"], "trials = 1.5"),
         (["mechanism=laplace", "--all"], "either mechanism=NAME or --all"),
         (["epsilon=1"], "either mechanism=NAME or --all"),
-        (["mechanism=laplace", "folder=x"], "folder:"),
+        (["mechanism=laplace", "folder=x"], "no report to put a row into"),
         (["mechanism=laplace", "processes=2"], "processes:"),
         (["--all", "processes=0"], "processes = 0"),
         (["mechanism=laplace", "mechanism=gaussian"], "give each key once"),

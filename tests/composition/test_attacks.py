@@ -7,7 +7,7 @@ import torch
 
 from tests.composition.cases import Given, batch, rows
 from torchdpcate.audit.attack import audit
-from torchdpcate.composition.covariates import CELLS, WindowCells, chosen_pairs
+from torchdpcate.composition.covariates import CELLS, WindowCells, chosen_pairs, turned, turned_back
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, NoisyNewton
 from torchdpcate.composition.steps import HALVINGS, NoisySteps, Shares, total_mu
 from torchdpcate.composition.summaries import Moments, private_curvatures, private_standardisation
@@ -49,9 +49,11 @@ def seen(step: str, dataset: int, steps: NoisySteps) -> float:
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign
         every = torch.ones(3, dtype=torch.bool)
-        below = WindowCells(every, ~every)(batch(u))[:, : CELLS // 2].sum(1).repeat(2)
-        event = steps.pay(step, count=HALVINGS)
-        return -sum(float(steps.noisy(below, math.sqrt(6), event).sum()) for _ in range(HALVINGS))
+        cells = WindowCells(every, ~every)
+        below = turned(cells(batch(u))[:, : CELLS // 2].sum(1)[:, None].repeat(1, 2))
+        event, sensitivity = steps.pay(step, count=HALVINGS), steps.sensitivity(cells, N)
+        found = (steps.noisy(below.flatten(), sensitivity, event).view(3, 2) for _ in range(HALVINGS))
+        return -sum(float(turned_back(noisy).sum()) for noisy in found)
     if step == "moments":
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign

@@ -5,7 +5,7 @@ import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import FitPlan, NewtonPoints, newton_law
-from torchdpcate.composition.score_errors import ClippedArmScores
+from torchdpcate.composition.score_errors import ClippedArmScores, _units
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 STEPS, WARM = 12, 3
@@ -106,3 +106,10 @@ def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
     unit = max(errors.outcome.slope, 0.1)
     assert errors._confounding(0.1) == pytest.approx(0.75 * unit * float((of_pi * of_m).sqrt().sum()))
     assert errors._confounding(0.1) > 0
+
+
+def test_a_feature_that_is_zero_at_all_points_has_no_part_in_an_error():
+    """Its curvature at the points is zero, over which the released one would be divided."""
+    released = torch.tensor([[2.0, 0.3], [0.3, 0.5]]).double()
+    units = _units(released, torch.tensor([[0.5, 0.0], [0.0, 0.0]]).double())
+    assert units.tolist() == [[4.0, 2.0], [2.0, 1.0]]

@@ -1,5 +1,6 @@
 """Private windows: what one record moves, what they are without noise, and which plans have them."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -17,10 +18,12 @@ from torchdpcate.composition.covariates import (
     private_moments,
     private_windows,
     starts_at_zero,
+    turned,
+    turned_back,
 )
 from torchdpcate.composition.gaussian_builder import rank_noise
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares
+from torchdpcate.composition.steps import COUNT_VARIANCE, MODIFIERS, PROGNOSTIC, NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -74,22 +77,76 @@ def test_a_constant_covariate_has_the_least_window():
     assert scales.sd[1] == pytest.approx(LEAST_SPREAD, rel=1e-6)
 
 
-def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch):
+def asked_of(u: torch.Tensor, monkeypatch, answer) -> list:
+    """What is requested of records u and its sensitivity, halving by halving; ``answer`` makes noisy numbers of it."""
     requested = []
 
     def noisy(_, values, sensitivity, event):
         requested.append((values, sensitivity))
-        return values
+        return answer(values)
 
     monkeypatch.setattr(NoisySteps, "noisy", noisy)
+    windows_of(u, steps(1.0))
+    return requested
+
+
+def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch):
     low, high = -torch.ones(1, 2).double(), torch.ones(1, 2).double()
     rest = torch.zeros(40, 2).double()
-    for last in (low, high):
-        windows_of(torch.cat([rest, last]), steps(1.0))
-    first, second = requested[:8], requested[8:]
+    first, second = (asked_of(torch.cat([rest, last]), monkeypatch, lambda values: values) for last in (low, high))
     moves = [float((here - there).norm()) for (here, _), (there, _) in zip(first, second, strict=True)]
-    assert max(moves) == pytest.approx(2.0)  # of four counts by one each
-    assert {sensitivity for _, sensitivity in requested} == {2.0}
+    assert max(moves) == pytest.approx(math.sqrt(2))  # of two covariates by one each
+    for _, sensitivity in first + second:
+        assert max(moves) <= sensitivity == pytest.approx(math.sqrt(2), rel=1e-9)
+
+
+def test_no_record_moves_two_counts_apart():
+    """Below two thresholds in either order: differences are (1, 0), (0, 1), (1, 1), or the same less than zero."""
+    place = torch.arange(7.0).double()
+    for one, two in itertools.product(place, place):
+        below = torch.stack([place < one, place < two], 1).double()
+        moves = (below[:, None] - below[None]).flatten(0, 1)
+        assert not bool((moves.prod(1) < 0).any())
+        longest = turned(moves).norm(dim=1).max()
+        assert longest == pytest.approx(float(one + two > 0))
+
+
+@pytest.mark.parametrize("levels", [(0.2, 0.8), (0.0, 1.0), (0.5, 0.5), (0.1, 0.3)])
+def test_weighted_counts_less_a_share_of_all_are_no_further_apart_where_thresholds_are_in_order(levels):
+    b = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).double() - torch.tensor(levels).double()
+    weights = torch.linspace(0, 1, 21).double()
+    terms = turned((weights[:, None, None] * b).flatten(0, 1))
+    assert torch.cdist(terms, terms).max() == pytest.approx(1.0)
+    crossed = turned(torch.tensor([1.0, 0.0]).double() - torch.tensor(levels).double())
+    if levels == (0.2, 0.8):
+        assert crossed.norm() == pytest.approx(math.sqrt(1.92))  # which is why they are held in order
+
+
+def test_thresholds_stay_in_order_whatever_the_answers(monkeypatch):
+    """Of records at distinct places the count below the higher threshold is the larger one."""
+    u = torch.linspace(-1, 1, 500).double()[:, None].repeat(1, 2)
+    random = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        noise = lambda values: values + 400 * torch.randn(values.shape, generator=random).double()  # noqa: E731
+        for values, _ in asked_of(u, monkeypatch, noise):
+            counts = turned_back(values.view(-1, 2))
+            assert bool((counts[:, 0] <= counts[:, 1] + 1e-9).all())
+
+
+def test_noise_of_turned_counts_is_two_thirds_of_that_on_each():
+    """In variance, 4/3 for 2 of a move by (1, 1) of counts themselves; and no linear map of two counts does better.
+
+    With the inverse covariance ((a, b), (b, a)) the three moves have lengths a, a and 2 (a + b), all at most one.
+    """
+    columns = turned_back(torch.eye(2).double())
+    covariance = columns.T @ columns
+    assert covariance.flatten().tolist() == pytest.approx([COUNT_VARIANCE, 2 / 3, 2 / 3, COUNT_VARIANCE])
+    a = torch.linspace(0.01, 1, 400).double()[:, None]
+    b = torch.linspace(-1, 1, 801).double()[None]
+    there = (2 * (a + b) <= 1) & (b.abs() < a)
+    assert torch.where(there, a / (a.square() - b.square()), math.inf).min() == pytest.approx(COUNT_VARIANCE)
+    values = torch.randn(9, 2, generator=torch.Generator().manual_seed(1)).double()
+    torch.testing.assert_close(turned_back(turned(values)), values)
 
 
 def test_eight_vectors_of_counts_share_the_step():
@@ -101,7 +158,7 @@ def test_eight_vectors_of_counts_share_the_step():
 
 
 def test_the_noise_of_a_rank_is_that_of_the_counts():
-    assert rank_noise(22, 0.0657, 4_000) == pytest.approx(math.sqrt(44) * math.sqrt(8) / 0.0657 / 4_000)
+    assert rank_noise(22, 0.0657, 4_000) == pytest.approx(math.sqrt(COUNT_VARIANCE * 22 * 8) / 0.0657 / 4_000)
 
 
 def test_cells_are_finer_towards_a_lower_bound_of_zero_without_a_scale():

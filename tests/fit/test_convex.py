@@ -129,7 +129,7 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
 def test_no_two_records_have_corners_that_cost_more_than_the_worst_ones(share):
     """Random features of both regressions in the unit ball, either arm: the sum of their sixteen points' deltas."""
     tau, alpha, left = 1.0, 2 * math.sqrt(share / (1 - share)), np.array([0.7])
-    corners, ratio = joint_corners(share), 0.3
+    (corners,), ratio = joint_corners(share), 0.3
     assert corners.points[0] == (2.0, 1.0)
     most, generator = 2 * math.hypot(alpha, 2 * tau), torch.Generator().manual_seed(0)
     found, limit = [], corners.delta(ratio, left).item()

@@ -94,3 +94,21 @@ def test_malformed_numbers_are_refused(change, said):
 def test_their_kind_is_no_feature_of_covariates():
     with pytest.raises(ValueError, match="unknown kind"):
         WeightedBasis.from_config([Feature("h", 0, 0)], torch.full((2,), 0.5).double(), K)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9])
+def test_a_feature_that_is_nothing_at_nearly_all_points_is_left_alone(size):
+    """A product of two levels that are rare: no equation is singular, and what is made anew is the same."""
+    z = points()
+    z[:, 1] *= size
+    found = HiddenUnits.beyond(*weights(), basis(), ONE, z)
+    assert found.fit(basis(), z)
+    assert all(bool(tensor.isfinite().all()) for tensor in found.tensors().values())
+
+
+@pytest.mark.parametrize("size", [0.03, 0.1])
+def test_units_that_have_nearly_nothing_beyond_features_are_known_again(size):
+    """Over their own size, which they are divided by, what the ridge leaves is not small."""
+    w, b = weights()
+    found = HiddenUnits.beyond(size * w, b, basis("12"), ONE, points())
+    assert found.fit(basis("12"), points())

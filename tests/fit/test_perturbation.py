@@ -14,7 +14,7 @@ from tests.fit.cases import calibrate_objective, output_mechanism
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import Ball
-from torchdpcate.fit.gaussian_scale import PARALLELOGRAM, gaussian_scale, objective_sigma
+from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, gaussian_scale, objective_sigma
 from torchdpcate.fit.losses import BalancingLoss, HuberHinge, Logistic
 from torchdpcate.fit.minimise import default_tolerance, minimise
 from torchdpcate.fit.private_fit import SOLVER_SHARE, WeightBounds, logistic_jacobian, ridge_ratio
@@ -115,7 +115,7 @@ def test_losses_that_are_called_monotone_are(loss):
 def test_gaussian_noise_takes_the_smaller_proof():
     spent, indirect = OWN.jacobian(1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
-    assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, [PARALLELOGRAM]), rel=1e-8)
+    assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, [CONVEX_LOSS]), rel=1e-8)
     assert own.scale < objective_sigma(1.0, 1e-5, 8.0, spent, 2)
     foreign = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=indirect, **COMMON)
     assert foreign.scale == pytest.approx(objective_sigma(1.0, 1e-5, 10.0, 6 / 40, 3), rel=1e-8)

@@ -1,6 +1,6 @@
 """Plays a distinguishing game, or an adversary who chooses charges, and turns the outcome into a bound on epsilon."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import singledispatch
 from itertools import pairwise
@@ -76,6 +76,11 @@ class AuditResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for a file."""
         return {**asdict(self), "attacks": [target.to_dict() for target in self.attacks]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "AuditResult":
+        """Inverse of ``to_dict``."""
+        return cls(**{**values, "attacks": tuple(Target.from_dict(target) for target in values["attacks"])})
 
 
 def audit(

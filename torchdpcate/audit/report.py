@@ -342,6 +342,30 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"folder = {folder}: {taken[0]} in it is a folder; give another one")
 
 
+def read_report(mechanism: str, settings: AuditSettings, folder: Path) -> dict[str, AuditResult]:
+    """Return the results of the report in a folder by mechanism, of which one's row is to be made anew.
+
+    Args:
+        mechanism: That one.
+        settings: With which it will be attacked.
+        folder: Where ``write_report`` wrote.
+
+    Raises:
+        InputError: No report is there, or one with other settings or without this mechanism.
+    """
+    try:
+        numbers = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"folder = {folder}: no report to put a row into ({error.strerror}); use --all") from None
+    if numbers["settings"] != asdict(settings):
+        raise InputError(f"folder = {folder}: its report has the settings {numbers['settings']}; give the same")
+    rows = ({key: value for key, value in row.items() if key != "refuted"} for row in numbers["results"])
+    results = {row["mechanism"]: AuditResult.from_dict(row) for row in rows}
+    if mechanism not in results:
+        raise InputError(f"mechanism = {mechanism}: the report in {folder} has no such row; use --all")
+    return results
+
+
 def write_report(results: list[AuditResult], settings: AuditSettings, folder: Path) -> list[Path]:
     """Write the page, the numbers and the figure into the folder, all or none, and return their paths.
 

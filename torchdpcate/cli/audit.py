@@ -11,19 +11,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 from torchdpcate.audit.attack import AuditResult
-from torchdpcate.audit.report import AuditSettings, audit_all, find, make_folder, registry, write_report
+from torchdpcate.audit.report import AuditSettings, audit_all, find, make_folder, read_report, registry, write_report
 from torchdpcate.cli.parser import nearest
 from torchdpcate.cli.tables import facts, terminal_width
 from torchdpcate.errors import AuditFailure, InputError
 from torchdpcate.privacy.budget import integer
 
-_HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
+_HELP = """usage: torchdpcate audit mechanism=NAME [folder=FOLDER] [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
        torchdpcate audit --all [folder=FOLDER] [processes=N] [epsilon=1] ...
        torchdpcate audit leak RUN
 
 Attack a mechanism on its worst-case neighbours: a lower bound on epsilon beside the claim. Exit code 1 if the bound
-exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder;
-by default as many processes share the work as there are processors, up to 8.
+exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder, where
+mechanism=NAME folder=FOLDER makes one mechanism's row anew; by default as many processes share the work as there are
+processors, up to 8.
 leak searches a run's release folder for anything equal, or nearly equal, to the curator's numbers.
 
 mechanisms:
@@ -57,16 +58,17 @@ def audit(words: list[str]) -> None:
     given, every = _parse([word for word in words if word != "--all"]), "--all" in words
     if every == ("mechanism" in given):
         raise InputError("audit: give either mechanism=NAME or --all")
-    if "folder" in given and not every:
-        raise InputError("folder: one mechanism is printed, not written; use --all")
     if "processes" in given and not every:
         raise InputError("processes: one mechanism is one process's work; use --all")
     processes = integer("processes", given.pop("processes", min(_MOST, os.cpu_count() or 1)), least=1)
+    written = every or "folder" in given
     folder, name = Path(str(given.pop("folder", "audit"))), given.pop("mechanism", None)
     settings = AuditSettings(**given)  # type: ignore[arg-type]
     cases = list(registry().values()) if every else [find(str(name))]
-    if every:
-        make_folder(folder)  # before minutes of work that could then not be written
+    report: dict[str, AuditResult] = {}
+    if written:  # before minutes of work that could then not be written
+        report = {} if every else read_report(cases[0].name, settings, folder)
+        make_folder(folder)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, transient=True) as progress:
         bar = progress.add_task("audit", total=None)
@@ -77,8 +79,9 @@ def audit(words: list[str]) -> None:
             processes=processes,
         )
     _show(results)
-    if every:
-        for path in write_report(results, settings, folder):
+    if written:
+        report |= {result.mechanism: result for result in results}
+        for path in write_report(list(report.values()), settings, folder):
             print(f"written: {path}")
     refuted = [result for result in results if result.refuted]
     if refuted:

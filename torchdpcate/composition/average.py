@@ -1,5 +1,6 @@
 """Nuisances of an average effect by one composition on all records, and doubly robust scores by them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,8 +50,14 @@ class AverageNuisances:
     weight: float | None = None
 
     def error(self, square: float) -> float:
-        """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
-        return 0.0 if self.errors is None else self.errors.deviation(self.centre, self.clip, square)
+        """Return the standard deviation of that, by the released mean square of clipped scores over the clip.
+
+        Infinite where the released numbers give none: an interval is then all that bounds of the outcome allow.
+        """
+        if self.errors is None:
+            return 0.0
+        found = self.errors.deviation(self.centre, self.clip, square)
+        return found if math.isfinite(found) else math.inf
 
 
 @dataclass(frozen=True, eq=False)

@@ -256,8 +256,7 @@ class WindowCells(Statistic):
     """How many of the records lie in each cell of each covariate, [q, 256].
 
     A record counts by its weight, and a missing value does not: the quantile of level t is then that of the others, by
-    counts below a threshold less t of all that count. A record's part of that is in [-t, 1 - t], or 0, and moves it by
-    one at most.
+    counts below a threshold less t of all that count.
 
     Attributes:
         numbers: Which covariates are looked at, those of more than two levels, [q].
@@ -270,8 +269,9 @@ class WindowCells(Statistic):
     indicators: Indicators = ()
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``: of a count below one threshold, less a share of all, for two quantiles a covariate."""
-        return math.sqrt(2 * len(self.bent)), 1, 1.0
+        """See ``Statistic``: of ``turned`` counts below two thresholds a covariate, less a share of all."""
+        root = math.sqrt(len(self.bent))
+        return root, 2, root
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``; of covariates scaled to [-1, 1]."""
@@ -292,13 +292,50 @@ class WindowCells(Statistic):
         return torch.bincount((cell + start).flatten(), each, minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
 
 
+_TURN = math.sqrt(3) / 2
+
+
+def turned(counts: Tensor) -> Tensor:
+    r"""Return half the sum of two counts, and a multiple of their difference, which one record moves by one at most.
+
+    .. math:: s = \frac{c_1 + c_2}{2}, \qquad d = \frac{\sqrt3}{2} (c_2 - c_1), \qquad
+        s^2 + d^2 = c_1^2 + c_2^2 - c_1 c_2
+
+    The counts are of records below two thresholds, the first of which is not above the second: one record moves them
+    by (1, 0), (0, 1), (1, 1) or their negatives, never by (1, -1), and each of these has the length one here. Noise of
+    variance one on s and d is of variance 4/3 on each count; on the counts themselves it takes 2, for (1, 1) has the
+    length :math:`\sqrt2` there.
+
+    A record that counts v in [0, 1] times, less shares :math:`t_1 \le t_2` of all records, adds
+    :math:`v (b_1 - t_1, b_2 - t_2)` with b = (0, 0), (0, 1) or (1, 1). The distance of two such vectors is a convex
+    function of both weights, so that it is largest where these are 0 or 1: it is one as above, or the length of one
+    vector, which is at most one. With thresholds in the other order b = (1, 0) would be possible, whose length is 1.39
+    at the shares .2 and .8.
+
+    Args:
+        counts: [..., 2].
+
+    Example:
+        >>> turned(torch.tensor([[1.0, 0.0], [1.0, 1.0]]).double()).norm(dim=1).round(decimals=9).tolist()
+        [1.0, 1.0]
+    """
+    first, second = counts.unbind(-1)
+    return torch.stack([(first + second) / 2, _TURN * (second - first)], -1)
+
+
+def turned_back(numbers: Tensor) -> Tensor:
+    """Inverse of ``turned``."""
+    half, apart = numbers[..., 0], numbers[..., 1] / (2 * _TURN)
+    return torch.stack([half - apart, half + apart], -1)
+
+
 def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Standardisation:
     r"""Return a private middle c and scale s of each covariate, by halving for its .2 and .8 quantile.
 
     .. math:: c = (q_{.2} + q_{.8}) / 2, \qquad s = (q_{.8} - q_{.2}) / 1.683
 
-    Each of the 8 vectors of counts, two of each covariate, has the :math:`\ell_2` sensitivity :math:`\sqrt{2q}` and
-    shares the step evenly.
+    Each of the 8 vectors of counts, two of each covariate, gets its noise as ``turned`` says: its :math:`\ell_2`
+    sensitivity is :math:`\sqrt q`, and it shares the step evenly.
 
     Args:
         rows: The records, which are looked at once it is paid for.
@@ -307,23 +344,22 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     """
     q, event = len(cells.bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
     below = torch.cat([torch.zeros(q, 1).double(), rows.total(cells).cpu().cumsum(1)], 1)
-    levels, sensitivity = torch.tensor(_QUANTILES, dtype=torch.float64), cells.moved()[0]
+    levels, sensitivity = torch.tensor(_QUANTILES, dtype=torch.float64), steps.sensitivity(cells, rows.n)
     centred, wanted = torch.zeros(q, 2).double(), rows.n * levels
     if steps.weight is not None or any(place is not None for place in cells.indicators):
         # not all records count in each covariate, nor alike: see quantile_of
         centred, wanted = below[:, -1:] * levels, torch.zeros(2).double()
-        sensitivity *= 1 + steps.rounding(rows.n, 1.0)  # of each count
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
         counts = below.gather(1, middle) - centred
         if event is not None:
-            counts = steps.noisy(counts.flatten(), sensitivity, event).view(q, 2)
+            counts = turned_back(steps.noisy(turned(counts).flatten(), sensitivity, event).view(q, 2))
         short = counts < wanted
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+        low, high = low.sort(1).values, high.sort(1).values  # the sensitivity needs thresholds in order
     share = (low + high).double() / (2 * CELLS)
     ends = 2 * torch.where(cells.bent[:, None], share.pow(_BEND), share) - 1
-    ends = ends.sort(1).values
     return Standardisation(ends.mean(1), ((ends[:, 1] - ends[:, 0]) / _APART).clamp_min(_LEAST))
 
 

@@ -29,6 +29,7 @@ from torchdpcate.composition.priors import (
 from torchdpcate.composition.pure_fits import OBJECTIVE
 from torchdpcate.composition.steps import (
     CENSORING,
+    COUNT_VARIANCE,
     EFFECT_UNITS,
     HALVINGS,
     INTERVALS,
@@ -420,9 +421,9 @@ class Builder(PlanFacts):
         if not (self.windows and self._numbers):
             return 0.0
         least, most = self.constants.quantile_shares[0], self.constants.window_share
-        return min(max(self._by_counts(2 * self._numbers * HALVINGS), min(least, most)), most)
+        return min(max(self._by_counts(COUNT_VARIANCE * self._numbers * HALVINGS), min(least, most)), most)
 
-    def _by_counts(self, counts: int) -> float:
+    def _by_counts(self, counts: float) -> float:
         """Return the share at which the noise of so many counts is the wanted error of a quantile's rank."""
         return counts / (self.constants.rank_error * self.size) ** 2
 
@@ -563,9 +564,9 @@ def beside_weights(shares: Shares, censored: bool = False) -> Shares:
 def rank_noise(numbers: int, mu: float, n: float) -> float:
     r"""Return the standard deviation of the noise of a quantile's rank, over n.
 
-    .. math:: \sqrt{2 q \cdot 8} / (n \mu)
+    .. math:: \sqrt{\tfrac43\, q \cdot 8} / (n \mu)
 
-    One record moves the counts of two quantiles of each of q covariates by one, :math:`\sqrt{2q}` in all.
+    One record moves the two counts of each of q covariates by one, as ``turned`` measures them.
 
     Args:
         numbers: q, of covariates that have windows.
@@ -574,6 +575,6 @@ def rank_noise(numbers: int, mu: float, n: float) -> float:
 
     Example:
         >>> round(rank_noise(22, 0.0657, 4_000), 3)
-        0.071
+        0.058
     """
-    return math.sqrt(2 * numbers * HALVINGS) / (mu * n)
+    return math.sqrt(COUNT_VARIANCE * numbers * HALVINGS) / (mu * n)

@@ -490,6 +490,11 @@ def _moments(features: Tensor, weight: Tensor) -> Tensor:
 
 
 def _units(released: Tensor, model: Tensor) -> Tensor:
-    """Return what makes the diagonal of curvatures at points the released one, [p, p]."""
-    root = (released.diagonal() / model.diagonal()).sqrt()
+    """Return what makes the diagonal of curvatures at points the released one, [p, p].
+
+    A feature that is zero at all points, as a product of two covariates that are nearly all missing may be, stays so:
+    it has no part in a mean over them.
+    """
+    of_model = model.diagonal()
+    root = torch.where(of_model > 0, released.diagonal() / of_model, 1.0).sqrt()
     return root.outer(root)

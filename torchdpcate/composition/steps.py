@@ -225,6 +225,8 @@ WINDOWS = "windows"
 """The step that finds windows about most values of each covariate."""
 HALVINGS = 8
 """Noisy counts by which each of their quantiles is found."""
+COUNT_VARIANCE = 4 / 3
+"""Of the noise of each of a covariate's two counts, per unit of that of ``turned`` ones."""
 ORDER = (
     *(
         CENSORING,

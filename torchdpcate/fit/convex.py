@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.gaussian_scale import PARALLELOGRAM, Corners
+from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, PARALLELOGRAM, Corners
 from torchdpcate.fit.losses import Huber, Logistic, Loss
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
@@ -171,12 +171,12 @@ def joint_objective(
         tolerance=tolerance,
         # two records, each with a direction in the propensity's block, if it is fitted, and one in its arm's
         dimension=min(size, 4 if alpha else 2),
-        corners=[joint_corners(share)],
+        corners=joint_corners(share),
     )
     return JointObjective(alpha, threshold, ridges, noise.tolerance, noise)
 
 
-def joint_corners(share: float) -> Corners:
+def joint_corners(share: float) -> tuple[Corners, ...]:
     r"""Return the points between which the difference of two records' gradients lies, at its worst.
 
     .. math::
@@ -190,20 +190,17 @@ def joint_corners(share: float) -> Corners:
         share: s = alpha^2 / (alpha^2 + 4 tau^2); 0 where no propensity is fitted.
 
     Example:
-        >>> [(count, round(length, 6)) for count, length in joint_corners(0.2).points]
+        >>> [(count, round(length, 6)) for count, length in joint_corners(0.2)[0].points]
         [(2.0, 1.0), (4.0, 0.921954), (2.0, 0.894427), (2.0, 0.447214), (4.0, 0.223607)]
     """
     if share == 0:
-        return PARALLELOGRAM
+        return PARALLELOGRAM, CONVEX_LOSS
     squared = ((2.0, 1.0), (4.0, 1 - 0.75 * share), (2.0, 1 - share), (2.0, share), (4.0, share / 4))
-    return Corners(tuple((count, math.sqrt(part)) for count, part in squared), convex=True)
+    return (Corners(tuple((count, math.sqrt(part)) for count, part in squared), least=1.0),)
 
 
 _THRESHOLD = 16  # outcome ranges in one default threshold, turned over
 _ROUNDING = 1e-9  # of what is left, so that sums of shares never exceed the budget
-
-
-_ATTACKED_SHARE = 0.01  # propensity_share of the audited objective
 
 
 @dataclass(frozen=True)
@@ -310,17 +307,17 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     "convex_nuisances",
     ConvexNuisances,
     attacks=[JOINT],
-    pair="one treated record apart from all others, its outcome at either end of the interval",
+    pair="a trial: one treated record apart from all others, its outcome at either end of the interval",
 )
 def _convex(budget: PrivacyBudget) -> Game:
     domain = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5)
-    model = ConvexNuisances(domain, degree=1)
-    # little of the claim goes to the propensity, which this pair leaves alone, and to determinants
-    joint = joint_objective(2, 6, 0.01, budget, share=_ATTACKED_SHARE, jacobian_share=1e-3)
+    # no propensity is fitted, of which this pair would show nothing, and little of the claim goes to determinants
+    joint = joint_objective(2, 4, 0.01, budget, share=0.0, jacobian_share=1e-3)
     x = a = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    psi, outcomes = model.features(x[:, None]), torch.zeros(2, 2, dtype=torch.float64)
+    features, outcomes = ConvexNuisances(domain, degree=1).features(x[:, None])[1], torch.zeros(2, 2).double()
+    psi = features[:, :0], features
     outcomes[:, 0] = torch.tensor([-0.5, 0.5])
-    zero = torch.zeros(1, 6, dtype=torch.float64)
+    zero = torch.zeros(1, 4, dtype=torch.float64)
     direction = (joint.minimise(psi, a, outcomes[1], zero) - joint.minimise(psi, a, outcomes[0], zero))[0]
 
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
@@ -329,5 +326,5 @@ def _convex(budget: PrivacyBudget) -> Game:
     event = ApproximateEvent(budget.epsilon, budget.delta)
     guarantee = Guarantee(Level.CERTIFIED, budget)
     assert joint.objective_noise is not None
-    curve = joint.objective_noise.curve(2 * joint.gradient_bound, joint_corners(_ATTACKED_SHARE))
+    curve = joint.objective_noise.curve(2 * joint.gradient_bound, joint_corners(0.0))
     return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=400_000, curve=curve)

@@ -79,12 +79,12 @@ class Corners:
 
     Attributes:
         points: Counts c and lengths l over xi, in (0, 1]; points at zero do not count.
-        convex: Whether that rests on delta_G being convex in the squared length, which it is as far as
-            :math:`\xi^2/\sigma^2 \le 2(\sqrt{1 + (\varepsilon - J)^2} - 1)`; beyond that it is not taken.
+        least: The least :math:`(\varepsilon - J)\sigma/\xi - \xi/2\sigma` at which it is proved; elsewhere it is
+            not taken. From 1 on delta_G is convex in the squared length.
     """
 
     points: tuple[tuple[float, float], ...]
-    convex: bool
+    least: float = -math.inf
 
     def delta(self, ratio: float, left: np.ndarray) -> np.ndarray:
         """Return the sum at xi over sigma, for every epsilon - J, [k], of either sign; at most 1.
@@ -96,21 +96,21 @@ class Corners:
             [1.0, 0.013659]
         """
         total = sum(count * gaussian_curve(ratio * length, left) for count, length in self.points)
-        if self.convex:
-            known = (left > 0) & (ratio**2 <= 2 * (np.sqrt(1 + left**2) - 1))
-            return np.where(known, np.minimum(total, 1.0), 1.0)
-        return np.minimum(total - np.expm1(np.minimum(left, 0.0)), 1.0)  # the point at zero
+        total -= np.expm1(np.minimum(left, 0.0))  # the point at zero
+        return np.where(left / ratio - ratio / 2 >= self.least, np.minimum(total, 1.0), 1.0)
 
     def sigma(self, left: float, delta: float) -> float | None:
         """Return the least sigma over xi; at most 1e-9 of it above, never below. None where nothing is proved."""
         sigma = _corners_sigma(self.points, left, delta)
-        beyond = self.convex and sigma**-2 > 2 * (math.sqrt(1 + left**2) - 1)
-        return None if beyond else sigma
+        return None if left * sigma - 0.5 / sigma < self.least else sigma
 
 
-PARALLELOGRAM = Corners(((2.0, 1.0),), convex=True)
+PARALLELOGRAM = Corners(((2.0, 1.0),), least=1.0)
 r"""Of the differences of :math:`\pm g` and :math:`\pm g'`, each at most xi/2 long: two are xi long at worst."""
-TRIANGLE = Corners(((1.0, 1.0), (2.0, 0.5)), convex=False)
+CONVEX_LOSS = Corners(((4 / 3, 1.0),), least=2.0)
+r"""The same where :math:`\pm g` is the gradient of a convex loss along its record: with the noise it changes its sign
+once and one way, so that the two longest differences never count whole."""
+TRIANGLE = Corners(((1.0, 1.0), (2.0, 0.5)))
 """Of 0, g, -g' and g - g', each of g and g' at most xi/2 long: a loss of one slope."""
 
 
@@ -133,6 +133,8 @@ def gaussian_scale(
     Example:
         >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, [PARALLELOGRAM]), 6)
         10.117438
+        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, [PARALLELOGRAM, CONVEX_LOSS]), 6)
+        9.875415
         >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, [PARALLELOGRAM, TRIANGLE]), 6)
         9.701149
     """

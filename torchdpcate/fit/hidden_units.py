@@ -11,8 +11,8 @@ from torchdpcate.fit.weighted_basis import UNITS, Feature, WeightedBasis
 
 _LEAST = 0.2  # variance of a combination, over the largest: each costs sampling, and the other features some noise
 _NAMES = ("weights", "biases", "correlations", "mixed", "less", "shares")
-_CLOSE = 1e-4  # of moments over points, about as much as the ridge leaves
-_RIDGE = 1e-6  # of the plan's features over public points, where two may be alike
+_CLOSE = 1e-4  # of moments over points
+_RIDGE = 1e-6  # of features of weight one over public points, where two may be alike, or one nearly nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class HiddenUnits:
         nothing = torch.zeros(0, dtype=torch.float64)
         raw = cls(weights, biases, base, correlations, nothing, nothing, nothing)._raw(points)
         gram = psi.T @ psi / n
-        less = torch.linalg.solve(gram + _RIDGE * gram.diagonal().diag(), psi.T @ raw / n)
+        less = torch.linalg.solve(gram + _RIDGE * torch.eye(len(gram), dtype=torch.float64), psi.T @ raw / n)
         rest = raw - psi @ less
         values, vectors = torch.linalg.eigh(rest.T @ rest / n)
         own = values > max(_LEAST * float(values[-1]), _RIDGE)
@@ -109,7 +109,7 @@ class HiddenUnits:
         shares = 1 / self.mixed.square().sum(0)
         return (
             torch.allclose(found.T @ found / len(points), one, rtol=0, atol=_CLOSE)
-            and float((self.base(points).T @ found / len(points)).abs().max()) < _CLOSE
+            and float((self.base(points).T @ found / len(points) - _RIDGE * self.less).abs().max()) < _CLOSE
             and torch.allclose(self.shares, shares / shares.sum(), rtol=_CLOSE, atol=0)
         )
 

@@ -10,7 +10,7 @@ import scipy
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.gaussian_scale import PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
+from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
 from torchdpcate.fit.losses import Logistic, LossBounds
 from torchdpcate.fit.minimise import default_tolerance
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, positive
@@ -238,7 +238,7 @@ class ObjectiveNoise:
         """How far b reaches."""
         return Spread(self.scale, self.size, None if self.kind == "gaussian" else self.order)
 
-    def curve(self, shift: float, corners: Corners) -> Curve:
+    def curve(self, shift: float, corners: Sequence[Corners]) -> Curve:
         r"""Return delta at every epsilon of Gaussian noise, of which ``event`` charges one point.
 
         .. math:: \delta_b(\varepsilon - J - .01 \varepsilon_0; \xi/\sigma) + .01 \delta_0
@@ -247,13 +247,14 @@ class ObjectiveNoise:
 
         Args:
             shift: xi.
-            corners: Between which the shift lies.
+            corners: Of hulls in all of which the shift lies.
         """
         assert isinstance(self.event, ApproximateEvent)
         spent, failure = self.event.epsilon * SOLVER_SHARE + self.jacobian, self.event.delta * SOLVER_SHARE
 
         def deltas(factor: float, epsilons: np.ndarray) -> np.ndarray:
-            return np.minimum(corners.delta(factor * shift / self.scale, epsilons - spent) + failure, 1.0)
+            proven = [one.delta(factor * shift / self.scale, epsilons - spent) for one in corners]
+            return np.minimum(np.min(proven, axis=0) + failure, 1.0)
 
         return deltas
 
@@ -318,7 +319,7 @@ class PrivateFit:
         """Between which points the change of the gradient lies."""
         if not self.bounds.own:
             return ()
-        return (PARALLELOGRAM, TRIANGLE) if self.loss.monotone else (PARALLELOGRAM,)
+        return (PARALLELOGRAM, CONVEX_LOSS, *([TRIANGLE] if self.loss.monotone else []))
 
     @property
     def most(self) -> float:
@@ -342,11 +343,10 @@ class PrivateFit:
             \beta = (\varepsilon - J)/\xi \text{ (gamma)}, \qquad
             \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
-        and ``gaussian_scale``, where only the own term changes with k = min(p, 2) and the parallelogram of two
-        records' gradients for corners, or the triangle of a monotone loss, else with k = p and none. All with 99 % of
-        the budget; the rest is for stop and grid. A logistic loss has J by ``logistic_jacobian`` with pure noise, where
-        only the own term changes. To a stop that is not given a tenth of ``grid_move`` is added: it costs next to
-        nothing, and needs no decrease of the objective that float64 could not resolve.
+        and ``gaussian_scale``, with k = min(p, 2) and ``corners`` where only the own term changes, else with k = p and
+        none. All with 99 % of the budget; the rest is for stop and grid. A logistic loss has J by ``logistic_jacobian``
+        with pure noise, where only the own term changes. To a stop that is not given a tenth of ``grid_move`` is added:
+        it costs next to nothing, and needs no decrease of the objective that float64 could not resolve.
 
         Args:
             budget: What one run may spend; a pure law ignores its delta.

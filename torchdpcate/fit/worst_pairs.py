@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.fit.gaussian_scale import TRIANGLE
 from torchdpcate.fit.losses import HuberHinge, Loss, LossBounds
 from torchdpcate.fit.minimise import PerturbedSum, minimise
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
@@ -90,8 +89,7 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
     objective = fit.objective(budget, kind)
     if kind != "gaussian":
         return objective_game(objective, _LOSS, datasets, PrivacyBudget(budget.epsilon, 0.0))
-    curve = objective.curve(fit.shift, TRIANGLE)  # the hinge's slope never changes its sign
-    return objective_game(objective, _LOSS, datasets, budget, curve=curve)
+    return objective_game(objective, _LOSS, datasets, budget, curve=objective.curve(fit.shift, fit.corners))
 
 
 _LINE, _DIAGONAL = torch.ones(1, dtype=torch.float64), torch.full((2,), math.sqrt(0.5), dtype=torch.float64)

@@ -398,7 +398,7 @@ class ObjectiveRule(RuleMechanism):
             "box": "b ~ exp(-beta ||b||_inf), beta = (epsilon - J) / (slope W1 max|psi_j|)",
             "gaussian": (
                 "b ~ N(0, sigma^2 I), sigma = slope W1 s, delta_AG(1/s) + 2 delta_AG(1/2s) = delta at epsilon - J for "
-                "a monotone loss, s = sigma_AG(epsilon - J, delta/2) for others; else chi's"
+                "a monotone loss, s = sigma_AG(epsilon - J, 3 delta / 4) for others; else chi's"
             ),
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"

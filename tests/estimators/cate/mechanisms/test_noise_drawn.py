@@ -162,7 +162,7 @@ STAGES = [
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize(("make", "bounds"), STAGES)
 def test_objective_draws_what_it_charges_for(make, bounds, budget):
-    """sigma_b = 4 tau B sigma_AG(epsilon' - ln(1 + B^2/(n ridge)), delta'/2) of 99 % of what is charged, and
+    """sigma_b = 4 tau B sigma_AG(epsilon' - ln(1 + B^2/(n ridge)), 3 delta'/4) of 99 % of what is charged, and
     sigma_AG(1 %) (tol / ridge + sqrt(p) grid / (2 n ridge)) on the solution; the two shares compose to the charge by
     adding them."""
     fitted, noise, B = make(), Recorder(), bounds[0]
@@ -175,7 +175,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     n, p = problem.psi.shape
     tau, ridge, tol = fitted.threshold, fitted.ridge, problem.tolerance
     epsilon, delta = charged.event.epsilon, charged.event.delta
-    sigma = gaussian_sigma(0.99 * epsilon - math.log(1 + B**2 / (n * ridge)), 0.99 * delta / 2)
+    sigma = gaussian_sigma(0.99 * epsilon - math.log(1 + B**2 / (n * ridge)), 0.99 * delta * 3 / 4)
     assert (linear_term.size, cover.size) == (p, p)
     assert linear_term.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
     exact = gaussian_sigma(0.01 * epsilon, 0.01 * delta)

@@ -25,7 +25,6 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     stages_apart,
 )
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
-from torchdpcate.fit.gaussian_scale import PARALLELOGRAM
 from torchdpcate.fit.losses import LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.heads.linear import LinearProblem, sensitivity, solve_perturbed, worst_pair
@@ -124,10 +123,16 @@ def perturbed_head(
         >>> head = perturbed_head(1350, 0.01, weight_bound=0.9, threshold=1.0, size=2)
         >>> noise = head.objective(PrivacyBudget(1 / 0.99, 1e-5 / 0.99), "gaussian")
         >>> round(noise.jacobian, 10), round(noise.scale, 8)
-        (0.0582689081, 14.77425053)
+        (0.0582689081, 14.43181876)
     """
     loss, once = LossBounds(2 * threshold * weight_bound, 2 * weight_bound**2), WeightBounds.per_record(1.0)
     return PrivateFit(loss, once, 2 * n * ridge, size, tolerance=n * tolerance)
+
+
+def _summed(problem: LinearProblem) -> PrivateFit:
+    """Return what is public of a regression's sum."""
+    facts = problem.n, problem.ridge, problem.weight_bound, problem.threshold
+    return perturbed_head(*facts, problem.psi.shape[1], problem.tolerance)
 
 
 class ObjectivePerturbation(FunctionMechanism):
@@ -148,8 +153,8 @@ class ObjectivePerturbation(FunctionMechanism):
 
     name = "objective"
     formula = (
-        "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/2) with 99 % of epsilon and delta, the "
-        "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
+        "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), 3 delta / 4) with 99 % of epsilon and delta, the "
+        "rest pays the solver's stop and the tilt's grid; dp_cate row 3, with a sharper scale"
     )
     source = "dp_cate row 3; Iyengar et al. 2019"
 
@@ -198,9 +203,7 @@ class ObjectivePerturbation(FunctionMechanism):
             problem: The regression, of which public facts alone are looked at.
             budget: What the release may spend.
         """
-        facts = problem.n, problem.ridge, problem.weight_bound, problem.threshold
-        head = perturbed_head(*facts, problem.psi.shape[1], problem.tolerance)
-        return cls._noise(head, problem.n, budget)
+        return cls._noise(_summed(problem), problem.n, budget)
 
     @staticmethod
     def _noise(head: PrivateFit, n: int, budget: PrivacyBudget) -> ObjectiveNoise:
@@ -209,7 +212,8 @@ class ObjectivePerturbation(FunctionMechanism):
     @classmethod
     def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
         """Return delta at every epsilon of such releases; see ``ObjectiveNoise.curve`` and ``calibrated``."""
-        return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, PARALLELOGRAM)
+        head = _summed(problem)
+        return cls.calibrated(problem, budget).curve(head.shift, head.corners)
 
     @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")
     @staticmethod

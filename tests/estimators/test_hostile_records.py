@@ -1,0 +1,247 @@
+"""Records that hardly vary: a fit is refused before its first charge, or its release is of numbers, and verifies."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+
+from torchdpcate import (
+    AverageEffect,
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TableSchema,
+)
+from torchdpcate.candidates.kinds import Constants
+from torchdpcate.composition.average import AverageNuisances
+from torchdpcate.composition.score_errors import ScoreErrors
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.errors import TorchDPCateError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.card import make_card
+from torchdpcate.verify.file import verify_release
+
+NUMBERS = ("u", "v", "w")
+SITES = [f"site {number}" for number in range(12)]
+Parts = dict[str, Any]
+
+
+def records(n: int, arms: int) -> Parts:
+    """Columns of records by name, with time and event, and weights."""
+    draws = np.random.default_rng(0)
+    columns: Parts = {name: draws.uniform(0, 10, n) for name in NUMBERS}
+    columns["site"] = draws.choice(SITES, n).astype(object)
+    columns["a"] = draws.integers(0, arms, n)
+    columns["y"] = (5 + 0.3 * (columns["u"] - 5) + columns["a"] + draws.normal(0, 1, n)).clip(0, 10)
+    columns |= {"time": draws.uniform(0.5, 9, n), "event": draws.integers(0, 2, n), "weight": draws.uniform(0, 2, n)}
+    return columns
+
+
+def all_missing_but(share: float) -> Callable[[Parts], None]:
+    def change(columns: Parts) -> None:
+        n = len(columns["y"])
+        there = np.random.default_rng(1).random((4, n)) < share
+        for name, seen in zip(NUMBERS, there, strict=False):
+            columns[name] = np.where(seen, columns[name], np.nan)
+        columns["site"] = np.where(there[3], columns["site"], None)
+
+    return change
+
+
+def all_alike(**values: Any) -> Callable[[Parts], None]:
+    return lambda columns: columns.update({name: np.full_like(columns[name], v) for name, v in values.items()})
+
+
+def one_only(**values: tuple[Any, Any]) -> Callable[[Parts], None]:
+    """All records have the first of two values, but one, which has the second."""
+
+    def change(columns: Parts) -> None:
+        for name, (most, last) in values.items():
+            columns[name] = np.full_like(columns[name], most)
+            columns[name][0] = last
+
+    return change
+
+
+def separated(columns: Parts) -> None:
+    columns["a"] = (columns["u"] > 5).astype(int)
+
+
+TABLES: dict[str, Callable[[Parts], None]] = {
+    "nearly all missing": all_missing_but(0.03),
+    "all missing": all_missing_but(0.0),
+    "one site": all_alike(site=SITES[0]),
+    "constant covariates": all_alike(u=3.0, v=0.0, w=10.0),
+    "covariates that are one": lambda columns: columns.update(v=columns["u"], w=10 - columns["u"]),
+    "one treated record": one_only(a=(0, 1)),
+    "an arm by a covariate": separated,
+    "outcomes at the lower bound": all_alike(y=0.0, event=0, time=0.5),
+    "outcomes at the upper bound": all_alike(y=10.0, event=0, time=8.0),
+    "one outcome": all_alike(y=4.0, event=1, time=0.0),
+    "outcomes that are arms": lambda columns: columns.update(y=10.0 * (columns["a"] > 0), event=columns["a"] > 0),
+    "one outcome that is another": one_only(y=(0.0, 10.0), event=(0, 1)),
+    "weights of zero": all_alike(weight=0.0),
+    "weights at their bound": all_alike(weight=2.0),
+    "one record with a weight": one_only(weight=(0.0, 2.0)),
+}
+SCHEMA = {
+    "treatment": "a",
+    "outcome": {"name": "y", "low": 0, "high": 10, "better": "higher", "kind": "continuous"},
+    "covariates": {
+        **{name: {"low": 0, "high": 10, "missing": "indicator"} for name in NUMBERS},
+        "site": {"categories": SITES, "missing": "indicator"},
+    },
+    "overlap": 0.1,
+}
+BINARY = {"outcome": {"name": "y", "low": 0, "high": 1, "better": "higher", "kind": "binary"}}
+HORIZON = {"outcome": {"time": "time", "event": "event", "horizon": 5, "kind": "restricted_mean", "better": "higher"}}
+WEIGHTS, TRIAL = {"weights": {"name": "weight", "high": 2}}, {"propensity": 0.5}
+ARMS = {"treatment": {"name": "a", "categories": [0, 1, 2]}}
+CELLS = {"subgroups": [{"u": [5]}, {"site": True}]}
+FAMILIES: dict[str, tuple[Parts, Callable[..., Any], Parts]] = {
+    "average": ({}, ComposedAverageEffect, {}),
+    "average of a binary outcome": (BINARY, ComposedAverageEffect, {}),
+    "average of a trial": (TRIAL, KnownPropensityEffect, {}),
+    "average by a horizon, with weights": (HORIZON | WEIGHTS, ComposedAverageEffect, {}),
+    "balancing": ({}, CovariateBalancingEffect, {}),
+    "effect": ({}, RLearner, {}),
+    "effect of a binary outcome": (BINARY, RLearner, {}),
+    "effect of a trial, with intervals": (TRIAL, RLearner, {"second_stage": AdaptiveSecondStage(intervals=True)}),
+    "effect, with weights": (WEIGHTS, RLearner, {}),
+    "effect by a horizon": (HORIZON, RLearner, {}),
+    "effects of three arms": (ARMS, RLearner, {}),
+    "doubly robust effect": ({}, DRLearner, {}),
+    "subgroups": ({}, SubgroupEffects, CELLS),
+    "subgroups of a trial": (TRIAL, SubgroupEffects, CELLS),
+    "subgroups by a horizon": (HORIZON, SubgroupEffects, CELLS),
+    "average of three arms": (ARMS | {"propensity": [0.4, 0.3, 0.3]}, AverageEffect, {}),
+    "rule": ({}, EffectRule, {}),
+    "rule of a trial": (TRIAL, EffectRule, {}),
+    "policy": ({}, PolicySelector, {"policies": [Constants([0, 1])]}),
+}
+WORST = ("nearly all missing", "one site", "one treated record", "one outcome", "one record with a weight")
+FEW, MANY, PURE = (60, PrivacyBudget(1.0, 1e-5)), (3_000, PrivacyBudget(20.0, 1e-5)), (3_000, PrivacyBudget(5.0, 0.0))
+
+
+class Batches(RecordStream):
+    """Records in batches."""
+
+    def __init__(self, schema: TableSchema, whole: CausalData) -> None:
+        self.schema, self.whole, self.n = schema, whole, whole.n
+
+    def __iter__(self):
+        return map(self.whole.subset, torch.arange(self.n).split(500))
+
+
+def fitted(family: str, table: str, size: tuple[int, PrivacyBudget], streamed: bool = False) -> Any:
+    """Return a release; None where the fit, or the release, was refused and nothing charged."""
+    (facts, kind, settings), (n, budget) = FAMILIES[family], size
+    columns = records(n, 3 if "treatment" in facts else 2)
+    TABLES[table](columns)
+    if facts.get("outcome") is BINARY["outcome"]:
+        columns["y"] = (columns["y"] > 5).astype(float)
+    schema = TableSchema.from_dict(SCHEMA | facts)
+    x, a = pd.DataFrame({name: columns[name] for name in (*NUMBERS, "site")}), columns["a"]
+    y = np.stack([columns["time"], columns["event"]], 1) if "time" in schema.to_dict()["outcome"] else columns["y"]
+    own = {"weight": columns["weight"]} if "weights" in facts else {}
+    learner = None
+    try:
+        learner = kind(schema, budget, **settings)
+        if streamed:
+            whole = CausalData.from_arrays(schema.encode(x), a, y)
+            learner.fit_stream(Batches(schema, whole))
+        else:
+            learner.fit(x, a, y, **own)
+        return learner.release()
+    except TorchDPCateError:
+        if getattr(getattr(learner, "ledger_", None), "entries", ()):
+            raise  # it was paid for
+        return None
+
+
+def check(release: Any, folder: Any) -> None:
+    """Every number of a release is finite, and those that it shows, in a file that verifies."""
+    path = release.save(folder / "release.safetensors", overwrite=True)
+    verify_release(path)
+    with safe_open(path, "pt") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    for name, values in tensors.items():
+        assert bool(values.isfinite().all()), name
+    for text in metadata.values():
+        assert "NaN" not in text
+        assert "Infinity" not in text
+    json.dumps(make_card(load_release(path)), allow_nan=False)
+
+
+def walk(table: str, size: tuple[int, PrivacyBudget], folder: Any, families: Any = FAMILIES) -> int:
+    """Check all families on a table; return how many were not refused."""
+    found = [fitted(family, table, size) for family in families]
+    there = [release for release in found if release is not None]
+    for release in there:
+        check(release, folder)
+    return len(there)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("table", WORST[:2])
+def test_records_that_hardly_vary(table, tmp_path):
+    """Of the families whose plan has the most steps."""
+    assert walk(table, MANY, tmp_path, ("average", "effect", "subgroups")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("table", TABLES)
+def test_records_that_hardly_vary_of_every_family(table, tmp_path):
+    assert walk(table, MANY, tmp_path) >= 17
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("size", [FEW, PURE], ids=["few", "pure"])
+@pytest.mark.parametrize("table", WORST)
+def test_few_records_and_pure_events(table, size, tmp_path):
+    assert walk(table, size, tmp_path) >= 7
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["average", "effect", "doubly robust effect", "subgroups"])
+@pytest.mark.parametrize("table", ["nearly all missing", "one site", "one outcome"])
+def test_a_stream_of_records_that_hardly_vary(family, table, tmp_path):
+    check(fitted(family, table, MANY, streamed=True), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("table", ["nearly all missing", "all missing", "one site", "constant covariates"])
+@pytest.mark.parametrize("epsilon", [5.0, 60.0])
+def test_large_plans_of_records_that_hardly_vary(table, epsilon, tmp_path):
+    """With hidden units of the effect at the larger epsilon."""
+    size = 20_000, PrivacyBudget(epsilon, 1e-5)
+    assert walk(table, size, tmp_path, ("average", "effect", "doubly robust effect", "rule of a trial")) == 4
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["average", "subgroups"])
+def test_an_error_that_is_no_number_makes_the_interval_all_that_bounds_allow(family, monkeypatch, tmp_path):
+    """What is released is complete, and says that any effect is possible."""
+    monkeypatch.setattr(ScoreErrors, "deviation", lambda *_: float("nan"))
+    release = fitted(family, "covariates that are one", MANY)
+    check(release, tmp_path)
+    low, high = np.asarray(release.interval(0.95)).T
+    assert (np.asarray(low) == -10).all()
+    assert (np.asarray(high) == 10).all()
+    assert AverageNuisances(0.0, 1.0, None, None).error(0.5) == 0
