@@ -8,7 +8,7 @@ from torchdpcate._files import refuse_existing
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.combination import combine as combined
-from torchdpcate.release.file import load_release, read_release_file, release_path
+from torchdpcate.release.file import load_release, release_path
 from torchdpcate.release.meta_analysis import RANDOM
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
@@ -44,16 +44,11 @@ def combine(
     for path in () if overwrite else (target, target.parent / FIGURE):
         refuse_existing(path, "output", "add --overwrite")
     called = _names(paths) if names is None else [name.strip() for name in names.split(",")]
-    digests: dict[str | None, Path] = {}
     for path in paths:
         try:
             verify_release(path)
         except VerificationError as error:
             raise InputError(f"{error}; it is not combined") from None
-        digest = read_release_file(path).stated_digest
-        if digest in digests:
-            raise InputError(f"{digests[digest]} and {path} are one and the same release; give each site's once")
-        digests[digest] = path
     made = combined([load_release(path) for path in paths], called, between)
     figure = made.forest()
     made.save(target, overwrite)
