@@ -1,11 +1,11 @@
 """Steps of the regressions at large n mu: errors and biases of the effect with momentum, and of sixty steps without.
 
 All have ``RECORDS`` records, and n mu is made by epsilon: what is compared is whether the steps arrive. The numbers of
-``large`` in ``plans/effect.yaml`` were chosen by seeds 0 to 2 of the designs, 100 to 104 of the hospital-like and random
-laws, and by how much of an error each number of steps leaves at a curvature; the table's seeds are others. Nuisances are
-of features alone, so that no hidden layer is beside them. Adds to steps.csv beside this file, and prints ratios to sixty
-steps: of mean squared errors, in geometric mean over fits, and of all of them to the largest; and the mean size of the
-mean error in deviations of the outcome.
+``large`` in ``plans/effect.yaml`` were chosen by other seeds (0 to 2, 50 and 51 of the designs, 100 to 104, 200, 201,
+1,000 and 1,001 of the other laws) and by how much of an error steps leave at a curvature. Nuisances are of features
+alone: no hidden layer is beside them. Adds to steps.csv beside this file, and prints, beside sixty steps: geometric
+means over fits of the ratios of mean squared errors, of which a hundredth of the outcome's deviation is taken not to
+count, the largest ratio, that of sums, and the mean size of the mean error in deviations of the outcome.
 
     python -m experiments.defaults.steps [--sizes 10500 30000] [--show]
 """
@@ -48,6 +48,7 @@ WAYS = {
     "thirty, momentum": {"steps": 30, **_MOMENTUM},
     "sixteen, momentum": {"steps": 16, **_MOMENTUM, "burn_in": 0.5},
 }
+LEAST = 1e-4  # squared error in deviations of the outcome, below which ratios tell nothing
 NAMES = ("n_mu", "law", "seed", "way", "square", "bias")
 
 
@@ -64,7 +65,7 @@ def cases() -> Iterator[tuple[str, int, Case]]:
     """Yield name, seed and records of each law."""
     designs = {"Dataset 1": Dataset1, "Dataset 2": Dataset2, "confounded": Confounded}
     for name, make in (designs | {f"Niu {design}": partial(Niu, design) for design in "ABCDE"}).items():
-        for seed in (50, 51):
+        for seed in (52, 53):
             total = RECORDS + QUERIES
             study: GeneratedStudy = make(n=total, train_fraction=RECORDS / total, queries=QUERIES, seed=seed)
             loaded = study.load()
@@ -72,10 +73,10 @@ def cases() -> Iterator[tuple[str, int, Case]]:
             assert loaded.effect is not None
             yield name, seed, Case(loaded.schema, loaded.records, loaded.queries, loaded.effect)
     for family in ("cohort", "costs", "interaction"):
-        for seed in (1_000, 1_001):
+        for seed in (1_002, 1_003):
             yield family, seed, hospital_case(family, seed, RECORDS)
     for kind in ("continuous", "binary", "count"):
-        for seed in (200, 201):
+        for seed in (202, 203):
             yield f"random, {kind}", seed, random_setting(seed, RECORDS, 1.0, kind=kind).case
 
 
@@ -97,7 +98,7 @@ def show(path: Path) -> None:
     found = pd.read_csv(path)
     for size, rows in found.groupby("n_mu"):
         squares = rows.pivot(index=["law", "seed"], columns="way", values="square")
-        ratios = squares.div(squares["sixty"], axis=0).map(math.log)
+        ratios = (squares + LEAST).div(squares["sixty"] + LEAST, axis=0).map(math.log)
         biases = rows.assign(bias=rows.bias.abs()).groupby("way").bias.mean()
         print(f"n mu {size:,.0f}, {len(ratios)} fits a way")
         for way in WAYS:

@@ -73,7 +73,9 @@ def _points(curvature, row):
     return points.mean, points.size.item()
 
 
-@pytest.mark.parametrize(("steps", "left"), [(60, (0.11, 0.02, 0.003)), (30, (0.11, 0.005, 0.002)), (16, (0.28, 0.05, 0.02))])
+@pytest.mark.parametrize(
+    ("steps", "left"), [(60, (0.11, 0.02, 0.003)), (30, (0.11, 0.005, 0.002)), (16, (0.28, 0.05, 0.02))]
+)
 def test_steps_of_large_n_mu_arrive_where_curvature_is_not_as_planned(steps, left):
     """Sixty steps without momentum leave .37, .15 and .06 of a start at curvatures of .1, .2 and .3."""
     curvature = torch.tensor([0.1, 0.2, 0.3, 1.0, 2.0, 3.0], dtype=torch.float64)
