@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, default=5, help="how many")
     parser.add_argument("--records", type=int, default=400, help="of each")
-    parser.add_argument("--epsilon", type=float, default=4.0, help="of each record; 200 takes few steps, and messages")
+    parser.add_argument("--epsilon", type=float, default=4.0, help="of each record")
     parser.add_argument("--port", type=int, default=18_300, help="of the SuperLink; the next ones are of SuperNodes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tdp-") as place:

@@ -55,13 +55,14 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             assert ("propensity" in plan.shares.shares) == (not known)
 
 
-def test_large_n_mu_takes_few_steps_unless_others_are_given():
-    size, few = 10_000 / total_mu(ONE), (7, 4, 0.7, 1.4)
-    own, given = PlanConstants(), PlanConstants(step_bounds=(40, 50))
-    plans = [composed_plan(n, ONE, 6, constants=of) for n, of in ((0.99 * size, own), (size + 1, own), (size, given))]
-    found = [(plan.steps, plan.burn_in, plan.step_size, plan.most_step_size) for plan in plans]
-    assert found == [(60, 12, 0.27, None), few, (50, 10, 0.27, None)]
-    assert composed_plan(size + 1, ONE, 6, ARMS, arms=3).steps == 7
+def test_large_n_mu_takes_steps_with_momentum_unless_others_are_given():
+    size, own, given = 10_000 / total_mu(ONE), PlanConstants(), PlanConstants(step_bounds=(40, 50))
+    asked = ((0.99 * size, own), (size + 1, own), (11 * size, own), (101 * size, own), (size, given))
+    plans = [composed_plan(n, ONE, 6, constants=of) for n, of in asked]
+    found = [(plan.steps, plan.burn_in, plan.step_size, plan.momentum) for plan in plans]
+    large = [(60, 12, 0.27, 0.6), (30, 12, 0.5, 0.5), (16, 8, 0.5, 0.5)]
+    assert found == [(60, 12, 0.27, 0.0), *large, (50, 10, 0.27, 0.0)]
+    assert composed_plan(11 * size, ONE, 6, ARMS, arms=3).steps == 30
 
 
 def test_the_rung_rises_with_records_and_budget():

@@ -11,13 +11,13 @@ from torchdpcate.estimators.average.composed import ComposedAverageEffect
 STEPS, WARM = 12, 3
 
 
-def _plan(burn_in=WARM):
+def _plan(burn_in=WARM, momentum=0.0):
     scaling = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
     curvature = scaling.diag()
     curvature[0, 1] = curvature[1, 0] = 0.3
     ridge = torch.tensor([0.1, 0.2, 0.05], dtype=torch.float64)
     share = 0.2 if burn_in else 0.0
-    return FitPlan("outcome", scaling, ridge, STEPS, burn_in, share, 0.27, curvature)
+    return FitPlan("outcome", scaling, ridge, STEPS, burn_in, share, 0.27, curvature, momentum)
 
 
 def _hessian():
@@ -33,9 +33,10 @@ def _run(plan, b, noise):
     return points.mean
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("burn_in", [0, WARM])
-def test_newton_points_of_a_quadratic_sum_have_the_law(burn_in):
-    plan, none = _plan(burn_in), torch.zeros(STEPS, 3, dtype=torch.float64)
+def test_newton_points_of_a_quadratic_sum_have_the_law(burn_in, momentum):
+    plan, none = _plan(burn_in, momentum), torch.zeros(STEPS, 3, dtype=torch.float64)
     response, covariance = newton_law(plan, _hessian(), 1.5)
     b = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     assert torch.allclose(response @ b, _run(plan, b, none), atol=1e-12)

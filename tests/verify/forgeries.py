@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
+from tests.verify.forgery import write_file
 from torchdpcate.cli.run import write_release, write_statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
@@ -95,8 +95,7 @@ def forged(path: Path, edit: Edit, target: Path, others: dict[str, Path] | None 
     texts = {name: json.dumps(getattr(draft, name)) for name in ("privacy", "facts", "schema")}
     metadata = {**draft.metadata, **texts}
     metadata["sha256"] = release_digest(metadata, draft.tensors)
-    save_file(draft.tensors, target, metadata=metadata)
-    return target
+    return write_file(draft.tensors, target, metadata)
 
 
 def recost(draft: Draft) -> None:

@@ -144,8 +144,8 @@ class PlanConstants:
         rough_sizes: n mu between which the shares of all kinds but the linear one grow from nearly nothing to those.
         most: Covariates retained at most.
         steps: Steps of a regression at n mu = 1,000, growing by its square root ...
-        step_bounds: ... within these bounds. Large n mu takes fewer (``few`` in the file), unless a number here is not
-            the default.
+        step_bounds: ... within these bounds. Large n mu has its own (``large`` in the file), unless a number here is
+            not the default.
         burn_in: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
         binary_part: Prior variances of the effect on a binary outcome, over those above: S is the outcome's range

@@ -82,7 +82,7 @@ def effect_plan(
 def _requested(plan: ComposedPlan, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
     ridge = ridge.clamp_min(plan.least_ridge(step, most))
     steps = plan.steps, plan.burn_in, plan.constants.burn_in, plan.step_size
-    return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature, plan.most_step_size)
+    return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature, plan.momentum)
 
 
 def count_level(centre: float, scale: float) -> float:

@@ -94,9 +94,9 @@ class Builder(PlanFacts):
             "propensity_steps": ("propensity",),
             "log_link": self.count and not self.estimates_propensity,  # else intervals count its noise
             "residual_scale": 1.0 if self.binary else EXPECTED.residual_scale,
-            "burn_in": round((self._few["burn_in"] if self._few else self.constants.burn_in) * self.steps),
-            "step_size": self._few["size"] if self._few else self.constants.step_size,
-            "most_step_size": self._few["most_size"] if self._few else None,
+            "burn_in": round((self._large["burn_in"] if self._large else self.constants.burn_in) * self.steps),
+            "step_size": self._large["size"] if self._large else self.constants.step_size,
+            "momentum": self._large["momentum"] if self._large else 0.0,
             "effect_size": math.sqrt(self.constants.binary_part) if self.binary else 1.0,
             "noise_inflation": EXPECTED.noise_inflation,
             "score_scale": 1.0,
@@ -243,16 +243,17 @@ class Builder(PlanFacts):
         """See ``ComposedPlan``."""
         if self.reduced and self._rule:
             return self._rule.reduced_steps
-        if self._few:
-            return int(self._few["steps"])
+        if self._large:
+            return int(self._large["steps"])
         low, high = self.constants.step_bounds
         return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
 
     @property
-    def _few(self) -> dict[str, float] | None:
-        """Numbers of the few steps that large n mu takes, unless the user gave other ones."""
-        found: dict[str, float] = of_kind(EFFECT)["few"]
-        return found if self.size >= found["from"] and not self.reduced and not self.constants.own_steps else None
+    def _large(self) -> dict[str, float] | None:
+        """Numbers of the steps at large n mu, which have momentum, unless the user gave other ones."""
+        rows: tuple[dict[str, float], ...] = of_kind(EFFECT)["large"]
+        reached = [row for row in rows if self.size >= row["from"]]
+        return reached[-1] if reached and not self.reduced and not self.constants.own_steps else None
 
     @property
     def quantiles(self) -> tuple[str, ...]:

@@ -303,9 +303,9 @@ class FitPlan:
         steps: Number of steps.
         burn_in: Steps among them that only move to the solution.
         burn_in_share: Share of the step's mu^2 that they get.
-        size: Of a step, over the inverse of the curvature; of the first one, where sizes adapt.
+        size: Of a step, over the inverse of the curvature.
         curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
-        most_size: Largest size, where sizes adapt; None where they are only cut.
+        momentum: Part of the last move that a step repeats.
     """
 
     step: str
@@ -316,7 +316,7 @@ class FitPlan:
     burn_in_share: float
     size: float
     curvature: Tensor | None = None
-    most_size: float | None = None
+    momentum: float = 0.0
 
     @property
     def preconditioner(self) -> Tensor:
@@ -367,24 +367,23 @@ class Solver(ABC):
         """
 
 
-_LEAST_LENGTH = 1e-300  # of a step, squared
 _CUT = 0.6  # of the step's size where two steps point against each other
 
 
 class NewtonPoints:
     r"""Scaled steps by noisy gradients G, and the mean of the points that Newton steps would lead to.
 
-    .. math:: d_k = P^{-1} (G_k + \rho\,\theta_k), \quad \theta_{k+1} = \theta_k - a\, d_k, \qquad
+    .. math:: d_k = P^{-1} (G_k + \rho\,\theta_k), \quad
+        \theta_{k+1} = \theta_k - a\, d_k + b\, (\theta_k - \theta_{k-1}), \qquad
         \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
 
-    In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
-    other, in the norm of P, by more than noise does. Where it adapts, it is Barzilai and Borwein's (1988), one over the
-    curvature that the last step met, between the largest and half the plan's, which alone is cut where steps grow too,
-
-    .. math:: a_{k+1} = a_k \Big(1 - \frac{d_{k+1}^\top P d_k}{d_k^\top P d_k}\Big)^{-1}.
+    In their mean the iterates' own noise and a late start cancel. Along a direction whose curvature is l times the
+    planned one an error falls by 1 - a l a step without the momentum b (Polyak 1964), and by the square root of b with
+    it where l is at least :math:`(1 - \sqrt b)^2 / a`; steps are stable to l of 2 (1 + b) / a. The size a is cut where
+    two steps point against each other, in the norm of P, by more than noise does.
 
     Args:
-        plan: Curvature, ridge, burn-in steps and size.
+        plan: Curvature, ridge, burn-in steps, size and momentum.
         runs: How many independent runs there are side by side, whose vectors are rows; () for one, without rows.
 
     Attributes:
@@ -404,11 +403,11 @@ class NewtonPoints:
     def __init__(self, plan: FitPlan, runs: tuple[int, ...] = ()) -> None:
         self.size = torch.full(runs, plan.size, dtype=torch.float64)
         self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
-        self._ridge, self._burn_in = plan.ridge, plan.burn_in
-        self._least, self._most = self.size / 2, plan.most_size
+        self._ridge, self._burn_in, self._momentum = plan.ridge, plan.burn_in, plan.momentum
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
+        self._moved = torch.zeros_like(self.theta)
         self._against = 0.3 + 1.5 / math.sqrt(len(plan.scaling))
 
     def step(self, gradient: Tensor) -> None:
@@ -422,15 +421,10 @@ class NewtonPoints:
             self._gradients += gradient
         now, last = now[..., 0], self._last
         if self._taken:
-            along, length, before = (now * last).sum(-1), now.norm(dim=-1), last.norm(dim=-1)
-            against = along < -self._against * length * before
-            if self._most is None:
-                self.size = torch.where(against, self.size * _CUT, self.size)
-            else:
-                self._least = torch.where(against & (length > before), self._least * _CUT, self._least)
-                met = 1 - along / before.square().clamp_min(_LEAST_LENGTH)  # curvature, times the size
-                self.size = (self.size / met.clamp_min(0)).clamp_max(self._most).maximum(self._least)
-        self.theta, self._last, self._taken = self.theta - self.size[..., None] * step, now, self._taken + 1
+            against = (now * last).sum(-1) < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
+            self.size = torch.where(against, self.size * _CUT, self.size)
+        self._moved = self._momentum * self._moved - self.size[..., None] * step
+        self.theta, self._last, self._taken = self.theta + self._moved, now, self._taken + 1
 
     @property
     def mean(self) -> Tensor:
@@ -457,7 +451,7 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
 
     f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
     :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
-    or the largest that does not overshoot; where sizes adapt, the mean is nearer to that of all steps than this says.
+    or the largest that does not overshoot.
 
     Args:
         plan: How the fit was set up.
@@ -473,14 +467,19 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
     inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
     value, vector = torch.linalg.eigh((inner + inner.T) / 2)
     q = torch.linalg.solve_triangular(root.T, vector, upper=True)
-    retained = 1 - min(plan.size, 1 / float(value[-1])) * value  # of an error, from one iterate to the next
-    step = torch.arange(plan.steps, dtype=torch.float64)[:, None]
-    # of one number, theta_k = (1 - retained^k) / value, and a noise of step j adds a retained^(k - 1 - j) to a later
-    # theta_k
-    response = 1 + (1 - value) * ((1 - retained ** step[burn_in:]) / value).mean(0)
-    first = (step + 1).clamp_min(burn_in)
-    later = (retained ** (first - 1 - step) - retained ** (plan.steps - 1 - step)) / value
-    factors = ((step >= burn_in) + (1 - value) * later) / late
+    size = min(plan.size, (1 + plan.momentum) / float(value[-1]))
+    # of one number: what an iterate's error has of the start's, the first row, and of each step's noise
+    error = torch.zeros(plan.steps + 1, len(value), dtype=torch.float64)
+    error[0] = 1
+    moved, factors = torch.zeros_like(error), torch.zeros_like(error)
+    for k in range(plan.steps):
+        step = value * error
+        step[k + 1] += 1
+        if k >= burn_in:
+            factors += (error - step) / late
+        moved = plan.momentum * moved - size * step
+        error = error + moved
+    response, factors = (1 - factors[0]) / value, factors[1:]
     squares = torch.full((plan.steps,), late / (1 - plan.burn_in_share if burn_in else 1.0), dtype=torch.float64)
     if burn_in:
         squares[:burn_in] = burn_in / plan.burn_in_share
@@ -494,7 +493,7 @@ class NoisyNewton(Solver):
 
     .. math::
         d_k = P^{-1}\Big(\sum_i \nabla_i(\theta_k) + N_k + \rho\,\theta_k\Big), \quad
-        \theta_{k+1} = \theta_k - a\, d_k, \qquad
+        \theta_{k+1} = \theta_k - a\, d_k + b\, (\theta_k - \theta_{k-1}), \qquad
         \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{scaling} + \rho
 
     Each :math:`\theta_k - d_k` is where a Newton step with P would end. In their mean the iterates' own noise and a

@@ -309,12 +309,12 @@ def trained(
 
 
 def _with_all_steps(plan: FitPlan) -> FitPlan:
-    """Return a plan without few steps whose sizes adapt: losses of a network are not convex, and need them all."""
-    if plan.most_size is None:
+    """Return a plan of the steps of small n mu: a network has a momentum of its own, and its loss is not convex."""
+    if not plan.momentum:
         return plan
     own = of_kind("effect")["settings"]
     steps = own["step_bounds"][1]
-    return replace(plan, steps=steps, burn_in=round(own["burn_in"] * steps), size=own["step_size"], most_size=None)
+    return replace(plan, steps=steps, burn_in=round(own["burn_in"] * steps), size=own["step_size"], momentum=0.0)
 
 
 class NetworkSteps:

@@ -130,7 +130,7 @@ class ComposedPlan(PlanFacts):
         steps: Steps of each regression.
         burn_in: Steps among them that only move to the solution.
         step_size: Of a step, over the inverse of the curvature.
-        most_step_size: Largest one, where steps adapt theirs; else None.
+        momentum: Part of the last move that a step repeats.
         requests: What each regression may request, by name; of both arms also ``contrast``, by which they differ.
         way: How the effect is found: by one objective, or by sums.
         effect_weight: Planned mean curvature by which the effect's features are requested, over their weights.
@@ -170,7 +170,7 @@ class ComposedPlan(PlanFacts):
     steps: int
     burn_in: int
     step_size: float
-    most_step_size: float | None
+    momentum: float
     requests: Mapping[str, Request]
     way: str
     effect_weight: float
