@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from torchdpcate.papers.niu import Niu
 
 from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.random_laws import random_setting
 from experiments.defaults.sources import QUERIES, Case
+from experiments.designs.niu import Niu
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import of_kind
 from torchdpcate.composition.linear_fit import NoisyNewton

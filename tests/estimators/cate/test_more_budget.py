@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from torchdpcate.papers.hospital import Hospital
-from torchdpcate.papers.niu import Niu
 
+from experiments.designs.hospital import Hospital
+from experiments.designs.niu import Niu
 from torchdpcate import NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.papers.oprescu import Dataset2
 
