@@ -69,7 +69,6 @@ TRAIN = {
     "data.path": [["data.path=FILE", "data.domain=good.yaml", "run_dir=r"]],
     "data.queries_path": [["data.queries_path=FILE", *GOOD]],
     "queries.path": [["queries.path=FILE", *GOOD]],
-    "data.covariates": [["data.path=good.csv", "data.covariates=FILE", "run_dir=r"]],
     "data.surface.path": [
         ["data=semi_synthetic", "data/surface=given", "data.surface.path=FILE", *GOOD, "data.n=20"],
     ],

@@ -189,8 +189,8 @@ HOPELESS = [
     "task=average_effect",
     "effect=covariate_balancing",
     "data=confounded",
-    "data.n=200",
-    "privacy.epsilon=0.01",
+    "data.n=600",
+    "privacy.epsilon=0.02",
 ]
 
 
@@ -201,7 +201,7 @@ def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
     assert main(["train", *HOPELESS, "run_dir=r"]) == 2
     out, error = capsys.readouterr()
     assert out.startswith("plan: expected noise ")
-    assert "(outcome units) of a range of 1 at n = 180, epsilon = 0.01" in out
+    assert "(outcome units) of a range of 1 at n = 540, epsilon = 0.02" in out
     assert "exceeds the outcome's range of 1" in error
     assert "force=true" in error
     assert error.removeprefix("torchdpcate: ").strip() in planned

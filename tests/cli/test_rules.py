@@ -74,7 +74,7 @@ def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
     assert found["accuracy"] > 0.9
     names = ("task", "learner", "features", "weights", "outcome", "loss", "blocks", "n")
     assert [found[name] for name in names] == [
-        "owl", "OutcomeWeightedLearner", "identity", "known", "private_residual", "huber_hinge", None,
+        "owl", "OutcomeWeightedLearner", "identity", "known", "private_residual", "huber_hinge",
         {"records": 1080}, 1080,
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
 COMMON = {"privacy", "task", "data"}
 OWN = {
-    "cate": {"second_stage", "learner", "release", "mechanism", "split", "screen", "nuisance", "trainer", "features"},
+    "cate": {"second_stage", "learner", "release", "mechanism", "split", "nuisance", "trainer", "features"},
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "rule": {"nuisance", "trainer"},

@@ -93,7 +93,7 @@ def test_every_private_fit_asks_for_one_random_order(name):
 
 
 def test_orders_of_two_fits_owe_nothing_to_the_file_or_the_seed():
-    orders = [fitted(SPLIT["subsample"][0], table(), None)._records.batch.y for _ in range(2)]
+    orders = [fitted(SPLIT["balancing"][0], table(), None)._records.batch.y for _ in range(2)]
     assert not torch.equal(*orders)
     for order in orders:
         assert not torch.equal(order, table()[2])

@@ -88,7 +88,7 @@ def test_the_noise_of_output_perturbation_is_its_closed_form():
 
 def head_of(recipe: LinearSecondStage, n: int) -> PlannedHead:
     schema = RLearner(DOMAIN, BUDGET)._schema()
-    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2, n, BUDGET)
+    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, n, BUDGET)
     assert head is not None
     return head
 
@@ -128,7 +128,7 @@ def test_answers_at_queries_have_the_noise_that_was_planned(mechanism):
     """Secret scales, of which 300 draws of five answers tell 1.8 per cent; the squared head of typical records."""
     recipe, schema = LinearSecondStage(ridge=0.02, loss="squared"), RLearner(DOMAIN, BUDGET)._schema()
     points = schema.grid(5)
-    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2, 2_000, BUDGET, points)
+    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2_000, BUDGET, points)
     generator = torch.Generator().manual_seed(0)
     x = schema.grid(2_000)
     w = 0.5 - torch.randint(0, 2, (2_000,), generator=generator).double()

@@ -127,7 +127,7 @@ def test_one_batch_is_memory_to_the_bit_and_several_agree(name, tmp_path):
     torch.testing.assert_close(several, expected, rtol=1e-6, atol=1e-6)
 
 
-QUICK = "average, trial", "average, means", "subgroups, fitted", "policies, pure"
+QUICK = "average, trial", "subgroups, fitted", "policies, pure"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ NAMES = ["age", "$dose_{", "sex"]
 RELEASED = BalanceTable(
     NAMES,
     before=[0.1, -0.4, 0.2],
-    before_sd=[0.1, 0.1, 0.2],
     after=[0.02, 0.0, -0.05],
-    after_sd=[0.05] * 3,
     expected=[0.01, -0.03, 0.0],
     expected_sd=[0.02] * 3,
 )
@@ -36,9 +34,6 @@ def test_points_and_bars_are_those_of_the_table_the_largest_first():
     assert list(points) == ["before weighting", "after weighting"]
     np.testing.assert_array_equal(points["before weighting"].lines[0].get_xdata(), [-0.4, 0.2, 0.1])
     np.testing.assert_array_equal(points["after weighting"].lines[0].get_xdata(), [0.0, -0.05, 0.02])
-    (bars,) = points["before weighting"].lines[2]
-    ends = np.array([segment[:, 0] for segment in bars.get_segments()])
-    np.testing.assert_allclose(ends, [[-0.596, -0.204], [-0.192, 0.592], [-0.096, 0.296]])
     assert axes.get_title() == "claim"
     figure.savefig("/dev/null", format="png", dpi=30)
 

@@ -101,7 +101,7 @@ def test_an_average_shows_its_interval_at_a_level_or_its_balance():
     assert ends.tolist() == pytest.approx(found.interval(0.5).tolist())
     with pytest.raises(InputError, match=r"^balance = True"):
         found.plot(balance=True)
-    table = BalanceTable(["age"], before=[0.4], before_sd=[0.02])
+    table = BalanceTable(["age"], expected=[0.4], expected_sd=[0.02])
     labels = replace(found, balance=table).plot(balance=True).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["age"]
 

@@ -34,16 +34,6 @@ def fitted(learner):
     return learner.fit(schema.grid(300), a, torch.rand(300, generator=random, dtype=torch.float64))
 
 
-def statistics():
-    """Return the sums that a fit with ``mechanism=statistics`` releases."""
-    from torchdpcate import ConvexNuisanceConfig, LinearSecondStage
-
-    learner = RLearner(
-        DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage(loss="squared")
-    )
-    return fitted(learner).release_function("statistics")
-
-
 KINDS = {
     "average_effect": average_effect._example,
     "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
@@ -59,7 +49,6 @@ KINDS = {
     "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
     "queries": post_processing._example,
     "rule": rule._example,
-    "statistics": statistics,
     "subgroups": subgroups._example,
 }
 

@@ -84,7 +84,7 @@ def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
 
     Example:
         >>> users("nuisance", brought({"task": "average_effect"}))
-        {'effect': ['doubly_robust']}
+        {'task': ['cate', 'policy_selection', 'rule']}
         >>> users("rule", brought({}))
         {'task': ['owl', 'rule', 'two_stage_rule']}
     """

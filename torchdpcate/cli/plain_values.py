@@ -15,7 +15,6 @@ PATHS = {
     "budget.shared": False,
     "data.path": True,
     "data.domain": False,
-    "data.covariates": False,
     "data.genes": True,
     "data.queries_path": False,
     "data.surface.path": False,

@@ -71,7 +71,7 @@ def balance_figure(
     """
     tables = [one for one in (table, nonprivate) if one is not None and one.columns()]
     if not tables:
-        raise InputError("table: it holds no numbers; release balance statistics, or fit with loss=balancing")
+        raise InputError("table: it holds no numbers; fit with loss=balancing")
     if len({tuple(one.names) for one in tables}) > 1:
         raise InputError("nonprivate: its features are not those of the table")
     shown, every = _largest(tables[0]), tables[0].names
@@ -177,12 +177,9 @@ def _draw_points(
     values = None if table is None else getattr(table, column)
     if values is None:
         return
-    noise = getattr(table, f"{column}_sd")
-    bars = None if noise is None or secret else _TWO_SIDED * np.asarray(noise)[shown]
     axes.errorbar(
         np.asarray(values)[shown],
         places,
-        xerr=bars,
         fmt=marker,
         ms=6 if secret else 4,
         color=color,

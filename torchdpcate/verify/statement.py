@@ -81,7 +81,8 @@ def plan_names() -> tuple[str, ...]:
     """Return all names by which statements call mechanisms of the library."""
     _import_plans()
     rules = (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
-    return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *rules]))
+    plans = (name for name, plan in PLANS.items() if is_library_class(plan))
+    return tuple(dict.fromkeys([*plans, *MECHANISMS, *rules]))
 
 
 def is_known(name: str) -> bool:
