@@ -57,11 +57,11 @@ def test_a_composition_in_lightning_passes():
 
 
 def test_spreads_of_the_records_are_reported(monkeypatch):
-    def own(rows, moments, steps, drawn):
+    def own(rows, moments, steps):
         sums = rows.total(moments)
         return Standardisation(2 * sums[: len(sums) // 2] / rows.n, torch.ones(len(sums) // 2).double())
 
-    monkeypatch.setattr(covariates, "private_standardisation", own)
+    monkeypatch.setattr(covariates, "private_moments", own)
     assert not report().passed
 
 

@@ -26,8 +26,8 @@ LAWS = {
 def test_the_error_falls_from_epsilon_1_to_4_to_16(name):
     """Logarithms of mean squared errors fall, in mean over draws of records and noise.
 
-    N mu is 4,600 (sixty steps), 15,700 and 49,400 (sixty with momentum, no hidden units). In other draws of each law,
-    5 to 15 of them, the mean fall was 4.9 standard errors of this many draws or more.
+    N mu is 4,600 (sixty steps), 15,700 and 49,400 (sixty with momentum, below hidden units). In other draws of each
+    law, 5 to 15 of them, the mean fall was 4.9 standard errors of this many draws or more.
     """
     law, draws = LAWS[name]
     total, logs = N + QUERIES, torch.zeros(draws, 3, dtype=torch.float64)
