@@ -21,12 +21,11 @@ from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
-from torchdpcate.privacy.charge import fits_by
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game
 
 LEAST_ACCEPTANCE = 1e-3
 """Share of proposals that a dry run must keep; below it the mechanism is refused."""
@@ -296,12 +295,6 @@ def _log_density(theta: Tensor, dataset: int, ridge: float, scale: float) -> Ten
     return -torch.linalg.vector_norm(gradient, _FITTER.order, dim=1) / scale
 
 
-@worst_case(
-    "k_norm_gradient",
-    KNormGradient,
-    attacks=fits_by("k_norm_gradient"),
-    pair="a record at one end of the domain, treated or not, others balanced best at the set's edge",
-)
 def _gradient(budget: PrivacyBudget) -> Game:
     datasets, pure = [_records(dataset) for dataset in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
     fit = _FITTER.prepare(_LOSS, datasets[0].n, _FEATURES, pure)

@@ -75,7 +75,6 @@ AVERAGES = {
     "effect=magic": "magic",
     f"{BALANCING} +effect.shares.sum=0.5": "shares.sum: no part",
     f"{BALANCING} +effect.shares.siz=0.5": "shares.siz: no part",
-    f"{BALANCING} +effect.shares.stage_one=0": "shares.stage_one = 0",
     f"{BALANCING} effect.outcome_bounds=[0.7,0.3]": "outcome_bounds",
     f"{BALANCING} effect.fitter=noisy_gradient": "delta",
     "effect.eeta=0.1": "effect.eeta",

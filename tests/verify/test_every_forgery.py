@@ -16,7 +16,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import decimal_problems
 from torchdpcate.verify.file import verify_release
 
-AVERAGES = ("ATE", "table of ATC", "aipw of ATT", "strata of ATE", "beside balanced_difference of ATT")
+AVERAGES = ("ATE", "strata of ATE", "balancing of ATT")
 
 
 def composed_average():

@@ -22,10 +22,11 @@ from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
-from torchdpcate.privacy.worst_case import WORST_CASES
+from torchdpcate.privacy.worst_case import WorstCase
 
 ATE = BalancingLoss(make_estimand("ATE", 0.1))
 ONE = PrivacyBudget(1.0, 0.0)
+CASE = WorstCase("k_norm_gradient", KNormGradient, "Neyman-Pearson", "a record apart", worst_case_gradient._gradient)
 
 
 def records(n=2_000, seed=0):
@@ -185,7 +186,7 @@ def test_few_features_of_the_treated_alone_are_drawn():
 @pytest.mark.slow
 def test_the_evidence_is_the_log_likelihood_ratio():
     """Up to a constant: E_0 exp(L) E_1 exp(-L) = 1, to five standard errors; other datasets' means are far from it."""
-    game, noise, runs = WORST_CASES["k_norm_gradient"].make(ONE), NoiseSource.fixed(5), 4_000
+    game, noise, runs = worst_case_gradient._gradient(ONE), NoiseSource.fixed(5), 4_000
     ratios = [game.evidence(game.draw(dataset, runs, noise)) for dataset in (0, 1)]
     means, spreads = zip(
         *((part.mean().item(), part.std().item()) for part in (ratios[0].exp(), (-ratios[1]).exp())), strict=True
@@ -211,6 +212,6 @@ def test_the_pair_spends_most_of_the_claim_and_never_more():
 
 @pytest.mark.slow
 def test_an_honest_audit_is_not_refuted():
-    result = audit(WORST_CASES["k_norm_gradient"], PrivacyBudget(1.0, 1e-5), trials=15_000, noise=NoiseSource.fixed(1))
+    result = audit(CASE, PrivacyBudget(1.0, 1e-5), trials=15_000, noise=NoiseSource.fixed(1))
     assert not result.refuted
     assert result.bound > 0.3
