@@ -13,7 +13,7 @@ from torchdpcate.errors import TorchDPCateError
 from torchdpcate.verify.file import verify_release
 
 CHOSEN = (
-    *("objective", "queries", "statistics", "convex", "fourier", "kernel", "owl logistic", "private weights", "doubly"),
+    *("objective", "queries", "convex", "fourier", "kernel", "owl logistic", "private weights"),
     *("composed, chosen covariates", "composed, trial", "composed, pure", "composed, planned rule", "composed, rule"),
     *("subgroups, fitted", "average, ATE", "average, composed", "policy, stability", "policy, fixed"),
 )
