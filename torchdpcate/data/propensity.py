@@ -272,7 +272,7 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
         raise InputError(f"propensity by {covariate!r} is {entries!r}; give a number for each of its levels")
     found: dict[Any, Any] = {}
     words = {str(level): level for level in reversed(levels)}
-    numbers = {float(level): level for level in reversed(levels) if not isinstance(level, str)}
+    numbers: dict[float | None, Any] = {float(level): level for level in reversed(levels) if not isinstance(level, str)}
     for key, value in entries.items():
         level = None if isinstance(key, bool) else words.get(str(key), numbers.get(_number(key)))
         if level is None or level in found:
