@@ -22,7 +22,7 @@ CEILINGS = {
     "classes": 667,
     "lines of tests": 69_460,
     "pages of docs": 55,
-    "words of docs": 51_620,
+    "words of docs": 51_700,
     "names of torchdpcate": 53,
     "parameters of constructors": 339,
     "commands": 16,
