@@ -7,12 +7,9 @@ from functools import cache, cached_property
 from importlib import import_module
 from inspect import Parameter, isclass, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchdpcate.errors import InputError
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 _PACKAGE = Path(__file__).parent
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
@@ -49,19 +46,17 @@ def modules_with(pattern: str, package: str = "torchdpcate") -> list[str]:
     return sorted(".".join((_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts)) for path in found)
 
 
-def check_classes(config: "DictConfig | dict[str, Any]", group: str = "") -> None:
+def check_classes(config: Any, group: str = "") -> None:
     """Refuse a configuration that names a class, or a function, that no file of ``conf/`` names: it would be run.
 
     Args:
-        config: A composed configuration, or settings of a file.
+        config: Plain types, of a composed configuration or of a file's settings.
         group: Folder below ``conf/`` whose classes alone are meant; all of them if left out.
 
     Raises:
         InputError: Such a class.
     """
-    from omegaconf import OmegaConf
-
-    todo: list[Any] = [OmegaConf.to_container(config) if OmegaConf.is_config(config) else config]
+    todo: list[Any] = [config]
     while todo:
         value = todo.pop()
         if isinstance(value, dict):

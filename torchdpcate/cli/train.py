@@ -64,7 +64,7 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     def guarded(config: DictConfig) -> None:
         try:
-            check_classes(config)
+            check_classes(OmegaConf.to_container(config))
             job(config)
         except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to report.
