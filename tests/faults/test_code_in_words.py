@@ -170,4 +170,4 @@ def test_a_launcher_that_is_installed_runs_and_one_without_its_parts_says_so(tmp
     assert "hydra/launcher=ours: needs none_such_part, which is not installed" in done.stderr
     done = run()
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "s").glob("*/summary.json"))) == 2
+    assert len(list((tmp_path / "s").glob("*/curator/summary.json"))) == 2
