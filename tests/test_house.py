@@ -16,8 +16,8 @@ CEILINGS = {
     "kinds of release": 12,
     "isinstance on releases": 93,
     "modules in import circles": 59,
-    "code lines": 48_258,
-    "statements": 44_817,
+    "code lines": 48_270,
+    "statements": 44_830,
     "files": 312,
     "classes": 667,
     "lines of tests": 69_460,
@@ -26,8 +26,8 @@ CEILINGS = {
     "names of torchdpcate": 53,
     "parameters of constructors": 339,
     "commands": 16,
-    "files of a csv run": 110,
-    "functions of a csv run": 1_490,
+    "files of a csv run": 112,
+    "functions of a csv run": 1_600,
 }
 ROOT = Path(__file__).parent.parent
 

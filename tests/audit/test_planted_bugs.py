@@ -76,7 +76,6 @@ class Quiet(FixedNoise):
         ("private_propensity", 8_000),
         ("outcome_weighted_learner", 8_000),
         ("balancing_weights", 20_000),
-        ("pairwise", 8_000),
         ("permute_and_flip", 8_000),
         ("exponential_mechanism", 50_000),
         ("report_noisy_max", 8_000),

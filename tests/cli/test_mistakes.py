@@ -49,7 +49,6 @@ LINEAR = {  # of second_stage=linear and the few steps of ``QUICK``
     f"{INFLUENCE} mechanism.starts=0": "starts = 0",
     f"{INFLUENCE} split=cross_fit": "split=disjoint",
     "split=cross_fit split.nuisance_share=1": "nuisance_share",
-    "mechanism=dp_sgd_head mechanism.epochs=0": "mechanism.epochs",
     "data.out_of_bounds=ignore": "ignore",
 }
 EFFECTS = {
@@ -73,8 +72,6 @@ AVERAGES = {
     f"{BALANCING} effect.loss=magic": "loss = 'magic'",
     f"{BALANCING} effect.fitter=magic": "fitter = 'magic'",
     "effect=magic": "magic",
-    f"{BALANCING} +effect.shares.sum=0.5": "shares.sum: no part",
-    f"{BALANCING} +effect.shares.siz=0.5": "shares.siz: no part",
     f"{BALANCING} effect.outcome_bounds=[0.7,0.3]": "outcome_bounds",
     f"{BALANCING} effect.fitter=noisy_gradient": "delta",
     "effect.eeta=0.1": "effect.eeta",

@@ -21,7 +21,7 @@ from torchdpcate.papers.rules import RareRegion
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-HILLSTROM, ACIC = SHARED / "hillstrom" / "hillstrom.csv.gz", SHARED / "acic2016" / "x.csv"
+HILLSTROM = SHARED / "hillstrom" / "hillstrom.csv.gz"
 SMALL = ["task=policy_selection", "data.n=2000", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
 RUNS = {
     "composed": ["privacy.delta=1e-5"],
@@ -212,19 +212,6 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     release = load_release("s/release/release.safetensors")
     assert set(release.decide(frame)) <= {1, 2, 3}
     assert scan("s").leaks == ()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not ACIC.is_file(), reason=f"{ACIC} is not there")
-def test_real_covariates_with_a_rare_region(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *SMALL, f"data.path={ACIC}", "run_dir=r"]) == 0
-    found = summary("r")
-    assert found["data"] == "x_rare_region"
-    assert 0.025 < found["regret_uniform"] < 0.036
-    assert scan("r").leaks == ()
-    assert main(["predict", "r/release/release.safetensors", str(ACIC), "-o", "decisions.csv"]) == 0
-    assert len(pd.read_csv("decisions.csv")) == 4802
 
 
 TABLE = ["task=policy_selection", *PEOPLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed"]

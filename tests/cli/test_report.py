@@ -226,7 +226,7 @@ def averages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("averages") / "sweep"
     words = ["task=average_effect", "effect=covariate_balancing", "data.n=900", "privacy.delta=0"]
     words += ["privacy.epsilon=1,4", "effect.overlap=0.1"]
-    assert main(["train", "-m", *words, "effect.shares.balance=0.1", f"run_dir={folder}"]) == 0
+    assert main(["train", "-m", *words, f"run_dir={folder}"]) == 0
     return folder
 
 
@@ -279,7 +279,7 @@ def digits(value: float) -> str:
 def test_what_may_be_published_of_a_report_holds_no_number_of_the_curators(averages, monkeypatch):
     texts = reported(averages, monkeypatch)
     public = {path: text for path, text in texts.items() if path.parent == averages / "release"}
-    assert {path.name for path in public} == {"interval.png", *(f"balance_{i}.png" for i in (0, 1))}
+    assert {path.name for path in public} == {"interval.png"}
     secrets = secrets_of(averages)
     assert len(secrets) >= 10
     for path, text in public.items():
@@ -310,8 +310,7 @@ def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypat
     texts = reported(folder, monkeypatch)
     assert {path.name for path in (folder / "curator").iterdir()} - before == {"report.csv", "report.html", "report.md"}
     assert {path.name for path in texts if path.parent == folder / "release" and path.suffix == ".png"} == {
-        "interval.png",
-        "balance.png",
+        "interval.png"
     }
     assert (folder / "curator").stat().st_mode & 0o777 == 0o700
 

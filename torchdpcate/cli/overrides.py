@@ -12,7 +12,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, Override, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.utils import get_object
@@ -454,7 +454,16 @@ def _plain(override: Override) -> list[Any]:
         found = list(override.sweep_iterator()) if override.is_sweep_override() else [override._value]
     except ValueError as error:
         raise InputError(f"{override.input_line}: {error}") from None
-    return [Override._convert_value(value) for value in found]
+    return [_unquoted(value) for value in found]
+
+
+def _unquoted(value: Any) -> Any:
+    """Return a value of Hydra's grammar in plain types."""
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, dict):
+        return {str(_unquoted(key)): _unquoted(inner) for key, inner in value.items()}
+    return [_unquoted(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -30,7 +30,7 @@ from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.ledger_file import BlockAccount, Book, parse
-from torchdpcate.release.file import RELEASE_FILE, release_path
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, release_path, write_sums
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -355,6 +355,8 @@ def report(
         place.parent.mkdir(exist_ok=True)
         save_figure(figure, place, PUBLIC)
         print(f"figure: {place}")
+    if public and (root / "release" / SUMS_FILE).is_file():  # a run's own folder lists what lies in it
+        write_sums(root / "release", list(public))
 
 
 def _write_pages(

@@ -16,7 +16,6 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
@@ -384,15 +383,17 @@ class HooksEngine(Engine):
         return gradients
 
     def _by_func(self) -> list[Tensor]:
-        leaves, structure = tree_flatten(self._batch)
+        leaves: list[Any] = []  # tensors of the batch, in its own order
+        apply_to_collection(self._batch, Tensor, leaves.append)
         size = size_of(self._batch) or 0
         dims = [0 if isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) else None for leaf in leaves]
         names = [f"module.{name}" for name, _ in self.trainable]
         step = _Step(self.module, lambda batch: self._loss(self.own_step, batch))
 
         def loss(parameters: dict[str, Tensor], *record: Any) -> Tensor:
-            single = [leaf if dim is None else leaf[None] for leaf, dim in zip(record, dims, strict=True)]
-            return functional_call(step, parameters, (tree_unflatten(single, structure),))
+            single = iter([leaf if dim is None else leaf[None] for leaf, dim in zip(record, dims, strict=True)])
+            batch = apply_to_collection(self._batch, Tensor, lambda _: next(single))
+            return functional_call(step, parameters, (batch,))
 
         parameters = {name: p.detach() for name, (_, p) in zip(names, self.trainable, strict=True)}
         if not size:

@@ -15,12 +15,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torchmetrics import Metric
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.engines import Engine, HooksEngine, Unheard, silent
 
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _LEAST = 32  # records of a trial, where there are as many; else as many as a step expects
 _ALONE = 8  # records tried one by one
 _TOLERANCE = 1e-3  # of sums; float32 rounds by 1e-6, and a sum in place of a mean is off by its number of terms
@@ -199,7 +199,7 @@ class Trial:
     def _prepared(self, records: Sequence[int], dropout: bool = True, skipped: int = 0) -> Iterator[Any]:
         """The batch of some records, for a step that leaves no trace but in metrics; the same numbers are drawn."""
         parts = [part for part in self.module.modules() if not isinstance(part, Metric)]
-        off = [] if dropout else [part for part in parts if isinstance(part, _DropoutNd) and part.training]
+        off = [] if dropout else [part for part in parts if isinstance(part, _DROPOUT) and part.training]
         with isolate_rng(), _aside(parts), self.trainer.precision_plugin.train_step_context():
             for part in off:
                 part.training = False

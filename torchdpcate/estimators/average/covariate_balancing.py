@@ -56,6 +56,7 @@ def make_plan(
     fitter: str | PrivateLinearFit | None = None,
     outcome_bounds: tuple[float, float] = (0.3, 0.7),
     slope_bound: float | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> BalancingPlan:
     r"""Share the budget, choose the loss and calibrate every mechanism on public facts.
 
@@ -76,6 +77,7 @@ def make_plan(
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         slope_bound: B of the interval; None takes 0.25, 0.5 where there is no outcome model, and with one and the
             logistic loss what noise in its fit is planned to make it.
+        shares: Of the parts in epsilon, for an attack on one of them; None takes those of the library.
 
     Raises:
         InputError: An unknown name, or settings that do not fit each other or the budget.
@@ -96,7 +98,7 @@ def make_plan(
         epsilons, exact = _share_out(1.0, facts), exact_fit(Logistic(), n, features)
         model = exact if OUTCOME_MODEL in epsilons else None
         return make(loss != "logistic", 0.0, exact, model, ("none", "none"), facts, epsilons).noiseless()
-    epsilons = _share_out(budget.epsilon, facts)
+    epsilons = _share_out(budget.epsilon, facts) if shares is None else split_epsilon(budget.epsilon, shares)
     first = _fitter(fitter, features, budget)
     second = None if OUTCOME_MODEL not in epsilons else _fitter(None, features, budget)
     delta = budget.delta / (1 + (second is not None))
