@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # invisible, and part of the spelling of Persian and Indic words
+_NO_JOINERS = dict.fromkeys(map(ord, _JOINERS))
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")  # whose letters are taken for each other
 # letters of other scripts that look like a Latin one, once the case is folded
 _TWINS = str.maketrans(
@@ -23,7 +24,7 @@ def is_plain(text: str) -> bool:
         >>> is_plain("age"), is_plain("\x1b[31mage"), is_plain("\u202eega")
         (True, False, False)
     """
-    return all(letter.isprintable() or letter in _JOINERS for letter in text)
+    return text.isprintable() or text.translate(_NO_JOINERS).isprintable()
 
 
 def in_one_script(text: str) -> bool:

@@ -77,9 +77,7 @@ def test_mistakes_are_one_line_and_leave_nothing(files, capsys) -> None:
 
     output = ["-o", "all.safetensors"]
     assert "releases: 1 given; a combination needs two or more" in refused(files[0], *output)
-    assert "north.safetensors and north.safetensors are one and the same release" in refused(
-        files[0], files[0], *output
-    )
+    assert "north 1 and north 2 are one and the same release" in refused(files[0], files[0], *output)
     assert "nowhere.safetensors: no such file" in refused(files[0], "nowhere.safetensors", *output)
     assert "output north.safetensors is one of the releases" in refused(*files, "-o", files[0])
     assert "the folder nowhere does not exist" in refused(*files, "-o", "nowhere/all.safetensors")

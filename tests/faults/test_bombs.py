@@ -6,7 +6,6 @@ import resource
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from tests.faults.guards import bounded
 from tests.release.test_file import function_release
@@ -79,8 +78,7 @@ def spoiled(folder, edit):
     edit(facts, schema, tensors)
     metadata |= {"facts": json.dumps(facts), "schema": json.dumps(schema)}
     metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-    save_file(tensors, path, metadata=metadata)
-    return path
+    return forgery.write_file(tensors, path, metadata)
 
 
 @pytest.mark.parametrize("edit", [networks, convex, nested, wide_members, many_members, fourier, nystrom, legendre])

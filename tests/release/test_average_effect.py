@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import given
-from safetensors.torch import save_file
 
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
-from tests.verify.forgery import rewritten, statement
+from tests.verify.forgery import rewritten, statement, write_file
 from torchdpcate import load_release
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.cli.inspect import inspect
@@ -208,7 +207,7 @@ def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
     metadata = {key: text for key, text in metadata.items() if key != DIGEST_KEY}
     for wrong in (torch.cat([sound[name], sound[name][:1]]), sound[name].float(), sound[name] * math.nan):
         tensors = {**sound, name: wrong}
-        save_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
+        write_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
         with pytest.raises(ReleaseFileError):
             load_release(path)
 
@@ -219,7 +218,7 @@ def test_tensors_that_nobody_asked_for_are_refused(name, tmp_path):
     file = read_release_file(path)
     metadata = {key: text for key, text in file.metadata.items() if key != DIGEST_KEY}
     tensors = file.tensors | {name: torch.zeros(3, dtype=torch.float64)}
-    save_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
+    write_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
     with pytest.raises(ReleaseFileError):
         load_release(path)
 

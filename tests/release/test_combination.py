@@ -3,18 +3,21 @@
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.combination import combine
+from torchdpcate.release.combination import combine, statement_of
+from torchdpcate.release.combined_lines import CombinedAverage
 from torchdpcate.release.composed import _example as rule_example
 from torchdpcate.release.file import load_release
 from torchdpcate.release.meta_analysis import pool
+from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings, numbers
 
 TASKS = ("effect", "rule", "average", "subgroups")
@@ -56,7 +59,8 @@ def test_the_mean_effect_and_the_interval_follow_from_the_sites() -> None:
 def test_what_effects_have_beyond_the_features_does_not_average_out() -> None:
     """Twenty times one site, fixed effects: sampling and noise are a twentieth, what is missed is all there."""
     site = released("effect", 1)
-    made = combine([site] * 20, [str(k) for k in range(20)], "fixed")
+    names = [str(k) for k in range(20)]
+    made = combine([replace(site, privacy=replace(site.privacy, chosen=name)) for name in names], names, "fixed")
     x = made._covariates(PEOPLE)
     _, variance, nuisances = site.law.moments(site.features(x))
     assert nuisances.tolist() == [0.0] * 3
@@ -131,6 +135,23 @@ def test_a_covariate_of_one_site_alone_is_one_of_all() -> None:
     each = [less.effect(PEOPLE), more.effect(people)]
     np.testing.assert_allclose(made.effect(people), made.shares[:, 0].numpy() @ np.stack(each))
     assert made.reference.shape == (256, 4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_release_is_combined_once(task: str, tmp_path) -> None:
+    """Whether it is the same object or read from a file again: its noise would count as two sites'."""
+    site, other = released(task, 1), released(task, 0)
+    again = load_release(site.save(tmp_path / "site.safetensors"))
+    with pytest.raises(InputError, match=r"^b and c are one and the same release; give each site's once$"):
+        combine([other, site, again], ["a", "b", "c"])
+
+
+def test_a_file_that_counts_a_site_twice_does_not_verify(tmp_path) -> None:
+    site = released("average", 1)
+    sites, names = (site, site), ("a", "b")
+    twice = CombinedAverage(sites, names, "fixed", site.schema, statement_of(sites, names, "fixed", site.schema))
+    with pytest.raises(VerificationError, match="one and the same release"):
+        verify_release(twice.save(tmp_path / "all.safetensors"))
 
 
 def test_what_has_no_known_error_is_refused() -> None:

@@ -115,3 +115,25 @@ def test_names_that_cannot_be_listed(folder):
     with pytest.raises(InputError, match="rename"):
         write_sums(folder)
     assert not (folder / "SHA256SUMS").exists()
+
+
+SPELLINGS = {
+    "another order": lambda text: "".join(reversed(text.splitlines(keepends=True))),
+    "a star": lambda text: text.replace("  ", " *", 1),
+    "lines of Windows": lambda text: text.replace("\n", "\r\n"),
+    "an empty line": lambda text: text + "\n",
+    "no last line end": lambda text: text[:-1],
+    "another end of line": lambda text: text.replace("\n", "\x0b", 1),
+}
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
+def test_a_list_of_checksums_has_one_form(how, tmp_path):
+    for name in ("a.json", "b.json", "c.json"):
+        (tmp_path / name).write_text(name)
+    path = write_sums(tmp_path)
+    changed = SPELLINGS[how](path.read_text())
+    assert changed != path.read_text()
+    path.write_bytes(changed.encode())
+    with pytest.raises(VerificationError, match=r"not written as a run writes it|is not the checksum of a file"):
+        check_sums(tmp_path)

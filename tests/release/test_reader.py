@@ -38,7 +38,7 @@ def effect_with_law() -> ComposedRelease:
 
 
 def combined(site: Release) -> Combined:
-    return combine([site, site], ["north", "south"])
+    return combine([site, replace(site, privacy=replace(site.privacy, chosen="by the board"))], ["north", "south"])
 
 
 RELEASES = {

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA
 from torchdpcate.causal.score import RScore
@@ -26,7 +25,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.file import release_digest
+from torchdpcate.release.file import ReleaseFile, release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 
@@ -112,6 +111,12 @@ def release(privacy: PrivacyStatement) -> QueryRelease:
     return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)
 
 
+def write_file(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> Path:
+    """Write a release file of these contents, whatever they are, as the library writes its own."""
+    path.write_bytes(ReleaseFile(path, metadata, tensors).to_bytes())
+    return path
+
+
 def rewritten(path: Path, **changes: str | None) -> Path:
     """Change metadata of a release file (None takes an entry out), with a checksum that fits unless given."""
     with safe_open(path, "pt") as file:
@@ -119,8 +124,7 @@ def rewritten(path: Path, **changes: str | None) -> Path:
     metadata = {key: text for key, text in (metadata | changes).items() if text is not None}
     if "sha256" not in changes:
         metadata["sha256"] = release_digest(metadata, tensors)
-    save_file(tensors, path, metadata=metadata)
-    return path
+    return write_file(tensors, path, metadata)
 
 
 def restated(path: Path, edit, checksum: bool = True) -> Path:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from tests.release.sites import combined, released
+from tests.verify.forgery import write_file
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.release.combination import combine
 from torchdpcate.release.file import DIGEST_KEY, release_digest
@@ -27,8 +27,7 @@ def forged(path: Path, change: Change) -> Path:
     change(tensors, facts, privacy)
     metadata |= {"facts": json.dumps(facts), "privacy": json.dumps(privacy)}
     metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-    save_file(tensors, path, metadata=metadata)
-    return path
+    return write_file(tensors, path, metadata)
 
 
 def site_too(tensors: dict, facts: dict, k: int) -> None:

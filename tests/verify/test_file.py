@@ -130,7 +130,7 @@ LOWERED = {
     ),
     "average": "what was charged is not what its plan costs",
 }
-STOWED = "contents do not fit together|it holds metadata that no release has: 'note'|its facts are not what"
+STOWED = "contents do not fit together|it has other (tensors|metadata) than its release: '|its facts are not what"
 FORGERIES = [
     *((kind, forge.a_tenth_of_epsilon, why) for kind, why in LOWERED.items()),
     (
@@ -269,7 +269,7 @@ def test_a_renamed_release_verifies_with_its_card(made, tmp_path):
 
 def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
     path = forge.forged(made("owl"), forge.tensor, tmp_path / "release.safetensors")
-    with pytest.raises(ReleaseFileError, match="do not fit together"):
+    with pytest.raises(ReleaseFileError, match="it has other tensors than its release: 'records'"):
         load_release(path)
 
 
@@ -317,7 +317,7 @@ def test_nothing_hides_between_the_words(name, made, tmp_path):
     path = tmp_path / "release.safetensors"
     path.write_bytes(made("objective").read_bytes())
     text = forge.opened(path).metadata[name]
-    with pytest.raises(VerificationError, match=f"its {name} are not written as its release would write them"):
+    with pytest.raises(VerificationError, match=f"its {name} are not what its release would write"):
         verify_release(rewritten(path, **{name: text + " " * 600}))
 
 
@@ -349,6 +349,28 @@ def test_a_feature_map_that_is_told_and_not_held_takes_no_memory(features, made,
     with bounded(60), pytest.raises(VerificationError, match="are not those of one release by its plan"):
         verify_release(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+@pytest.mark.parametrize("name", ["privacy.json", "card.json"])
+def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
+    """An entry twice, blanks and ends of lines hold what the release does not say."""
+    path = forge.copied(made("owl"), tmp_path / "release")
+    write_card(make_card(load_release(path), path=path), path.parent)
+    file = path.parent / name
+    text = file.read_text()
+    for changed in (
+        text.replace("{", '{\n  "findings": "41,1,0.25",\n  "mechanism": "41,1,0.25",', 1),
+        text + " ",
+        text.replace("\n", "\r\n"),
+        json.dumps(json.loads(text)),
+    ):
+        file.write_bytes(changed.encode())
+        write_sums(path.parent)
+        with pytest.raises(VerificationError, match=rf"{re.escape(name)} (does not say what|is not written as)"):
+            verify_release(path)
+    file.write_text(text)
+    write_sums(path.parent)
+    verify_release(path)
 
 
 def test_the_program_says_what_is_not_signed(made, capsys, tmp_path):

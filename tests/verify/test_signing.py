@@ -8,13 +8,14 @@ import subprocess
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tests.verify.forgery import release, statement
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.release.file import check_sums, load_release, write_sums
 from torchdpcate.release.signature import (
+    _checked,
     fingerprint,
     read_private_key,
     read_public_key,
@@ -131,7 +132,7 @@ def test_a_signature_that_was_edited_is_refused(path, keys, tmp_path, field):
         "public_key": other.public_key().public_bytes_raw().hex(),
         "signature": other.sign(path.read_bytes()).hex(),
     }
-    file.write_text(json.dumps(stated | {field: swapped[field]}))
+    file.write_text(json.dumps(stated | {field: swapped[field]}, indent=2) + "\n")
     with pytest.raises(VerificationError, match="was changed"):
         read_signature(path)
     with pytest.raises(VerificationError, match=r"was changed|another key"):
@@ -164,6 +165,103 @@ def test_a_damaged_signature_is_refused(path, content):
     signature_path(path).write_bytes(content)
     with pytest.raises(VerificationError, match="not a signature"):
         verify_release(path)
+
+
+REWRITTEN = {
+    "a name twice": lambda text: text.replace("{", '{\n  "signer": "41,1,0.25",', 1),
+    "a key twice": lambda text: text.replace("{", '{\n  "public_key": "' + "00" * 32 + '",', 1),
+    "a field more": lambda text: text.replace("{", '{\n  "note": "41,1,0.25",', 1),
+    "version 0": lambda text: text.replace('"format_version": 1', '"format_version": 0'),
+    "version -1": lambda text: text.replace('"format_version": 1', '"format_version": -1'),
+    "version true": lambda text: text.replace('"format_version": 1', '"format_version": true'),
+    "version 1.0": lambda text: text.replace('"format_version": 1', '"format_version": 1.0'),
+    "version 1e0": lambda text: text.replace('"format_version": 1', '"format_version": 1e0'),
+    "another algorithm": lambda text: text.replace('"ed25519"', '"none"'),
+    "a list for a key": lambda text: text.replace('"City hospital"', '["City hospital"]'),
+    "capital letters": lambda text: text[: text.index("public_key")] + text[text.index("public_key") :].upper(),
+    "blanks in a number": lambda text: text.replace('"public_key": "', '"public_key": " '),
+    "blanks": lambda text: text + " " * 100,
+    "blanks between": lambda text: text.replace('": ', '":  '),
+    "another order": lambda text: json.dumps(dict(reversed(json.loads(text).items())), indent=2) + "\n",
+    "in one line": lambda text: json.dumps(json.loads(text)),
+    "lines of Windows": lambda text: text.replace("\n", "\r\n"),
+    "letters as numbers": lambda text: text.replace('"City', '"\\u0043ity'),
+    "a long name": lambda text: text.replace("City", "City" * 100),
+    "nested": lambda text: text.replace('"City hospital"', "[" * 20_000 + "]" * 20_000),
+}
+
+
+@pytest.mark.parametrize("how", REWRITTEN)
+def test_a_signature_has_one_form(path, keys, how):
+    """What else a file of the same signature may hold is nothing that anybody signed."""
+    sign_release(path, keys[0])
+    file = signature_path(path)
+    changed = REWRITTEN[how](file.read_text())
+    assert changed != file.read_text()
+    file.write_bytes(changed.encode())
+    for given in ((), (keys[1],)):
+        with pytest.raises(VerificationError, match="not a signature of a release, or damaged"):
+            verify_release(path, *given)
+
+
+PRIME = 2**255 - 19
+ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+SMALL = [y | sign << 255 for y in (0, 1, ORDER_8, PRIME - ORDER_8, PRIME - 1, PRIME, PRIME + 1) for sign in (0, 1)]
+"""Encodings of the eight points of small order, those that are no reduced numbers or have a sign of zero among them."""
+
+
+def test_eight_points_have_an_order_of_eight_at_most():
+    """By the law of addition of the curve (RFC 8032): thrice doubled, each is the neutral element (0, 1)."""
+    d = -121665 * pow(121666, -1, PRIME) % PRIME
+    root = pow(2, (PRIME - 1) // 4, PRIME)
+    points = set()
+    for y in {code % 2**255 % PRIME for code in SMALL}:
+        square = (y * y - 1) * pow(d * y * y + 1, -1, PRIME) % PRIME
+        x = pow(square, (PRIME + 3) // 8, PRIME)
+        x = x if x * x % PRIME == square else x * root % PRIME
+        assert x * x % PRIME == square
+        points |= {(x, y), (-x % PRIME, y)}
+    assert len(points) == 8
+    for x, y in points:
+        for _ in range(3):
+            t = d * x * x * y * y
+            x, y = 2 * x * y * pow(1 + t, -1, PRIME) % PRIME, (y * y + x * x) * pow(1 - t, -1, PRIME) % PRIME
+        assert (x, y) == (0, 1)
+
+
+@pytest.mark.parametrize("y", SMALL)
+def test_a_key_with_which_anybody_can_sign_is_refused(path, tmp_path, y):
+    """R = s B is a signature by the neutral element of every message, and by the others of one in eight at least."""
+    raw = y.to_bytes(32, "little")
+    key = Ed25519PublicKey.from_public_bytes(raw)
+    anybody = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    stated = {"format": "torchdpcate-signature", "format_version": 1, "algorithm": "ed25519", "signer": "City hospital"}
+    stated |= {"public_key": raw.hex(), "signature": (anybody + bytes(32)).hex()}
+    signature_path(path).write_text(json.dumps(stated, indent=2) + "\n")
+    with pytest.raises(VerificationError, match="not a signature of a release"):
+        verify_release(path)
+    public = tmp_path / "public.pem"
+    encoding, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(key.public_bytes(encoding, form))
+    with pytest.raises(InputError, match=r"public\.pem: is a key with which anybody can sign; request the"):
+        verify_release(path, public)
+
+
+def test_the_neutral_element_signs_for_everybody_and_is_refused(path):
+    """What cryptography takes for a signature of the message: S = 0 and R = 1, with the key 1."""
+    one = (1).to_bytes(32, "little")
+    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"anything")
+    stated = {"format": "torchdpcate-signature", "format_version": 1, "algorithm": "ed25519", "signer": "City hospital"}
+    stated |= {"public_key": one.hex(), "signature": (one + bytes(32)).hex()}
+    signature_path(path).write_text(json.dumps(stated, indent=2) + "\n")
+    with pytest.raises(VerificationError, match="not a signature of a release"):
+        verify_release(path)
+
+
+def test_no_key_that_somebody_made_is_refused():
+    for _ in range(200):
+        public = Ed25519PrivateKey.generate().public_key()
+        assert _checked(public) is public
 
 
 def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):

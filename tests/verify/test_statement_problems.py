@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from tests.release.helpers import nuisances
-from tests.verify.forgery import release, restated, rewritten, statement
+from tests.verify.forgery import release, restated, rewritten, statement, write_file
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.file import load_release, write_sums
+from torchdpcate.release.file import load_release, read_release_file, write_sums
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.statement import check_statement
 
@@ -128,7 +127,7 @@ def test_a_planted_edit_is_caught_with_and_without_a_new_checksum(name, path):
     edit, problem = PLANTED[name]
     honest = path.read_bytes()
     restated(path, edit)
-    load_release(path)  # whose checksum is in order
+    assert read_release_file(path).fault is None
     with pytest.raises(VerificationError, match=problem):
         verify_release(path)
     path.write_bytes(honest)
@@ -182,7 +181,7 @@ def test_a_flipped_tensor_value_is_caught(path):
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     tensors["answers"][2] *= -1
-    save_file(tensors, path, metadata=metadata)
+    write_file(tensors, path, metadata)
     with pytest.raises(VerificationError, match="do not match its checksum"):
         verify_release(path)
 
@@ -190,7 +189,7 @@ def test_a_flipped_tensor_value_is_caught(path):
 def test_a_changed_file_that_no_longer_fits_together_is_called_changed(path):
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    save_file(tensors | {"answers": tensors["answers"][:3]}, path, metadata=metadata)
+    write_file(tensors | {"answers": tensors["answers"][:3]}, path, metadata)
     with pytest.raises(VerificationError, match="do not match its checksum"):
         verify_release(path)
 

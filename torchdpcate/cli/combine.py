@@ -8,7 +8,7 @@ from torchdpcate._files import refuse_existing
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.combination import combine as combined
-from torchdpcate.release.file import load_release, read_release_file, release_path
+from torchdpcate.release.file import load_release, release_path
 from torchdpcate.release.meta_analysis import RANDOM
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
@@ -50,12 +50,6 @@ def combine(
         except VerificationError as error:
             raise InputError(f"{error}; it is not combined") from None
     made = combined([load_release(path) for path in paths], called, between)
-    digests: dict[str | None, Path] = {}
-    for path in paths:  # of kinds that are combined no two sites' are alike
-        digest = read_release_file(path).stated_digest
-        if digest in digests:
-            raise InputError(f"{digests[digest]} and {path} are one and the same release; give each site's once")
-        digests[digest] = path
     figure = made.forest()
     made.save(target, overwrite)
     save_figure(figure, target.parent / FIGURE)

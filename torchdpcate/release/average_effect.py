@@ -381,9 +381,9 @@ def _load_balance(tensors: dict[str, Tensor], names: list[str]) -> BalanceTable:
     return BalanceTable(names, **{column: values.tolist() for column, values in found.items()})
 
 
-def _example() -> AverageEffectRelease:
-    """An effect of 0.25 on outcomes in [-1, 1], for examples."""
+def _example(effect: float = 0.25) -> AverageEffectRelease:
+    """An effect on outcomes in [-1, 1], for examples."""
     from torchdpcate.release.rule import _example as rule
 
     schema, privacy = rule().schema, rule().privacy
-    return AverageEffectRelease("ATE", Estimate(0.25, IntervalLaw(0.05)), {}, schema, privacy)
+    return AverageEffectRelease("ATE", Estimate(effect, IntervalLaw(0.05)), {}, schema, privacy)

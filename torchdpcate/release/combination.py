@@ -13,6 +13,7 @@ from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule, law_of
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import (
@@ -65,14 +66,14 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
             are taken to be the same.
 
     Raises:
-        InputError: Fewer than two releases, names that are not one each, releases that are not about the same thing
-            (names the first difference), or one whose error is not known.
+        InputError: Fewer than two releases, names that are not one each, one release twice, releases that are not about
+            the same thing (names the first difference), or one whose error is not known.
 
     Example:
         >>> from torchdpcate.release.average_effect import _example
-        >>> found = combine([_example(), _example()], ["north", "south"], "fixed")
-        >>> found.estimate.tolist(), found.interval().round(3).tolist()
-        ([0.25], [[0.181, 0.319]])
+        >>> found = combine([_example(), _example(0.35)], ["north", "south"], "fixed")
+        >>> found.estimate.round(decimals=3).tolist(), found.interval().round(3).tolist()
+        ([0.3], [[0.231, 0.369]])
     """
     if len(releases) < 2:
         raise InputError(f"releases: {len(releases)} given; a combination needs two or more")
@@ -83,8 +84,13 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
         raise InputError(f"names: {strange[0]!r} is none of a site; give 1 to {_LONGEST} letters in one line")
     if between not in BETWEEN:
         raise InputError(f"between = {between}: choose one of {', '.join(BETWEEN)}")
+    seen: dict[str, str] = {}
     for name, release in zip(names, releases, strict=True):
         _check_alone(name, release)
+        says = {"privacy": release.privacy.to_json()}
+        other = seen.setdefault(release_digest(says, release.tensors()), name)
+        if other != name:
+            raise InputError(f"{other} and {name} are one and the same release; give each site's once")
     for name, release in zip(names[1:], releases[1:], strict=True):
         _check_alike(names[0], releases[0], name, release)
     kind, schema = KINDS[type(releases[0])], schema_of(releases)

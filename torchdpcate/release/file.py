@@ -68,7 +68,12 @@ def _parts(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterat
         yield from (word.encode() for word in pair)
     for name, tensor in sorted(tensors.items()):
         yield json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()
-        yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        yield _data(tensor)
+
+
+def _data(tensor: Tensor) -> memoryview:
+    """Return the little-endian bytes of a tensor."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def file_sum(path: Path) -> str:
@@ -102,7 +107,7 @@ def write_sums(folder: str | Path, names: Collection[str] | None = None) -> Path
     bad = sorted(name for name in sums if not _LINE.fullmatch(f"{'0' * 64}  {name}"))
     if bad:
         raise InputError(f"folder = {folder}: rename {bad[0]!r}; its name cannot stand in {SUMS_FILE}")
-    write_text(target, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)), PUBLIC)
+    write_text(target, _sums_text(sums), PUBLIC)
     return target
 
 
@@ -136,17 +141,23 @@ def _is_listed(name: str) -> bool:
     return not name.startswith(".") and name != SUMS_FILE
 
 
+def _sums_text(sums: Mapping[str, str]) -> str:
+    return "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+
+
 def _read_sums(path: Path) -> dict[str, str]:
     sums = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise VerificationError(f"{path}: not a list of checksums ({error})") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         found = _LINE.fullmatch(line)
         if found is None or found[2] in sums or not _is_listed(found[2]):
             raise VerificationError(f"{path}: line {number} is not the checksum of a file beside it, listed once")
         sums[found[2]] = found[1]
+    if text != _sums_text(sums):
+        raise VerificationError(f"{path}: not written as a run writes it: a line a file, two spaces, names in order")
     return sums
 
 
@@ -154,6 +165,9 @@ RELEASE_FILE = "release.safetensors"
 """Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
 FORMAT_VERSION = 1
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
+_HELD, _ALIGNED = "float64, float32 and int64", 8
+_STOWED = "its bytes are not those of what it says, so that it may hold records between them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,16 +187,30 @@ class ReleaseFile:
     @classmethod
     def of(cls, release: Release, path: Path) -> "ReleaseFile":
         """Return what the file of a release says, with its checksum; nothing is written."""
-        metadata = {
-            "format": FORMAT,
-            "format_version": str(FORMAT_VERSION),
-            "class": release.kind,
-            "facts": json.dumps(release.facts()),
-            "schema": json.dumps(release.schema.to_dict()),
-            "privacy": json.dumps(release.privacy.to_dict()),
-        }
+        metadata = _metadata(release)
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in release.tensors().items()}
         return cls(path, {**metadata, DIGEST_KEY: release_digest(metadata, tensors)}, tensors)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file: the same whoever writes these contents, and whenever.
+
+        They are a safetensors file: the length of its header, the header as JSON with sorted keys, filled up with
+        blanks to a multiple of eight bytes, and the tensors, the widest numbers first, then by name.
+
+        Raises:
+            ReleaseFileError: A tensor of numbers that no release holds.
+        """
+        header: dict[str, Any] = {"__metadata__": self.metadata}
+        parts, end = [], 0
+        for name, tensor in sorted(self.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
+            if tensor.dtype not in _DTYPES:
+                raise ReleaseFileError(f"{self.path}: {name} is of {tensor.dtype}; releases hold {_HELD} alone")
+            parts.append(_data(tensor))
+            start, end = end, end + parts[-1].nbytes
+            header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % _ALIGNED)
+        return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
     @property
     def stated_digest(self) -> str | None:
@@ -207,14 +235,48 @@ class ReleaseFile:
             _require_numbers(self.tensors)
             facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
             kind, statement = kinds()[self.metadata["class"]], PrivacyStatement.from_dict(privacy)
-            release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
-            _require_nothing_else(self.tensors, release)
-            return release
+            return kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
         except Exception as error:  # whatever Python raises on forged contents
             raise ReleaseFileError(
                 f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
                 "request the file again"
             ) from error
+
+    def problems(self, release: Release) -> list[str]:
+        """Return what the file says that its release would not write: nothing may stand beside the release.
+
+        Args:
+            release: What ``build`` made of the file.
+        """
+        metadata, tensors = _metadata(release), release.tensors()
+        strange = sorted((self.metadata.keys() ^ metadata) - {DIGEST_KEY}), sorted(self.tensors.keys() ^ tensors)
+        found = [
+            f"it has other {what} than its release: {', '.join(map(repr, names))}"
+            for what, names in zip(("metadata", "tensors"), strange, strict=True)
+            if names
+        ]
+        found += [
+            f"its {name} are not what its release would write"
+            for name, text in metadata.items()
+            if self.metadata.get(name, text) != text
+        ]
+        return found + [
+            f"its numbers {name} are not what its release would write"
+            for name, held in self.tensors.items()
+            if name in tensors and (held.dtype != tensors[name].dtype or not torch.equal(held, tensors[name]))
+        ]
+
+
+def _metadata(release: Release) -> dict[str, str]:
+    """Return the metadata of a release's file, without the checksum."""
+    return {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "class": release.kind,
+        "facts": json.dumps(release.facts()),
+        "schema": json.dumps(release.schema.to_dict()),
+        "privacy": release.privacy.to_json(None),
+    }
 
 
 def save_release(release: Release, path: str | Path, overwrite: bool = False) -> Path:
@@ -231,16 +293,14 @@ def save_release(release: Release, path: str | Path, overwrite: bool = False) ->
     Raises:
         InputError: The file is there, or its folder is not.
     """
-    from safetensors.torch import save_file
-
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"path = {path}: the folder {path.parent} does not exist; make it first")
     if not overwrite:
         refuse_existing(path, "path", "give overwrite=True")
-    file = ReleaseFile.of(release, path)
+    data = ReleaseFile.of(release, path).to_bytes()
     with atomic_path(path, PUBLIC) as temporary:
-        save_file(file.tensors, temporary, metadata=file.metadata)
+        temporary.write_bytes(data)
     return path
 
 
@@ -256,7 +316,10 @@ def check_loads(release: Release) -> None:
         VerificationError: It could not; says why, and what to do.
     """
     try:
-        ReleaseFile.of(release, Path(RELEASE_FILE)).build()
+        file = ReleaseFile.of(release, Path(RELEASE_FILE))
+        beside = file.problems(file.build())
+        if beside:
+            raise ValueError("; ".join(beside))
     except Exception as error:  # whatever an added class makes it hold
         if isinstance(error, InputError) and not isinstance(error, ReleaseFileError):
             return
@@ -292,7 +355,11 @@ def load_release(path: str | Path) -> Release:
     file = read_release_file(path)
     if file.fault is not None:
         raise ReleaseFileError(f"{file.path}: changed or damaged, {file.fault}; request the file again")
-    return file.build()
+    release = file.build()
+    beside = file.problems(release)
+    if beside:
+        raise ReleaseFileError(f"{file.path}: changed, {'; '.join(beside)}; request the file again")
+    return release
 
 
 def read_release_file(path: str | Path) -> ReleaseFile:
@@ -316,7 +383,10 @@ def read_release_file(path: str | Path) -> ReleaseFile:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); request the file again") from None
-    return ReleaseFile(path, metadata, tensors)
+    file = ReleaseFile(path, metadata, tensors)
+    if file.to_bytes() != path.read_bytes():
+        raise ReleaseFileError(f"{path}: not written as releases are: {_STOWED}; request the file again")
+    return file
 
 
 def release_path(path: str | Path) -> Path:
@@ -353,13 +423,6 @@ def _require_numbers(tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} holds what is no number")
-
-
-def _require_nothing_else(tensors: dict[str, Tensor], release: Release) -> None:
-    """Refuse tensors that the release would not write, and no reader would see."""
-    strange = tensors.keys() ^ release.tensors().keys()
-    if strange:
-        raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -27,9 +26,10 @@ FORMAT = "torchdpcate-signature"
 FORMAT_VERSION = 1
 
 _CONTEXT = b"torchdpcate-signature 1\n"  # so that a key's signatures of other things are none of releases
-_FIELDS = {"format": str, "format_version": int, "algorithm": str, "signer": str, "public_key": str, "signature": str}
 _NAME = re.compile(r"^Name: (.*)$", re.MULTILINE)
-_MOST_BYTES, _LONGEST_NAME = 64 << 10, 200
+_MOST_BYTES, _LONGEST_NAME, _SIGNED_BYTES = 64 << 10, 200, 64
+_P = 2**255 - 19  # the field and the curve of ed25519 (RFC 8032)
+_D = -121665 * pow(121666, -1, _P) % _P
 _MAKE_ONE = "torchdpcate sign --new-key FILE makes one"
 
 
@@ -84,16 +84,9 @@ def write_signature(path: str | Path, key: Ed25519PrivateKey, signer: str = "") 
     path = Path(path)
     public = key.public_key()
     checked_name(signer)
-    stated = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "algorithm": "ed25519",
-        "signer": signer,
-        "public_key": public.public_bytes_raw().hex(),
-        "signature": key.sign(_message(path, signer)).hex(),
-    }
-    write_text(signature_path(path), json.dumps(stated, indent=2) + "\n", PUBLIC)
-    return Signature(signer, public.public_bytes_raw())
+    signature = Signature(signer, public.public_bytes_raw())
+    write_text(signature_path(path), _text(signature, key.sign(_message(path, signer))), PUBLIC)
+    return signature
 
 
 def read_signature(path: str | Path, key: Ed25519PublicKey | None = None) -> Signature | None:
@@ -113,8 +106,7 @@ def read_signature(path: str | Path, key: Ed25519PublicKey | None = None) -> Sig
         if key is not None:
             raise VerificationError(f"{path}: unsigned: there is no {found.name} beside it")
         return None
-    stated = _stated(found)
-    signature = Signature(stated["signer"], bytes.fromhex(stated["public_key"]))
+    signature, signed = _stated(found)
     if key is not None and key.public_bytes_raw() != signature.public_key:
         raise VerificationError(
             f"{path}: signed by another key, of fingerprint {signature.fingerprint}, and not by the one of fingerprint "
@@ -122,7 +114,7 @@ def read_signature(path: str | Path, key: Ed25519PublicKey | None = None) -> Sig
         )
     try:
         public = Ed25519PublicKey.from_public_bytes(signature.public_key)
-        public.verify(bytes.fromhex(stated["signature"]), _message(path, signature.signer))
+        public.verify(signed, _message(path, signature.signer))
     except InvalidSignature:
         raise VerificationError(
             f"{path}: its signature {found.name} is of other contents or another name: file or signature was changed"
@@ -186,7 +178,10 @@ def read_public_key(path: str | Path) -> Ed25519PublicKey:
         raise InputError(f"{word}: holds no public key in PEM") from None
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{word}: is a key of another kind than ed25519, with which releases are signed")
-    return key
+    try:
+        return _checked(key)
+    except ValueError as error:
+        raise InputError(f"{word}: is {error}; request the signer's own") from None
 
 
 def write_key(path: str | Path, name: str = "") -> tuple[Path, Path]:
@@ -250,31 +245,55 @@ def _message(path: Path, signer: str) -> bytes:
     return _CONTEXT + json.dumps({"sha256": file_sum(path), "signer": signer}).encode()
 
 
-def _stated(path: Path) -> dict[str, Any]:
-    """Return what a signature file says, all of it of its kind."""
+def _text(signature: Signature, signed: bytes) -> str:
+    """Return the text of a signature file; there is no other of this signature."""
+    stated = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "algorithm": "ed25519",
+        "signer": signature.signer,
+        "public_key": signature.public_key.hex(),
+        "signature": signed.hex(),
+    }
+    return json.dumps(stated, indent=2) + "\n"
+
+
+def _stated(path: Path) -> tuple[Signature, bytes]:
+    """Return what a signature file says, which holds nothing else: the signer, and the 64 bytes of the signature."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             raise ValueError
-        stated = json.loads(path.read_text(encoding="utf-8"))
-        if stated["format"] != FORMAT or type(stated["format_version"]) is not int:
-            raise ValueError
-        newer = stated["format_version"] > FORMAT_VERSION
-        if not newer:
-            if stated.keys() != _FIELDS.keys() or any(type(stated[name]) is not kind for name, kind in _FIELDS.items()):
+        text = path.read_bytes().decode()
+        stated = json.loads(text)
+        version = stated["format_version"]
+        if not (stated["format"] == FORMAT and type(version) is int and version > FORMAT_VERSION):
+            signature = Signature(checked_name(stated["signer"]), bytes.fromhex(stated["public_key"]))
+            signed = bytes.fromhex(stated["signature"])
+            if len(signed) != _SIGNED_BYTES or text != _text(signature, signed):
                 raise ValueError
-            if stated["algorithm"] != "ed25519" or not is_plain(stated["signer"]):
-                raise ValueError
-            if [len(bytes.fromhex(stated[name])) for name in ("public_key", "signature")] != [32, 64]:
-                raise ValueError
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
+            _checked(Ed25519PublicKey.from_public_bytes(signature.public_key))
+            return signature, signed
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OSError):
         raise VerificationError(f"{path}: not a signature of a release, or damaged; request it again") from None
-    if newer:
-        raise VerificationError(
-            f"{path}: format version {stated['format_version']} of signatures is newer than this "
-            f"torchdpcate reads ({FORMAT_VERSION}); upgrade it"
-        )
-    return stated
+    raise VerificationError(
+        f"{path}: format version {version} of signatures is newer than this torchdpcate reads ({FORMAT_VERSION}); "
+        "upgrade it"
+    )
+
+
+def _checked(key: Ed25519PublicKey) -> Ed25519PublicKey:
+    r"""Return a public key that only its holder can sign with.
+
+    On the curve :math:`-x^2 + y^2 = 1 + d x^2 y^2` a point has an order of 1, 2, 4 or 8 where
+    :math:`y (y^2 - 1) (d y^4 + 2 y^2 - 1) = 0`; anybody can sign anything with such a key.
+
+    Raises:
+        ValueError: A key of small order, or one whose y is written as a number of p or more.
+    """
+    y = int.from_bytes(key.public_bytes_raw(), "little") % 2**255
+    if y >= _P or y * (y * y - 1) * (_D * y**4 + 2 * y * y - 1) % _P == 0:
+        raise ValueError("a key with which anybody can sign")
+    return key
 
 
 def _key_file(path: str | Path) -> bytes:

@@ -244,12 +244,15 @@ class PrivacyStatement:
         return self.level if claimed else f"{self.level}, and its conditions do not hold: no guarantee"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain types."""
+        """Return the statement as plain types, which its caller may change."""
+        return deepcopy(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("person", "chosen"):
             if not plain[name]:
                 del plain[name]
-        return deepcopy(plain | {"blocks": [block.to_dict() for block in self.blocks]})
+        return plain | {"blocks": [block.to_dict() for block in self.blocks]}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> "PrivacyStatement":
@@ -268,9 +271,9 @@ class PrivacyStatement:
         except (KeyError, TypeError) as error:
             raise InputError(f"privacy statement: {error}") from None
 
-    def to_json(self) -> str:
-        """Return the statement as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the statement as JSON, indented by so many blanks, or in one line."""
+        return json.dumps(self._plain(), indent=indent)
 
     def __repr__(self) -> str:
         """Return the claim and the mechanism, in one line."""

@@ -154,6 +154,16 @@ def card_html(card: Mapping[str, Any]) -> str:
     return render("card.html", title="Release card", **card_values(card))
 
 
+def card_texts(card: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of a card's files by their names.
+
+    Raises:
+        LookupError: It is no card.
+        ValueError: It holds what is no number.
+    """
+    return {CARD_JSON: json.dumps(card, indent=2, allow_nan=False) + "\n", CARD_HTML: card_html(card)}
+
+
 def card_values(card: Mapping[str, Any], heading: str = "h1") -> dict[str, Any]:
     """Return what the template ``card_parts.html`` shows of a card.
 
@@ -202,7 +212,7 @@ def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     listed = (folder / SUMS_FILE).is_file()
-    texts = {CARD_JSON: json.dumps(card, indent=2, allow_nan=False) + "\n", CARD_HTML: card_html(card)}
+    texts = card_texts(card)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if listed:

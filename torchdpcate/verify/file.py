@@ -15,7 +15,6 @@ from torchdpcate.release.combination import combine, statement_of
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import (
-    DIGEST_KEY,
     NO_SIGNATURE,
     SUMS_FILE,
     ReleaseFile,
@@ -25,7 +24,7 @@ from torchdpcate.release.file import (
 )
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card, statement_page
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_texts, make_card, statement_page
 from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
 
 _PUBLIC = (
@@ -93,30 +92,6 @@ def _judged(release: Release, name: str, values: Tensor) -> Tensor:
     return values
 
 
-_METADATA = frozenset(("format", "format_version", "class", "facts", "schema", "privacy", DIGEST_KEY))
-_TEXTS = ("facts", "schema", "privacy")
-
-
-def contents_problems(file: ReleaseFile, release: Release) -> Iterator[str]:
-    """Return what a file holds beside its release; tensors are compared when it is read.
-
-    Args:
-        file: The file.
-        release: What was made of it.
-    """
-    strange = file.metadata.keys() - _METADATA
-    if strange:
-        yield f"it holds metadata that no release has: {', '.join(map(repr, sorted(strange)))}"
-    own = {"facts": release.facts(), "schema": release.schema.to_dict(), "privacy": release.privacy.to_dict()}
-    for name in _TEXTS:
-        text = file.metadata[name]
-        stated, needed = json.loads(text), json.loads(json.dumps(own[name]))
-        if stated != needed:
-            yield f"its {name} are not what its release would write"
-        elif len(text) != len(json.dumps(json.loads(text))):
-            yield f"its {name} are not written as its release would write them"
-
-
 STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
 """The statement's own files, which a run writes with the release."""
 
@@ -162,9 +137,9 @@ def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
 
 def _statements(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the statement's own files."""
-    own, folder = release.privacy.to_dict(), file.path.parent
+    own, folder = release.privacy.to_json() + "\n", file.path.parent
     text = _text(folder / STATEMENT_JSON)
-    if text is not None and _object(text) != own:
+    if text is not None and text != own:
         yield f"{STATEMENT_JSON} does not say what the release says"
     text = _text(folder / STATEMENT_MD)
     if text is not None and text != statement_page(release):
@@ -194,15 +169,15 @@ def _cards(file: ReleaseFile, release: Release) -> Iterator[str]:
     names = sorted((needed.keys() | card.keys()) - set(_CURATORS))
     if any(card.get(name) != needed.get(name) for name in names if not (other and name == "release")):
         yield f"{CARD_JSON} does not say what the release says"
-    elif page is not None and page != _page(card):
-        yield f"{CARD_HTML} does not say what {CARD_JSON} says"
-
-
-def _page(card: dict[str, Any]) -> str | None:
+        return
     try:
-        return card_html(card)
+        texts = card_texts(card)
     except (AttributeError, LookupError, TypeError, ValueError):
-        return None
+        texts = {}
+    if text != texts.get(CARD_JSON):
+        yield f"{CARD_JSON} is not written as cards are"
+    elif page is not None and page != texts[CARD_HTML]:
+        yield f"{CARD_HTML} does not say what {CARD_JSON} says"
 
 
 def _text(path: Path) -> str | None:
@@ -210,7 +185,7 @@ def _text(path: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -271,7 +246,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
     try:
         findings, wrong = check_statement(release.privacy)
-        problems += [*wrong, *_problems(file, release)]
+        problems += [*file.problems(release), *wrong, *_problems(release)]
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         # a list where a word should stand, and whatever else Python cannot compare
         raise VerificationError(
@@ -298,9 +273,8 @@ def _shortened(text: str, most: int = 400) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
+def _problems(release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
-    yield from contents_problems(file, release)
     privacy = release.privacy
     if isinstance(release, Combined):
         yield from _combined(release)
@@ -315,7 +289,7 @@ def _combined(release: Combined) -> Iterator[str]:
     """What is wrong with the sites of a combination, or does not follow from them."""
     for file, site in zip(release.files, release.sites, strict=True):
         _, wrong = check_statement(site.privacy)
-        yield from (f"site {file.path}: {problem}" for problem in [*wrong, *_problems(file, site)])
+        yield from (f"site {file.path}: {problem}" for problem in [*wrong, *_problems(site)])
     try:
         made = combine(release.sites, release.names, release.between)
     except InputError as error:

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.release.test_file_bytes import edited
+from tests.verify.forgery import write_file
 from torchdpcate.audit.leak.chance import Coincidences, coincidences, grid_step, kind_of, multiples_of
 from torchdpcate.audit.leak.scan import FALSE_ALARM, drawn, leak_report, scan
 from torchdpcate.errors import AuditFailure, InputError
@@ -60,7 +62,7 @@ class Run:
         path = self.release / "release.safetensors"
         with safe_open(path, "pt") as file:
             known = file.metadata()
-        save_file(load_file(path) | tensors, path, metadata=known | (metadata or {}))
+        write_file(load_file(path) | tensors, path, known | (metadata or {}))
 
     def rounded(self, **digits: int) -> pd.DataFrame:
         """Replace the records that the scan loads by rounded ones."""
@@ -182,6 +184,12 @@ def picture(path: Path, shown: np.ndarray, others: dict[str, np.ndarray]) -> byt
     return path.read_bytes()
 
 
+def in_header(run: Run) -> None:
+    """Fifty kilobytes of the records in a field of a tensor's entry that no reader of safetensors looks at."""
+    path = run.release / "release.safetensors"
+    edited(path, lambda header: header["theta"].update(note=run.table.to_csv() * 3))
+
+
 PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
     "outcome in json": (lambda run: run.edit_json("note", record(run)), "pay"),
     "outcome in words": (lambda run: run.add_line(f"for instance {record(run)!r} hours"), "pay"),
@@ -194,7 +202,10 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
     "key given twice": (given_twice, "pay"),
     "theta": (lambda run: run.add_tensors(extra=theta(run)), "theta_without_noise"),
     "theta as float32": (lambda run: run.add_tensors(extra=theta(run).float()), "theta_without_noise"),
-    "theta as bfloat16": (lambda run: run.add_tensors(extra=theta(run).bfloat16()), "theta_without_noise"),
+    "theta as bfloat16": (
+        lambda run: save_file({"extra": theta(run).bfloat16()}, run.release / "more.safetensors"),
+        "theta_without_noise",
+    ),
     "theta negated": (lambda run: run.add_tensors(extra=-theta(run)), "-1 times theta_without_noise"),
     "theta per record": (lambda run: run.add_tensors(extra=theta(run) / 400), "theta_without_noise"),
     "theta in print": (lambda run: run.edit_json("x", [float(f"{t:.4g}") for t in theta(run)]), "theta_without_noise"),
@@ -261,6 +272,7 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda run: run.add_line(yaml.safe_load((run.folder / "curator" / "config.yaml").read_text())["data"]["path"]),
         "a place on a machine",
     ),
+    "table in the header": (in_header, "cannot be checked"),
     "identifier": (lambda run: run.add_line("thanks to QX-00042 for all"), "a word of the records' table"),
     "category": (lambda run: run.edit_json("note", "mostly Westflügel"), "a word of the records' table"),
 }

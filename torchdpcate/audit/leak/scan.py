@@ -24,7 +24,8 @@ from torchdpcate.audit.leak.search import (
     word_findings,
 )
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import AuditFailure
+from torchdpcate.errors import AuditFailure, ReleaseFileError
+from torchdpcate.release.file import RELEASE_FILE, read_release_file
 
 _BLUE = np.array([31, 119, 180])  # C0, the colour of the released effect
 _MARGIN = 0.05 / 1.1  # of the axes' width, left free at either side of a curve
@@ -372,13 +373,24 @@ def scan(run: str | Path) -> LeakReport:
     comparisons, leaks, suspects, left_out = _numbers(released, curator)
     leaks += too_little_noise(stated, curator, FALSE_ALARM * _NOISE)
     leaks += word_findings(contents, curator) + copied_files(run) + drawn_curves(run, curator)
-    leaks += [Finding(name, "the file", "cannot be checked", why) for name, why in contents.unreadable.items()]
+    unreadable = contents.unreadable | _unlike(run / "release" / RELEASE_FILE)
+    leaks += [Finding(name, "the file", "cannot be checked", why) for name, why in unreadable.items()]
     notes = [*curator.notes, *contents.unusual]
     notes += records_asked_for(stated, curator)
     leaks = _once(leaks)
     known = {(leak.file, leak.place) for leak in leaks}
     suspects = [suspect for suspect in _once(suspects) if (suspect.file, suspect.place) not in known]
     return LeakReport(tuple(leaks), tuple(suspects), tuple(notes), tuple(comparisons), left_out)
+
+
+def _unlike(path: Path) -> dict[str, str]:
+    """Return by its name why a release file may hold more than it says; nothing of one that does not."""
+    try:
+        if path.is_file():
+            read_release_file(path)
+    except ReleaseFileError as error:
+        return {path.name: str(error)}
+    return {}
 
 
 def _numbers(
