@@ -177,7 +177,7 @@ def _draw_points(
     values = None if table is None else getattr(table, column)
     if values is None:
         return
-    noise = getattr(table, f"{column}_sd")
+    noise = getattr(table, f"{column}_sd", None)
     bars = None if noise is None or secret else _TWO_SIDED * np.asarray(noise)[shown]
     axes.errorbar(
         np.asarray(values)[shown],
