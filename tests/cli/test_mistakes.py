@@ -11,6 +11,7 @@ import yaml
 
 from tests.cli.helpers import DOMAIN, QUICK, TABLE, change, one_line, redomained, table
 from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import all_tasks
 
 STREAM = "data.stream=true"
 INFLUENCE = "release=queries mechanism=influence"
@@ -308,6 +309,18 @@ def test_a_file_that_cannot_be(mistake, here, capsys):
     prepare, words, message = FILES[mistake]
     prepare()
     assert re.search(message, said([*TABLE, *words], here, capsys))
+
+
+@pytest.mark.parametrize("task", all_tasks())
+@pytest.mark.parametrize("high", [1e19, 1e300, 1e308, 1e-19, 5e-324])
+def test_bounds_whose_arithmetic_overflows(task, high, here, capsys):
+    """They are refused before anything is spent, by whatever task."""
+    redomained(outcome=DOMAIN["outcome"] | {"low": 0, "high": high})
+    assert "outcome 'pay' are" in (shown := said([*TABLE, f"task={task}"], here, capsys))
+    assert "must not overflow" in shown
+    redomained(outcome=DOMAIN["outcome"], covariates=DOMAIN["covariates"] | {"age": {"low": 0, "high": high}})
+    assert "covariate 'age' are" in (shown := said([*TABLE, f"task={task}"], here, capsys))
+    assert "must not overflow" in shown
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

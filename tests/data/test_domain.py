@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError
 
 calm = settings(deadline=None, max_examples=60)  # shared machines pause
 bound = st.floats(-1e6, 1e6, allow_subnormal=False)
-interval = st.tuples(bound, bound).map(sorted).filter(lambda pair: pair[0] < pair[1])
+interval = st.tuples(bound, bound).map(sorted).filter(lambda pair: pair[1] - pair[0] >= 1e-18)
 
 
 @st.composite
@@ -112,7 +112,16 @@ def test_grid_leaves_the_global_generator_alone() -> None:
         ({"outcome_low": 3.0}, "outcome are inverted"),
         ({"outcome_low": 1.0}, "outcome are both 1"),
         ({"outcome_low": 1e16, "outcome_high": 1e16 + 2}, "float64 cannot distinguish outcomes so far from zero"),
-        ({"outcome_low": -1e308, "outcome_high": 1e308}, "width"),
+        ({"outcome_low": -1e308, "outcome_high": 1e308}, r"outcome are \[-1e\+308, 1e\+308\]; .* at most 1e\+18"),
+        ({"outcome_high": 1e300}, "must not overflow"),
+        ({"outcome_high": 1.01e18}, "must not overflow"),
+        ({"outcome_low": -1.01e18}, "must not overflow"),
+        ({"outcome_high": 5e-324}, "1e-18 apart or more"),
+        ({"outcome_high": 9.9e-19}, "1e-18 apart or more"),
+        ({"covariate_high": [1.0, 1e300]}, "'age' are .* must not overflow"),
+        ({"covariate_high": [1.0, 5e-324]}, "'age' are .* 1e-18 apart or more"),
+        ({"covariate_low": [-1e308, 0.0], "covariate_high": [1e308, 1.0]}, "'x' are .* must not overflow"),
+        ({name: [0.0] * 21_202 for name in ("covariate_low", "covariate_high")}, "21,202 columns.* at most 21,201"),
         ({"overlap": 0.0}, "overlap is 0"),
         ({"overlap": 0.6}, "overlap is 0.6; it must lie above 0 and at most at 0.5"),
         ({"overlap": 0.5}, "equally likely for everybody; where a trial's design says so, give propensity 0.5 too"),

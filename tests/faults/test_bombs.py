@@ -70,6 +70,24 @@ def legendre(facts, schema, tensors):
     facts["features"]["degree"] = 1e9
 
 
+def many_covariates(facts, schema, tensors):
+    """A hundred thousand covariates."""
+    schema["covariates"] |= {f"c{i}": {"low": 0.0, "high": 1.0} for i in range(100_000)}
+
+
+def many_levels(facts, schema, tensors):
+    """A hundred thousand levels, with a propensity for each."""
+    levels = [f"l{i}" for i in range(100_000)]
+    schema["covariates"]["g"] = {"categories": levels}
+    schema["propensity"] = {"g": dict.fromkeys(levels, 0.5)}
+
+
+def many_codes(facts, schema, tensors):
+    """Codes of missing values that are compared with categories."""
+    levels, codes = ([f"{letter}{i}" for i in range(100_000)] for letter in "ab")
+    schema["covariates"]["g"] = {"categories": levels, "codes": codes, "missing": "indicator"}
+
+
 def spoiled(folder, edit):
     path = function_release().save(folder / "bomb.safetensors")
     with safe_open(path, "pt") as file:
@@ -81,7 +99,11 @@ def spoiled(folder, edit):
     return forgery.write_file(tensors, path, metadata)
 
 
-@pytest.mark.parametrize("edit", [networks, convex, nested, wide_members, many_members, fourier, nystrom, legendre])
+BOMBS = [networks, convex, nested, wide_members, many_members, fourier, nystrom, legendre]
+BOMBS += [many_covariates, many_levels, many_codes]
+
+
+@pytest.mark.parametrize("edit", BOMBS)
 def test_files_that_describe_more_than_they_hold_take_no_memory(edit, tmp_path):
     path = spoiled(tmp_path, edit)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -116,3 +138,42 @@ def test_events_that_would_take_minutes_to_compose_are_answered_at_once(charges,
     with bounded(SECONDS), pytest.raises(VerificationError):
         verify_release(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 * MEMORY_KIB
+
+
+def charges(count, event, blocks=1):
+    """Return the edit of a statement that makes blocks with charges, each of another event."""
+
+    def edit(privacy):
+        first = privacy["blocks"][0]
+        privacy["blocks"] = [
+            first
+            | {
+                "name": f"block {k}",
+                "charges": [
+                    {"purpose": "nuisances", "part": f"{i}", "level": "certified", "count": 100}
+                    | {"event": event(i + count * k).to_dict()}
+                    for i in range(count)
+                ],
+            }
+            for k in range(blocks)
+        ]
+
+    return edit
+
+
+STATEMENTS = {
+    "thirty thousand charges": charges(30_000, lambda i: GaussianEvent(5.0 + i / 1000)),
+    "a hundred blocks of a thousand charges": charges(1000, lambda i: PureEvent(1e-3 + i * 1e-8), 100),
+    "a hundred blocks with sampled events": charges(16, lambda i: DPSGDEvent(1 + i / 1000, 0.01 + i / 1e5), 100),
+}
+
+
+@pytest.mark.parametrize("edit", STATEMENTS.values(), ids=STATEMENTS.keys())
+def test_statements_of_many_charges_are_answered_at_once(edit, tmp_path):
+    path = forgery.release(forgery.statement()).save(tmp_path / "bomb.safetensors")
+    forgery.restated(path, edit)
+    with (
+        bounded(SECONDS),
+        pytest.raises(VerificationError, match=r"of one release|events than can be composed|charges"),
+    ):
+        verify_release(path)

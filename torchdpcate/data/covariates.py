@@ -137,6 +137,8 @@ class CovariateScales:
 
         Differentiable. Of a column with either fact what lies outside the bounds is moved to them.
         """
+        if self.linear:
+            return linear
         given, log, ratio, top, *knots = self._to(linear)
         t = linear.double().clamp(0, 1)
         t = torch.where(log > 0, torch.log1p(ratio * t) / top, t)
@@ -144,6 +146,8 @@ class CovariateScales:
 
     def linear_shares(self, shares: Tensor) -> Tensor:
         """Return shares of the width itself by those of the scaled one, [..., q]: the inverse of ``shares``."""
+        if self.linear:
+            return shares
         given, log, ratio, top, *knots = self._to(shares)
         t = _bent(shares.double().clamp(0, 1), knots[2:], knots[:2])
         t = torch.where(log > 0, torch.expm1(t * top) / ratio, t)
@@ -389,7 +393,8 @@ class Categorical:
             )
         check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
         object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes))
-        both = [code for code in self.codes if code in self.categories]
+        categories = set(self.categories)
+        both = [code for code in self.codes if code in categories]
         if both:
             raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 

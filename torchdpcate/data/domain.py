@@ -24,6 +24,7 @@ from torchdpcate.data.facts import (
     IN_CODE,
     check_better,
     check_bounds,
+    check_count,
     check_distinct,
     check_kind,
     check_name,
@@ -146,6 +147,7 @@ class Domain:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
         q = len(self.covariate_low)
+        check_count(q)
         if q != len(self.covariate_high):
             raise InputError(
                 f"covariate_low has {q} bounds and covariate_high {len(self.covariate_high)}; give both for every "
@@ -225,14 +227,15 @@ class Domain:
         return share
 
     def _indicators(self, given: Mapping[str, str]) -> tuple[int | None, ...]:
+        place = {name: position for position, name in enumerate(self.names)}
         for name, where in given.items():
-            own = next((column for column in self.columns if column.name == where), None)
-            if name not in self.names or own is None or (own.low, own.high, own.two_levels) != (0.0, 1.0, True):
+            own = self.columns[place[where]] if where in place else None
+            if name not in place or own is None or (own.low, own.high, own.two_levels) != (0.0, 1.0, True):
                 raise InputError(
                     f"indicators is {dict(given)}: give for a column with missing values the name of a column of two "
                     "levels, 0 and 1"
                 )
-        return tuple(self.names.index(given[name]) if name in given else None for name in self.names)
+        return tuple(place[given[name]] if name in given else None for name in self.names)
 
     def _check_names(self, q: int) -> None:
         if not q:

@@ -11,7 +11,7 @@ from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import IN_CODE, check_bounds, check_filled, check_origin, check_unit
+from torchdpcate.data.facts import IN_CODE, check_bounds, check_count, check_filled, check_origin, check_unit
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
@@ -67,6 +67,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
             "covariates is empty in the domain; name at least one, with low and high; where there is none, as for an "
             "average effect of a trial, add a column of zeros to the table, and none: {low: 0, high: 1}"
         )
+    check_count(len(entries["covariates"]))
     covariates = tuple(_covariate(str(name), entry, codes) for name, entry in entries["covariates"].items())
     treatment, arms, order, treatment_codes = _treatment(entries["treatment"], codes)
     domain = _domain(_in_this_order(entries, arms, order), covariates, outcome)

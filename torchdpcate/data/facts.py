@@ -16,6 +16,25 @@ OUTCOME_KINDS = ("continuous", "binary", "count")
 """What an outcome may be declared to be."""
 
 
+LARGEST_BOUND = 1e18
+"""Largest bound of a covariate or outcome, in size; its inverse is the least width of its bounds."""
+MOST_COLUMNS = 21_201
+"""Most encoded columns that covariates may have: the dimensions that public points of Sobol's sequence are known in."""
+
+
+def check_count(columns: int) -> None:
+    """Refuse more encoded columns of covariates than ``MOST_COLUMNS``.
+
+    Raises:
+        InputError: There are more.
+    """
+    if columns > MOST_COLUMNS:
+        raise InputError(
+            f"covariates have {columns:,} columns, with one for each of more than two levels; name at most "
+            f"{MOST_COLUMNS:,}, chosen without the records"
+        )
+
+
 def check_filled(facts: Any) -> None:
     """Refuse the entries of a domain file in which a fact is still open.
 
@@ -107,14 +126,19 @@ def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
     """Return the bounds as floats.
 
     Raises:
-        InputError: One is missing or not finite, or they are inverted or equal.
+        InputError: One is missing or not finite, they are inverted or equal, one is beyond ``LARGEST_BOUND``, or they
+            are closer to each other than its inverse.
     """
     low, high = to_number(f"lower bound of {name}", low), to_number(f"upper bound of {name}", high)
     if low > high:
         raise InputError(f"bounds of {name} are inverted: low {low:g} is above high {high:g}; swap them")
     if low == high:
         raise InputError(f"bounds of {name} are both {low:g}; low must be below high (leave a constant column out)")
-    to_number(f"width of {name}'s bounds", high - low)
+    if max(-low, high) > LARGEST_BOUND or (high - low) * LARGEST_BOUND < 1:
+        raise InputError(
+            f"bounds of {name} are [{low:g}, {high:g}]; state them in a unit in which they are at most "
+            f"{LARGEST_BOUND:g} and {1 / LARGEST_BOUND:g} apart or more: what is made of them must not overflow"
+        )
     return low, high
 
 

@@ -255,7 +255,8 @@ def known_propensity(
         if not indicators:
             raise InputError(f"propensity by {covariate!r}: there is no covariate of that name with levels")
         own = tuple(name.removeprefix(f"{covariate}=") for name in indicators)
-        positions = tuple(list(names).index(name) for name in indicators)
+        place = {name: position for position, name in enumerate(names)}
+        positions = tuple(place[name] for name in indicators)
     values = level_values(covariate, entries, own)
     within = tuple(_within(f"propensity of {covariate} = {level}", values[level], overlap) for level in own)
     return StratumPropensity(within, covariate, own, positions)
@@ -270,8 +271,10 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
     if not isinstance(entries, Mapping):
         raise InputError(f"propensity by {covariate!r} is {entries!r}; give a number for each of its levels")
     found: dict[Any, Any] = {}
+    words = {str(level): level for level in reversed(levels)}
+    numbers: dict[float | None, Any] = {float(level): level for level in reversed(levels) if not isinstance(level, str)}
     for key, value in entries.items():
-        level = next((level for level in levels if _same(key, level)), None)
+        level = None if isinstance(key, bool) else words.get(str(key), numbers.get(_number(key)))
         if level is None or level in found:
             problem = "twice" if level in found else "not among its levels"
             raise InputError(f"propensity by {covariate!r}: {key!r} is {problem}; they are {list(levels)}, each once")
@@ -282,18 +285,12 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
     return found
 
 
-def _same(key: Any, level: Any) -> bool:
-    """Return whether a key means a level: themselves, or how either is written."""
-    if isinstance(key, bool):
-        return False
-    if key == level or str(key) == str(level):
-        return True
-    if isinstance(level, str):
-        return False
+def _number(key: Any) -> float | None:
+    """Return the number that a key means, None where it is none."""
     try:
-        return float(key) == float(level)
-    except (TypeError, ValueError):
-        return False
+        return float(key)
+    except (OverflowError, TypeError, ValueError):
+        return None
 
 
 def _column(name: str, names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,7 +98,7 @@ class TableSchema:
         for name in names:
             check_name("a column", name)
         check_policy(self.out_of_bounds, "out_of_bounds")
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
         if twice:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
         check_distinct("columns", names)

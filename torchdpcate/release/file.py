@@ -166,7 +166,7 @@ RELEASE_FILE = "release.safetensors"
 FORMAT = "torchdpcate-release"
 FORMAT_VERSION = 1
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
-_HELD, _ALIGNED = "float64, float32 and int64", 8
+_HELD, _ALIGNED, _MOST_SAID = "float64, float32 and int64", 8, 400
 _STOWED = "its bytes are not those of what it says, so that it may hold records between them"
 
 
@@ -358,7 +358,7 @@ def load_release(path: str | Path) -> Release:
     release = file.build()
     beside = file.problems(release)
     if beside:
-        raise ReleaseFileError(f"{file.path}: changed, {'; '.join(beside)}; request the file again")
+        raise ReleaseFileError(f"{file.path}: changed, {'; '.join(beside)[:_MOST_SAID]}; request the file again")
     return release
 
 

@@ -18,7 +18,7 @@ from torchdpcate.release.file import (
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
 from torchdpcate.verify.card import CARD, STATEMENT_JSON, STATEMENT_MD, texts_beside
-from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
+from torchdpcate.verify.statement import check_statement, plan_of, size_problems, stated, statement_problems
 
 
 def beside(file: ReleaseFile, release: Release, texts: bool = True) -> tuple[tuple[str, str], list[str]]:
@@ -144,6 +144,9 @@ def _problems(release: Release) -> Iterator[str]:
 
 def _combined(release: Combined) -> Iterator[str]:
     """What is wrong with the sites of a combination, or does not follow from them."""
+    if many := size_problems([site.privacy for site in release.sites]):
+        yield from many
+        return
     for file, site in zip(release.files, release.sites, strict=True):
         _, wrong = check_statement(site.privacy)
         yield from (f"site {file.path}: {problem}" for problem in [*wrong, *_problems(site)])

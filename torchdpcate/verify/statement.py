@@ -250,8 +250,26 @@ def _texts(privacy: PrivacyStatement, domain: Domain) -> Iterator[str]:
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second.
 _CLOSED, _CONVOLVED = 1e-9, 1e-6
-# More than any run, and at most about half a minute: a sampled event takes most of a second.
-_MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
+# More than any run or combination has, and at most about half a minute: a sampled event takes half a second.
+_MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16  # of one block
+_MOST_IN_ALL, _MOST_SAMPLED_IN_ALL = 4000, 32
+
+
+def size_problems(statements: Sequence[PrivacyStatement]) -> list[str]:
+    """Return why the costs of statements are more than is worked out, before any of them is.
+
+    Args:
+        statements: That of a release, or those of all sites of a combination.
+    """
+    blocks = [block for privacy in statements for block in privacy.blocks]
+    charges = sum(len(block.charges) for block in blocks)
+    sampled = sum(len({c.event for c in block.charges if isinstance(c.event, DPSGDEvent)}) for block in blocks)
+    if charges <= _MOST_IN_ALL and sampled <= _MOST_SAMPLED_IN_ALL:
+        return []
+    return [
+        f"its blocks count {charges:,} charges and {sampled:,} different sampled events; at most {_MOST_IN_ALL:,} and "
+        f"{_MOST_SAMPLED_IN_ALL} are worked out"
+    ]
 
 
 def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
@@ -269,6 +287,8 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
     """Findings and problems of the costs."""
     if not privacy.claims:
         return [("accounting", "nothing is claimed, so there is nothing to recompute")], list(_unclaimed(privacy))
+    if problems := size_problems([privacy]):
+        return [], problems
     findings, problems = [], []
     for block in privacy.blocks:
         finding, wrong = _block(block)

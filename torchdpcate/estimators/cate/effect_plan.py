@@ -5,6 +5,7 @@ nuisances' DP-SGD, scales that are secret, and the kernel of a query release whe
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -178,8 +179,8 @@ class EffectPlan(StatedPlan):
 def _before_problems(privacy: PrivacyStatement) -> Iterator[str]:
     """Return problems of what was charged before a release: the library's nuisances and choices, each once a block."""
     for block in privacy.blocks:
-        before = [charge.charge for charge in block.charges if charge.purpose is not Purpose.RELEASE]
-        strange = [charge for charge in before if charge not in FIRST_STAGE or before.count(charge) > 1]
+        before = Counter(charge.charge for charge in block.charges if charge.purpose is not Purpose.RELEASE)
+        strange = [charge for charge, times in before.items() if charge not in FIRST_STAGE or times > 1]
         if strange:
             yield f"block {block.name!r} was charged for {strange[0].words!r}, which is not of its plan, or twice"
 
