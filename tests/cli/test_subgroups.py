@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.audit.leak.scan import scan
+from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -156,6 +156,4 @@ def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_that_nobody_changed_leaks_nothing(finished):
-    report = scan(finished(*SMALL))
-    assert report.leaks == ()
-    assert report.notes == ()
+    assert leaks(finished(*SMALL)) == ()
