@@ -79,7 +79,7 @@ def checked(folder: Path, *kept: str, figure: str | None = None) -> LeakReport:
         figure: The release's figure.
     """
     assert {path.name for path in (folder / "release").iterdir()} == STATEMENT | ({figure} if figure else set())
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", *kept)
+    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.sqlite", *kept)
     assert {path.name for path in (folder / "curator").iterdir()} > set(kept)
     assert main(["verify", str(released(folder))]) == 0
     report = scan(folder)

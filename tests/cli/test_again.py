@@ -12,7 +12,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
-SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=9", "budget.total.delta=0"]
+SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=9", "budget.total.delta=0"]
 
 
 def complaint(capsys, *words: str, sweep: bool = False) -> str:

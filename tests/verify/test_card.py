@@ -233,7 +233,7 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
 @pytest.mark.parametrize("number", [1, 3])
 def test_the_record_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path, number):
     records, budget = "a fingerprint", PrivacyBudget(0.5, 0.0)
-    shared = SharedLedger(tmp_path / "shared.json", records, PrivacyBudget(4.0, 0.0))
+    shared = SharedLedger(tmp_path / "shared.sqlite", records, PrivacyBudget(4.0, 0.0))
     for _ in range(number):
         reservation = shared.reserve(budget, "a run")
     runs, text = reservation.words()

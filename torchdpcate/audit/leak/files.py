@@ -332,8 +332,7 @@ _SETTINGS = (
     "config.yaml",
     "noise.txt",
     "records.sha256",
-    "ledger.json",
-    "ledger.json.lock",
+    "ledger.sqlite",
     "online/head.bin",
     "online/lock",
 )
