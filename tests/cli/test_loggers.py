@@ -11,6 +11,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.fit.trainer import check_device, default_trainer
 from torchdpcate.fit.watching import KINDS
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 
 needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
@@ -48,7 +49,7 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     assert outside - {Path("curator/logs")} == also
     if kind == "csv":
         losses = pd.concat(map(pd.read_csv, (curator / "logs").rglob("metrics.csv")))["loss"]
-        assert len(losses) == sum(count for _, event, count in charges("logged") if event["kind"] == "dp_sgd")
+        assert len(losses) == sum(count for _, event, count in charges("logged") if isinstance(event, DPSGDEvent))
         assert losses.gt(0).all()
     if kind == "mlflow":
         from mlflow.tracking import MlflowClient

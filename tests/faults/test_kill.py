@@ -11,7 +11,7 @@ import pytest
 from tests.faults.killing import PHASES, journal, one_life, phase, problems, server, spread
 from tests.faults.trainee import RELEASES, STEPS
 
-KILLS, FAULTY_KILLS = 10, 5  # everywhere, and as many again in the writing of files
+KILLS, FAULTY_KILLS = 10, 10  # everywhere, and as many again in the writing of files
 
 
 @pytest.fixture(scope="module")

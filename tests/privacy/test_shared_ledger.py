@@ -1,6 +1,5 @@
 """A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
 
-import json
 import math
 import os
 import pickle
@@ -20,6 +19,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.charge import THRESHOLD
@@ -240,11 +240,12 @@ def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
     shared(path)
     other = path.parent / "other.sqlite"
     shared(other)
-    names = [next(iter(json.loads(file.read_text())["blocks"])) for file in (path, other)]
+    names = [next(iter(Ledger.load(file).blocks)) for file in (path, other)]
     assert names[0] != names[1]  # each has a key of its own
     key = path.with_name("shared.sqlite.key")
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (path, key))
     kept = key.read_text()
+    assert kept.strip().encode() not in path.read_bytes()
     key.unlink()
     with pytest.raises(InputError, match=r"its key shared\.sqlite\.key is missing"):
         shared(path)
@@ -253,8 +254,33 @@ def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
         shared(path)
     key.write_text(kept)
     path.unlink()
-    with pytest.raises(InputError, match="is missing and its key is there"):
-        shared(path)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is missing and its key is there"):
+            shared(path)
+    key.unlink()
+    assert not shared(path).runs
+
+
+def test_a_copy_that_is_put_back_is_refused(path):
+    """In another process 3.0 of 2.0 were granted."""
+    run = PrivacyBudget(1.0, 0.0)
+    shared(path).reserve(run, "first")
+    copy = path.read_bytes()
+    shared(path).reserve(run, "second")
+    path.write_bytes(copy)
+    ledger_file._known.clear()  # as in another process
+    for call in (lambda: shared(path), lambda: SharedLedger.load(path)):
+        with pytest.raises(InputError, match="is not the one that was charged last"):
+            call()
+
+
+def test_a_mistake_in_a_new_one_leaves_no_key(path):
+    for total, more in ((PrivacyBudget(1.0, 0.0), {"filter": "gaussian"}), (TOTAL, {"filter": "most"})):
+        with pytest.raises(InputError, match="filter"):
+            shared(path, total, **more)
+    with pytest.raises(InputError, match="is new; state the total"):
+        shared(path, None)
+    shared(path)
 
 
 def test_persons_cost_all_their_records(path):
