@@ -123,8 +123,8 @@ def own_state(part: str) -> Path:
             folder.chmod(0o700)  # one that is there may be open to others
             check_private(folder)
     except OSError as error:
-        why = f"{place}: cannot be written ({error.strerror})"
-        raise InputError(f"{why}; set XDG_STATE_HOME to a folder of yours that lasts") from error
+        why = f"cannot be written ({error.strerror}); set XDG_STATE_HOME to a folder of yours that lasts"
+        raise InputError(f"{place}: {why}") from error
     return place / part
 
 

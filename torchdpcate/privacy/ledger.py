@@ -52,7 +52,7 @@ class Ledger:
 
     Raises:
         InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
-            what was charged, of other blocks, held by another process, or has a second name (a hard link).
+            what was charged, of other blocks, or held by another process.
 
     Example:
         >>> from torchdpcate.privacy import PureEvent
@@ -408,13 +408,10 @@ class Ledger:
 
     def _same(self, book: Book, identity: str) -> Book:
         """Refuse what a file says that is of another ledger."""
-        if any(getattr(book, name) != getattr(self._book, name) for name in ("blocks", "private", "filter", "unit")):
-            raise InputError(
-                f"ledger {self._path}: its blocks, budgets, unit, filter = {book.filter} or private = {book.private} "
-                "differ; use another path"
-            )
-        if book.id != identity:
-            raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")
+        names = ("blocks", "private", "filter", "unit")
+        if book.id != identity or any(getattr(book, name) != getattr(self._book, name) for name in names):
+            why = "another one is in its place, or its blocks, budgets, unit, filter or private differ"
+            raise InputError(f"ledger {self._path}: {why}; restore it, or use another path")
         return book
 
     @contextmanager

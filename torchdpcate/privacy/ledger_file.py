@@ -30,6 +30,7 @@ LEDGER = "ledger.sqlite"
 
 _FORMAT, _VERSION = "torchdpcate ledger", 1
 _TABLE = "CREATE TABLE ledger (revision INTEGER PRIMARY KEY, line TEXT NOT NULL, digest TEXT NOT NULL)"
+_SCHEMA = "SELECT sql FROM sqlite_master"
 _MARK = re.compile("^([0-9]{1,18}) ([0-9a-f]{64})$", re.MULTILINE)
 _COUNTS = ("id", "count", "planned", "reserved", "used")
 _PATIENCE = 60.0  # seconds for which another process may hold the file
@@ -92,9 +93,7 @@ class Entry:
         """Inverse of ``to_dict``."""
         identity, count, planned, reserved, used = (integer(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
-            raise InputError(
-                f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
-            )
+            raise InputError(f"count = {count}: used = {used}, planned = {planned}, reserved = {reserved} do not agree")
         event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
         if cost is not None:
             cost = FilterCost(number("size", cost["size"]), some_delta("delta", cost["delta"]))
@@ -220,7 +219,7 @@ def change(path: Path, changed: Callable[[Book], Book], new: Callable[[], Book] 
     marks = own_state("ledgers")
     with alone, _database(path, make=new is not None) as database:
         database.execute("BEGIN IMMEDIATE")
-        if new is not None and not _tables(database):
+        if new is not None and not database.execute(_SCHEMA).fetchall():
             old, book = None, new().begun()
             database.execute(_TABLE)
         else:
@@ -239,7 +238,7 @@ def _database(path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the file for one use, by one thread; what is not committed is undone."""
     if make and not path.parent.exists():
         private_folder(path.parent)
-    if make and not os.path.lexists(path):
+    if make:
         path.touch(PRIVATE)
     if not os.path.isfile(path):  # nor a name that no file can have
         raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
@@ -265,14 +264,10 @@ def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy")
 
 
-def _tables(database: sqlite3.Connection) -> list[tuple[str]]:
-    return database.execute("SELECT sql FROM sqlite_master").fetchall()
-
-
 def _book(database: sqlite3.Connection, path: Path) -> Book:
     """Return what the lines say, if they go on from every change that this user was told of."""
     try:
-        if _tables(database) != [(_TABLE,)]:  # a view may never end
+        if database.execute(_SCHEMA).fetchall() != [(_TABLE,)]:  # a view may never end
             raise InputError("it is empty, or holds no ledger")
         book = _known.get(path)
         last = database.execute("SELECT digest FROM ledger ORDER BY revision DESC LIMIT 1").fetchone()

@@ -80,7 +80,8 @@ class SharedLedger:
 
         def new() -> Book:
             book = Book({_RECORDS: total}, True, make_filter(filter or "sums"))  # type: ignore[dict-item]
-            return replace(book, blocks={f"{_protected(unit)} {_keyed(self._key(new=True), records)}": total})
+            name = f"{_protected(unit)} {_keyed(self._key(new=True), records)}"  # no key where the rest is refused
+            return replace(book, blocks=dict.fromkeys([name], book.blocks[_RECORDS]))
 
         change(self.path, lambda book: book, new)
         self._take_up()
@@ -88,13 +89,9 @@ class SharedLedger:
         self._check_unit(unit)
         if self._block.rpartition(" ")[2] != _keyed(self._key(), records):
             raise InputError(f"shared ledger {path}: is of other records; give each table's runs one of their own")
-        if total not in (None, self.total):
-            raise InputError(
-                f"shared ledger {path}: its total is {_cost(self.total.epsilon, self.total.delta)}, fixed when it was "
-                "made; state the same or none"
-            )
-        if filter not in (None, self.filter.kind):
-            raise InputError(f"shared ledger {path}: its filter is {self.filter.kind}; state the same or none")
+        if total not in (None, self.total) or filter not in (None, self.filter.kind):
+            known = f"its total is {_cost(self.total.epsilon, self.total.delta)}, its filter is {self.filter.kind}"
+            raise InputError(f"shared ledger {path}: {known}, as when it was made; state the same or none")
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SharedLedger":
