@@ -28,7 +28,7 @@ def test_a_run_writes_release_and_curator(run):
         "release/privacy.json",
         "release/privacy.md",
         "release/effect.png",
-        "curator/ledger.json",
+        "curator/ledger.sqlite",
         "curator/config.yaml",
         "curator/effect.png",
     } <= names

@@ -1,6 +1,5 @@
 """The tasks of treatment rules as users run them: runs, sweeps, decisions, and one line for each mistake."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.evaluation.metrics import decision_accuracy, policy_value
 from torchdpcate.papers.rules import ITR, OWL
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.file import load_release, read_release_file, write_sums
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
@@ -165,5 +165,5 @@ def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch
     table().to_csv("people.csv", index=False)
     assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
     assert "refused late" in one_line(capsys)
-    assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 2
+    assert len(Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries) == 2
     assert not (here / "r" / "release").exists()

@@ -236,7 +236,7 @@ class TestOnACluster:
             assert not any(str(values[name]).encode() in found for name in ("x0", "x1", "y"))
 
     def test_an_actor_that_dies_is_started_again_and_at_the_third_time_the_fit_ends_in_one_line(self, table, tmp_path):
-        path, words = tmp_path / "ledger.json", r"^ray: the actor of part 2 of 2 died 3 times"
+        path, words = tmp_path / "ledger.sqlite", r"^ray: the actor of part 2 of 2 died 3 times"
         with table[0].copied(tmp_path) as parts:
             expected, before = effect(parts), pids(parts)
             with dying(parts, {1}):

@@ -45,7 +45,7 @@ def outcome(capsys, *words: str) -> int:
         "release/effect.png",
         "release/SHA256SUMS",
         "curator/config.yaml",
-        "curator/ledger.json",
+        "curator/ledger.sqlite",
         "curator/numbers.safetensors",
         "curator/summary.json",
     ],

@@ -155,7 +155,7 @@ def test_a_condition_that_fails_is_said_in_the_level():
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_the_card_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path, number):
-    shared = SharedLedger(tmp_path / "shared.json", "a fingerprint", PrivacyBudget(4.0, 0.0))
+    shared = SharedLedger(tmp_path / "shared.sqlite", "a fingerprint", PrivacyBudget(4.0, 0.0))
     for _ in range(number):
         reservation = shared.reserve(PrivacyBudget(0.5, 0.0), "a run")
     runs, text = reservation.words()

@@ -214,6 +214,7 @@ def make_parser() -> Parser:
 
     ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
     ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
+    ledger.add_argument("--json", action="store_true", dest="as_json", help="print the entries of any ledger as JSON")
 
     report = commands.add_parser("report", help="a page for readers of each release, and runs side by side")
     report.add_argument("folder", metavar="run", help="run folder, a folder of run folders, or a release file")

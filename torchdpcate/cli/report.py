@@ -29,7 +29,7 @@ from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spen
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.ledger_file import BlockAccount, Book, parse
+from torchdpcate.privacy.ledger_file import LEDGER, BlockAccount, Book, read
 from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, release_path, write_sums
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _budgets(runs: pd.DataFrame) -> Part:
     bars: list[BudgetBar] = []
     rows: list[list[str]] = []
     for run, folder in zip(first["run"], first["folder"], strict=True):
-        path = folder / "curator" / "ledger.json"
+        path = folder / "curator" / LEDGER
         if not path.is_file() or len(rows) >= _MOST_BARS:
             continue
         for bar, row in _accounts(run, path):
@@ -246,7 +246,7 @@ def _budgets(runs: pd.DataFrame) -> Part:
 
 def _accounts(run: str, path: Path) -> Iterator[tuple[BudgetBar, list[str]]]:
     """Return each block of a ledger as a bar, and as a row of a table."""
-    book = parse(path)
+    book = read(path)
     for block, budget in book.blocks.items():
         spent = BlockAccount.of(book, block, book.entries).spent(book.private)
         steps = _steps(book, block)

@@ -33,6 +33,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_aski
 from torchdpcate.pages.beside import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import LEDGER
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
@@ -79,7 +80,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     shared = shared_ledger(config, task.study.unit)
-    ledger = folder / "curator" / "ledger.json"
+    ledger = folder / "curator" / LEDGER
     counted = ledger if shared is None else shared.run(ledger, label=str(folder))
     task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=counted)
     task.check()
@@ -370,7 +371,7 @@ def nothing_left_unpaid(folder: Path, records: str | None = None) -> Iterator[No
     try:
         yield
     except (InputError, OSError):
-        ledger = folder / "curator" / "ledger.json"
+        ledger = folder / "curator" / LEDGER
         if not ledger.is_file() or not Ledger.load(ledger).entries:
             shutil.rmtree(folder / "curator", ignore_errors=True)
             if records is not None:

@@ -156,9 +156,9 @@ def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
 
 
 def test_an_existing_ledger_is_not_taken_up(tmp_path):
-    (tmp_path / "ledger.json").write_text("{}")
+    (tmp_path / "ledger.sqlite").write_text("{}")
     with pytest.raises(InputError, match="exists already"):
-        learner(ledger_path=tmp_path / "ledger.json").fit(*RECORDS)
+        learner(ledger_path=tmp_path / "ledger.sqlite").fit(*RECORDS)
 
 
 @pytest.mark.slow

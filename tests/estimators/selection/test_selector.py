@@ -180,8 +180,8 @@ def test_a_learner_that_is_not_deterministic_is_refused():
 )
 def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        selector(**settings, ledger_path=tmp_path / "ledger.json").fit(*records(200))
-    assert not (tmp_path / "ledger.json").exists()
+        selector(**settings, ledger_path=tmp_path / "ledger.sqlite").fit(*records(200))
+    assert not (tmp_path / "ledger.sqlite").exists()
 
 
 def test_a_floor_that_three_propensities_cannot_keep():
