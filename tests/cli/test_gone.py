@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchdpcate.cli.gone import GONE
+from torchdpcate.cli.gone import COMMANDS, GONE
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_groups, choices_of
 
@@ -16,6 +16,12 @@ def test_a_word_that_went_names_what_answers_its_question(word, tmp_path, monkey
     error = capsys.readouterr().err
     assert error == f"torchdpcate: {given}: is no longer there; {GONE[word]}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_went_names_what_answers_its_question(command, capsys):
+    assert main([command, "release.safetensors"]) == 2
+    assert f"{command}: is no longer there; {COMMANDS[command]}" in capsys.readouterr().err
 
 
 def test_what_is_there_has_not_gone():

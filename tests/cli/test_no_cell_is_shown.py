@@ -101,7 +101,6 @@ OTHERS = [
     ["inspect", "FILE"],
     ["verify", "FILE"],
     ["sign", "FILE", "--key", "FILE"],
-    ["explore", "FILE"],
     ["answer", "FILE", "--queries", "FILE"],
     ["ledger", "FILE"],
     ["sites", "FILE", "-o", "all"],

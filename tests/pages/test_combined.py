@@ -5,11 +5,9 @@ import pytest
 
 from tests.release.sites import NAMES, PEOPLE, combined
 from torchdpcate.errors import InputError
-from torchdpcate.pages.offline import offline_model
-from torchdpcate.pages.questions import answer, curve, questions
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.release.combined import ALL_SITES
-from torchdpcate.verify.finding import findings, numbers
+from torchdpcate.verify.finding import findings
 
 SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect", "rule")]
 
@@ -23,23 +21,6 @@ def test_the_page_has_a_row_a_site_and_the_findings(task: str) -> None:
     for words in findings(made):
         assert words.replace("'", "&#39;") in page
     assert "nan" not in page.split("<details")[0].split("base64")[0]
-
-
-def test_the_explorer_says_what_functions_say() -> None:
-    made = combined("effect")
-    asked = questions(made)
-    assert [question.name for question in asked] == list(made.schema.columns)
-    low_high = made.interval(PEOPLE)
-    for person, effect, (low, high) in zip(PEOPLE.to_dict("records"), made.effect(PEOPLE), low_high, strict=True):
-        found = answer(made, person)
-        assert numbers([effect])[0] in found.headline
-        assert f"95% interval {low:.4g} to {high:.4g}" in found.interval
-        drawn = curve(made, person, asked[2], 3)
-        assert len(drawn.values) == len(drawn.ends) == 3
-    assert isinstance(offline_model(made), str)
-    for task in ("average", "subgroups"):
-        with pytest.raises(InputError, match="has numbers and no covariates to move"):
-            questions(combined(task))
 
 
 def test_figures_draw_the_sites_and_the_mean() -> None:

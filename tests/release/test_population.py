@@ -11,7 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Feature, Standardisation, WeightedBasis
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.questions import questions
+from torchdpcate.pages.offline import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.population import reference_population
@@ -69,7 +69,6 @@ def test_its_moments_are_those_of_scaled_covariates() -> None:
     requested = questions(bent)[0]
     assert requested.typical == (25, 40)
     assert (requested.low, requested.high) == (20, 60)
-    assert requested.points(3) == [25, 32.5, 40]
     assert requested.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
 
 

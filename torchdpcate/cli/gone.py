@@ -26,6 +26,8 @@ GONE = {
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
 OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
 """Options of commands."""
+COMMANDS = {"explore": "torchdpcate report RELEASE writes a page with sliders, torchdpcate predict answers a table"}
+"""Commands."""
 
 
 def remedy(key: str, values: list[object]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from torchdpcate._text import plain
 from torchdpcate._version import version
-from torchdpcate.cli.gone import OPTIONS
+from torchdpcate.cli.gone import COMMANDS, OPTIONS
 from torchdpcate.errors import InputError
 
 PROGRAM = "torchdpcate"
@@ -30,8 +30,7 @@ _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore, "
-    "combine."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
@@ -69,6 +68,8 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
         raise InputError(
             f"{plain(strange[0])}: no such option; {nearest(strange[0], _ALONE, f'{PROGRAM} --help shows all')}"
         )
+    if first in COMMANDS:
+        raise InputError(f"{first}: is no longer there; {COMMANDS[first]}")
     if first is not None and first not in commands:
         raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
     if first is not None:  # before argparse requests what is required
@@ -185,11 +186,6 @@ def make_parser() -> Parser:
     sign.add_argument("--name", help="name of the signer, signed too; that of the key's file if left out")
     sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
     sign.add_argument("--overwrite", action="store_true", help="sign a release anew that is signed already")
-
-    explore = commands.add_parser("explore", help="a local page that asks a release (extra explore)")
-    explore.add_argument("release", help="release file, or run folder")
-    explore.add_argument("--port", type=int, default=8080, help="port on the loopback interface (default 8080)")
-    explore.add_argument("--no-browser", action="store_false", dest="show", help="do not open a browser")
 
     sites = commands.add_parser("sites", help="add up noisy sums of several sites into one release (extra flower)")
     sites.add_argument("sizes", metavar="SITES", help="yaml file with each site's name and number of records, public")
