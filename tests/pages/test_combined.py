@@ -1,15 +1,14 @@
 """Pages, questions and figures of a combination: the numbers that its functions say."""
 
-import numpy as np
 import pytest
 
-from tests.release.sites import NAMES, PEOPLE, combined
+from tests.release.sites import NAMES, combined
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.release.combined import ALL_SITES
 from torchdpcate.verify.finding import findings
 
-SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect", "rule")]
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect",)]
 
 
 @pytest.mark.parametrize("task", ["average", "subgroups", *SLOW])
@@ -37,9 +36,3 @@ def test_figures_draw_the_sites_and_the_mean() -> None:
     assert shown[:4] == [*NAMES, ALL_SITES]
     with pytest.raises(InputError, match="level = 2"):
         made.forest(level=2)
-
-
-def test_a_rule_is_drawn_over_the_sites_people() -> None:
-    made = combined("rule")
-    assert "averaged over their released means and spreads" in made.plot("dose").axes[0].get_xlabel()
-    assert np.isin(made.decide(PEOPLE), [0, 1]).all()

@@ -39,7 +39,6 @@ KINDS = {
     "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
     "combined_average": partial(combined, "average"),
     "combined_effect": partial(combined, "effect"),
-    "combined_rule": partial(combined, "rule"),
     "combined_subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),

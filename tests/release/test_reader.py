@@ -50,7 +50,6 @@ RELEASES = {
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
     "combined_effect": lambda: combined(effect_with_law()),
-    "combined_rule": lambda: combined(effect_with_law().rule()),
     "combined_average": lambda: combined(average_effect._example()),
     "combined_subgroups": lambda: combined(subgroups._example()),
 }

@@ -24,7 +24,7 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -242,7 +242,7 @@ def plot_decisions(
 
 def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
-    effect: EffectRelease | None = release.effect if isinstance(release, ComposedRule | CombinedRule) else None
+    effect: EffectRelease | None = release.effect if isinstance(release, ComposedRule) else None
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))

@@ -24,7 +24,7 @@ from torchdpcate.pages.figures import (
 )
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release, load_release, subject
@@ -106,7 +106,7 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
         step = -(-len(given) // _ROWS)
         some = "" if step == 1 else f", every {step}th of them"
         return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule) else release
     known = isinstance(effect, ComposedRelease | CombinedEffect)
     return population(release), _RELEASED if known else _UNIFORM
 
@@ -223,7 +223,7 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
 
 def _used(release: Release) -> list[str]:
     """Return the covariates that the answers may depend on, as far as that is known."""
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule) else release
     found: set[int] | None = None
     if isinstance(effect, ComposedRelease | CombinedEffect):
         found = effect.features_used

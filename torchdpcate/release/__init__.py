@@ -11,10 +11,7 @@ __getattr__, __dir__, __all__ = exports(
             "ReleasedWeights",
         ),
         "combination": ("combine",),
-        "combined": (
-            "CombinedEffect",
-            "CombinedRule",
-        ),
+        "combined": ("CombinedEffect",),
         "combined_lines": (
             "CombinedAverage",
             "CombinedSubgroups",

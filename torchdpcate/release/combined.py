@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
-from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
@@ -374,50 +373,3 @@ class CombinedEffect(Combined, EffectRelease):
         low, high = self.average().tolist()
         shown = {"form": self.form, "average": self.average_effect, "average_low": low, "average_high": high}
         return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
-
-
-class CombinedRule(Combined, DecisionRelease):
-    r"""The treatment rule by the sign of the combined effect, at the cost and threshold of the sites' rules.
-
-    Attributes:
-        sites: The sites' rules, each by an effect with intervals, without a budget of treatments.
-    """
-
-    kind = "combined_rule"
-    of = ComposedRule
-
-    sites: tuple[ComposedRule, ...]
-
-    @cached_property
-    def effect(self) -> CombinedEffect:
-        """The combined effect."""
-        effects = tuple(site.effect for site in self.sites)
-        return CombinedEffect(effects, self.names, self.between, self.schema, self.privacy)
-
-    @property
-    def assumptions(self) -> str:
-        """Those of the effect."""
-        return self.effect.assumptions
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.effect._known()
-
-    def _released(self, level: float) -> Tensor:
-        return self.effect._released(level)
-
-    def _mean(self, level: float) -> Tensor:
-        return self.effect._mean(level)
-
-    def score_tensor(self, x: Tensor) -> Tensor:
-        """Return the gain beyond cost and threshold at encoded covariates x [m, q], [m], in outcome units."""
-        first = self.sites[0]
-        return self.domain.direction * self.effect.effect_tensor(x) - first.cost - first.threshold
-
-    def module(self) -> nn.Module:
-        """Refuse, as of the combined effect."""
-        return self.effect.module()
-
-    def summary(self) -> dict[str, Any]:
-        """Return the rule's public choices, how far the sites' effects differ, and what each site guarantees."""
-        first = self.sites[0]
-        return {"form": self.effect.form, "cost": first.cost, "threshold": first.threshold} | self._shown()

@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
@@ -75,7 +75,7 @@ def population(release: Release) -> Tensor:
     Args:
         release: Any release.
     """
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
+    effect = release.effect if isinstance(release, ComposedRule) else release
     if isinstance(effect, ComposedRelease):
         return reference_population(effect, _ROWS)
     if isinstance(effect, CombinedEffect):
