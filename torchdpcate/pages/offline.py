@@ -16,7 +16,6 @@ from torchdpcate.fit.weighted_basis import MOST, effects_of
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.population import reference_population
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
 
@@ -77,7 +76,7 @@ def questions(release: Release) -> list[Question]:
     """
     starts: Mapping[str, Tensor] = {}
     if isinstance(release, ComposedRelease):  # means of each covariate's encoded columns on its scale, from 0 to 1
-        mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
+        mean = (release.domain.scale(release.reference).mean(0) + 1) / 2
         starts = {name: mean[list(places)] for name, places in release.schema.places.items()}
     return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
 

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy
@@ -62,11 +63,11 @@ def range_beside(mu: float, budget: PrivacyBudget, event: type[PureEvent] = Boun
         >>> round(range_beside(mu, PrivacyBudget(1.0, 1e-5)), 3)
         0.61
     """
-    return _range_beside(positive("mu", mu), budget.epsilon, budget.delta, event)
+    return _range_beside(positive("mu", mu), budget.epsilon, budget.delta, event)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1024)
-def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent]) -> float:
+def _range_beside(mu: float, epsilon: float, delta: float, event: Any) -> float:
     gaussian = GaussianEvent(1 / mu)
 
     def cost(eta: float) -> float:

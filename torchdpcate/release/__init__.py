@@ -33,7 +33,6 @@ __getattr__, __dir__, __all__ = exports(
             "save_release",
             "write_sums",
         ),
-        "population": ("reference_population",),
         "release": (
             "EffectRelease",
             "FunctionRelease",

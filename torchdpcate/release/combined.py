@@ -18,7 +18,7 @@ from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 from torchdpcate.release.subgroups import LEVEL
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 ALL_SITES = "all sites"
 """What the combination is called beside the sites."""
-_ROWS = 256
 _INDEPENDENT = "sites hold different records"
 _SAMPLED = "sites differ as a sample of the sites that their mean is about"
 
@@ -243,19 +242,24 @@ class CombinedEffect(Combined, EffectRelease):
     def _mean(self, level: float) -> Tensor:
         return torch.tensor([[self.average_effect, *self.average(level)]], dtype=torch.float64)
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return True
+
     @cached_property
     def reference(self) -> Tensor:
         """Rows whose covariates have the released means and spreads of the sites that have them, [256, q].
 
-        Covariates are independent of each other; see ``reference_population``.
+        Covariates are independent of each other; see ``ComposedRelease.population``.
         """
         total = self.privacy.n
-        each = [reference_population(site, max(1, round(_ROWS * site.privacy.n / total))) for site in self.sites]
-        found = torch.empty(_ROWS, self.domain.dimension, dtype=torch.float64)
+        each = [site.population(max(1, round(ROWS * site.privacy.n / total))) for site in self.sites]
+        found = torch.empty(ROWS, self.domain.dimension, dtype=torch.float64)
         for name, places in self.schema.places.items():
             own = [(site.schema.places, rows) for site, rows in zip(self.sites, each, strict=True)]
             rows = torch.cat([rows[:, list(columns[name])] for columns, rows in own if name in columns])
-            found[:, list(places)] = rows.repeat(-(-_ROWS // len(rows)), 1)[:_ROWS]
+            found[:, list(places)] = rows.repeat(-(-ROWS // len(rows)), 1)[:ROWS]
         return found
 
     @property

@@ -20,6 +20,7 @@ from torchdpcate.fit.weighted_basis import UNITS, Standardisation, WeightedBasis
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
+from torchdpcate.release.population import ROWS, released_population
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import (
@@ -96,6 +97,25 @@ class ComposedRelease(EffectRelease):
         if any(feature.kind == UNITS for feature in features):
             return set(columns)
         return {columns[place] for feature in features for place in (feature.i, feature.j)}
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return self.law is not None
+
+    @property
+    def reference(self) -> Tensor:
+        """Encoded rows whose covariates have the released means and spreads, over which it is shown."""
+        return self.population(ROWS)
+
+    def population(self, count: int) -> Tensor:
+        """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
+
+        Covariates are independent of each other: categories come with their released shares, numbers by the Beta law
+        between their bounds that has the released mean and spread. Covariates that the release leaves out are uniform.
+        The rows follow from released numbers and a fixed seed alone: no record is among them.
+        """
+        return released_population(self.schema, self.standardisation, self.columns, count)
 
     @cached_property
     def coefficients(self) -> Tensor:
@@ -497,6 +517,11 @@ class ComposedRule(DecisionRelease):
     cutoff: float
     schema: TableSchema
     privacy: PrivacyStatement
+
+    @property
+    def function(self) -> ComposedRelease:
+        """The effect that it decides by."""
+        return self.effect
 
     @property
     def constant(self) -> int | None:

@@ -133,6 +133,11 @@ class Release(ABC):
         """What the effect of each of ``arms`` is, in words."""
         return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
 
+    @property
+    def function(self) -> Any:
+        """The effect function that it is, or that it decides by; None of others."""
+        return None
+
     def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
         """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.
 

@@ -4,15 +4,20 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import unit_grid
-from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.fit.weighted_basis import Standardisation
 
-_ROWS = 256
+ROWS = 256
+"""How many people a release is shown over."""
+
 _END = 0.01  # of a mean, from the ends of its bounds, in their width
 _MOST_VARIANCE = 0.9  # of what a mean allows between bounds
 _LEAST_SHARE = 1e-6  # of a level, so that shares can be divided by their sum
 
 
-def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor:
+def released_population(
+    schema: TableSchema, standardisation: Standardisation, columns: tuple[int, ...] | None, count: int
+) -> Tensor:
     """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
 
     Covariates are independent of each other: categories come with their released shares (those that the release leaves
@@ -22,20 +27,21 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
     them.
 
     Args:
-        release: A release of one composition.
+        schema: Columns and public bounds.
+        standardisation: Released means and spreads of the covariates in use.
+        columns: Which these are; None for all.
         count: Number of rows.
 
     Raises:
         InputError: ``count`` is not a positive integer.
     """
-    schema, domain = release.schema, release.domain
-    width = domain.dimension
+    domain, width = schema.domain, schema.domain.dimension
     mean, spread = torch.zeros(width, dtype=torch.float64), torch.full((width,), 3**-0.5, dtype=torch.float64)
-    columns = list(range(width)) if release.columns is None else list(release.columns)
-    mean[columns], spread[columns] = release.standardisation.mean, release.standardisation.sd
+    used = list(range(width)) if columns is None else list(columns)
+    mean[used], spread[used] = standardisation.mean, standardisation.sd
     share, variance = (mean + 1) / 2, (spread / 2).square()  # of the way from the lower bound to the upper one
     known = torch.zeros(width, dtype=torch.bool)
-    known[columns] = True
+    known[used] = True
     u, found = unit_grid(count, len(schema.covariates)), []
     for i, covariate in enumerate(schema.covariates):
         of = list(schema.places[covariate.name])

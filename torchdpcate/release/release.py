@@ -33,6 +33,21 @@ class EffectRelease(Release):
 
     column = "effect"
 
+    @property
+    def function(self) -> "EffectRelease":
+        """Itself."""
+        return self
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return False
+
+    @property
+    def reference(self) -> Tensor | None:
+        """Encoded rows with released means and spreads, over which it is shown; None without those."""
+        return None
+
     def answer(self, x: Tensor) -> Tensor:
         """Return the released effects, [m]."""
         return self.effect_tensor(x)
@@ -135,7 +150,7 @@ class EffectRelease(Release):
     ) -> "Figure":
         """Return the figure of the effect against a covariate, with its interval or noise band if there is one.
 
-        Of a release of one composition the effect is averaged over ``reference_population``; of another the other
+        Of a release of one composition the effect is averaged over ``reference``; of another the other
         covariates are at the middle of their bounds.
 
         Args:
