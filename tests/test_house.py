@@ -16,18 +16,18 @@ CEILINGS = {
     "kinds of release": 12,
     "isinstance on releases": 93,
     "modules in import circles": 59,
-    "code lines": 48_270,
-    "statements": 44_830,
+    "code lines": 48_150,
+    "statements": 44_700,
     "files": 312,
-    "classes": 667,
-    "lines of tests": 69_460,
+    "classes": 666,
+    "lines of tests": 69_690,
     "pages of docs": 55,
     "words of docs": 51_700,
     "names of torchdpcate": 53,
     "parameters of constructors": 339,
     "commands": 16,
     "files of a csv run": 112,
-    "functions of a csv run": 1_600,
+    "functions of a csv run": 1_550,
 }
 ROOT = Path(__file__).parent.parent
 

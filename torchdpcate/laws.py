@@ -26,7 +26,6 @@ from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_e
 from torchdpcate.release.blocks import StatedCharge
 
 if TYPE_CHECKING:
-    from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
     from torchdpcate.fit.linear_fits import PreparedFit
     from torchdpcate.fit.private_fit import ObjectiveNoise
 
@@ -403,38 +402,6 @@ class FunctionNoise(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class DPSGDRun(Law):
-    """Weights of a run of DP-SGD.
-
-    Attributes:
-        plan: The run.
-    """
-
-    hands_out: ClassVar[bool] = True
-
-    plan: "DPSGDPlan"
-
-    @property
-    def event(self) -> Event:
-        """See ``Law``."""
-        return self.plan.event
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        """See ``Law``."""
-        return self.plan.steps
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """See ``Law``; of the map from a source of noise to the weights of a run."""
-        (train,) = exact
-        return torch.stack([train(noise) for _ in range(runs)])
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return self.plan.to_dict()
-
-
-@dataclass(frozen=True, eq=False)
 class CentreAndWidth(Law):
     """A private quantile, and then one of the distances to it: each from a public grid, for half of the cost.
 
@@ -470,13 +437,6 @@ class CentreAndWidth(Law):
         for value, grid in zip(answer.flatten().tolist(), (self.centres, self.widths), strict=True):
             if not bool(torch.isclose(grid, torch.tensor(value, dtype=grid.dtype), rtol=CLOSE, atol=0.0).any()):
                 yield f"{name} is not on the grid that it is chosen from"
-
-
-def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tensor:
-    """Return runs of numbers, rounded to the grid of their noise, plus noise, [runs, p]."""
-    step = noise.grid(scale)
-    drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
-    return torch.round(values / step) * step + drawn
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from scipy.linalg import hadamard
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from torchdpcate.audit.bounds import (
+from tests.tools.one_run_bounds import (
     TradeOff,
     best_guesses,
     check_counts,

@@ -168,11 +168,6 @@ class Estimand:
         """
         raise InputError(f"estimand = {self.name}: no doubly robust score of it is known")
 
-    @classmethod
-    def has_score(cls) -> bool:
-        """Whether it has a doubly robust score."""
-        return cls.score is not Estimand.score
-
     def score_sizes_are_possible(self, least: float, most: float) -> bool:
         """Whether there are nuisances by which the score's denominator b has this range, of all records."""
         return (least, most) == (0.0, 1.0)

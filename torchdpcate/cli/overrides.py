@@ -195,7 +195,6 @@ _OPTIONS = (
     ("--experimental-rerun",),
 )
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
-_OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = re.compile(r"hydra(?:[./]|$)")
 _OF_HYDRA = ("hydra/launcher", "hydra.sweep.dir", "hydra.sweep.subdir")  # others configure classes, or what runs them
 _LAUNCHER = "hydra.launcher."  # settings of a launcher, which checks them itself
@@ -607,9 +606,7 @@ def _check_names(overrides: Sequence[Override]) -> None:
     known = _settings(choices)
     for override in overrides:
         key = override.key_or_group
-        above = key.rpartition(".")[0]
-        named = key in groups or key in known or (above in known.intersection(_OPEN))
-        if not (named or _HYDRA.match(key)):
+        if not (key in groups or key in known or _HYDRA.match(key)):
             used = brought({o.key_or_group: _values(o)[0] for o in choices})
             if found := owners(key, used):
                 raise _not_used(key, used, found)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -214,7 +215,9 @@ class Trial:
         dataset, plugin = self.loader.dataset, self.trainer.precision_plugin
         fetch = getattr(dataset, "__getitems__", None) or (lambda indices: [dataset[i] for i in indices])
         batch = plugin.convert_input(self.loader.collate_fn(fetch(list(records))))
-        batch = self.module._on_before_batch_transfer(batch, dataloader_idx=0)
+        data = getattr(self.trainer, "datamodule", None)
+        hooked = data if data is not None and is_overridden("on_before_batch_transfer", data) else self.module
+        batch = hooked.on_before_batch_transfer(batch, dataloader_idx=0)
         return self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +13,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import ConvexDomain, newton
 from torchdpcate.fit.losses import Loss
 from torchdpcate.privacy.exact_sums import exact_sum
-
-if TYPE_CHECKING:
-    pass
-
 
 MOST_NUMBERS = 500_000
 """Features, times the runs of one batch, that a processor's cache holds."""

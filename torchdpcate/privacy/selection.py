@@ -14,8 +14,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, choice_game, worst_case
 
 _EXACT = 2.0**-20  # grid of normalised scores, so that rounding cannot stretch their sensitivity
-_FAILURE = 0.05  # probability with which a choice may be worse than promised
-_CANDIDATES, _SENSITIVE = 30, 1e4  # of the audit
 
 
 def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensitivity: float = 1.0) -> list[int]:

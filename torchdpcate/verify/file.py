@@ -42,7 +42,6 @@ _PUBLIC = (
 # follow from others, which their mechanism works out anew: a bisection's grid, a plan, deviations
 _FOLLOWS = (
     "main",
-    "beside",
     "scores",
     "balance.expected",
     "balance.expected_sd",

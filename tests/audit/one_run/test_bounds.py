@@ -13,7 +13,7 @@ import torch
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from torchdpcate.audit.bounds import (
+from tests.tools.one_run_bounds import (
     best_guesses,
     confidence_of_each,
     dp_sgd_trade_off,

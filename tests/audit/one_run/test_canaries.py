@@ -24,7 +24,7 @@ from tests.tools.one_run import (
     loss_gaps,
     overhear,
 )
-from torchdpcate.audit.bounds import best_guesses
+from tests.tools.one_run_bounds import best_guesses
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan

@@ -470,9 +470,6 @@ _CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...]
 )
 """Certified ways to an effect, as words and as what they choose."""
 
-ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}
-"""Estimates of an effect whose errors a summary may hold, names by keys."""
-
 
 def _moments(name: str, values: Tensor) -> dict[str, Tensor]:
     return {

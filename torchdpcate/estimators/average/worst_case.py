@@ -175,15 +175,12 @@ def _user_basis(budget: PrivacyBudget) -> Game:
 
 
 _ATE = ATE(0.1)
-_UNIT, _SIDES = Domain([0.0], [1.0], 0.0, 1.0), Domain([-1.0], [1.0], 0.0, 1.0)
+_UNIT = Domain([0.0], [1.0], 0.0, 1.0)
 _RECORDS = 50
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 _DESIGNED = 20  # so few that the centre stays at a half, where an outcome moves the contrast as far as an arm does
 _CENTRE, _CLIP = 0.1, 0.3
 _FAR = 10.0  # of a score
-_CROWD = 10_000.0  # at either end, which hold the propensity where it is clipped
-_GROUPS = 3  # of three records each
-_SCORED = 20
 
 
 def _of(batch: Any) -> Total:

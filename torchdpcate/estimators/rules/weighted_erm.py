@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -179,16 +179,6 @@ class WeightedERM:
         return self.psi.shape[1]
 
     @property
-    def stakes(self) -> Tensor:
-        """What each term's label weighs, in [0, ``bounds.most``]: magnitudes are in targets where the loss is squared.
-
-        Such targets are at most ``MOST_TARGET``, so that a weight's bounds are those of its stake.
-        """
-        if not isinstance(self.loss, Squared):
-            return self.weights
-        return self.weights * (self.target.abs() / MOST_TARGET).clamp(max=1.0)
-
-    @property
     def public(self) -> PrivateFit:
         """What is public of it."""
         facts = LossBounds.of(self.loss), self.bounds, self.ridge, self.size, self.largest_entry
@@ -216,10 +206,6 @@ class WeightedERM:
         if isinstance(law, PerturbedObjective):
             return lambda linear_terms: self.solve(linear_terms, law.objective.tolerance)
         return self.minimiser
-
-    def with_ridge(self, ridge: float) -> "WeightedERM":
-        """Return the same problem with another ridge."""
-        return replace(self, ridge=ridge)
 
 
 _JACOBIAN_FRACTION = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere

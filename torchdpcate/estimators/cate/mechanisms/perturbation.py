@@ -333,8 +333,3 @@ def _root(covariance: Tensor) -> Tensor:
 
 AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)
 """Queries of the attacks: the replaced record's place, and others beside it."""
-
-
-_MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
-_CLOSE = 1e-6  # how well coefficients must agree with those that the statistics give
-_RIDGE_SHARE = 0.3  # of the matrix noise's norm: on generated data 0.1 to 1 were best, by features and records
