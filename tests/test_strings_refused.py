@@ -17,7 +17,7 @@ NEEDED = {
     "DPSGD": {"plan": None, "noise": NoiseSource.system()},
     "Ledger": {"blocks": {"all": BUDGET}},
     "PolicySelector": {"policies": [Constants([0, 1])]},
-    "SharedLedger": {"path": "no folder/ledger.json", "records": "abc"},
+    "SharedLedger": {"path": "no folder/ledger.sqlite", "records": "abc"},
     "SubgroupEffects": {"subgroups": [{"x0": [0.5]}]},
     "TableSchema": {"treatment": "a", "outcome": "y", "covariates": (), "domain": DOMAIN},
 }

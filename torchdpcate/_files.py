@@ -102,6 +102,32 @@ def private_folder(path: Path) -> None:
     check_private(path)
 
 
+def state_folder() -> Path:
+    """Return the user's own: ``$XDG_STATE_HOME/torchdpcate``, else where the system keeps a user's state."""
+    from platformdirs import user_state_path
+
+    given = os.environ.get("XDG_STATE_HOME", "")
+    return Path(given) / "torchdpcate" if os.path.isabs(given) else user_state_path("torchdpcate", appauthor=False)
+
+
+def own_state(part: str) -> Path:
+    """Return a folder in the user's state that its owner alone may enter; one that is not there is made.
+
+    Raises:
+        InputError: It cannot be made, or is another user's.
+    """
+    place = state_folder()
+    try:
+        for folder in (place, place / part):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)  # one that is there may be open to others
+            check_private(folder)
+    except OSError as error:
+        why = f"cannot be written ({error.strerror}); set XDG_STATE_HOME to a folder of yours that lasts"
+        raise InputError(f"{place}: {why}") from error
+    return place / part
+
+
 def check_private(path: Path) -> None:
     """Refuse a folder of the curator's that others may enter.
 

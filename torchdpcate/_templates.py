@@ -1,7 +1,7 @@
 """Pages that are whole in one file, by the templates of ``templates/``; objects as tables in notebooks."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -89,13 +89,6 @@ def number(value: Any) -> str:
     return "–" if value is None else f"{value:,}" if type(value) is int else str(value)
 
 
-def _listed(value: Any) -> str:
-    """Return a value of a registry's field in a line: entries of a list, and what a mapping holds."""
-    if isinstance(value, list):
-        return "; ".join(map(_listed, value))
-    return ", ".join(map(str, value.values())) if isinstance(value, Mapping) else str(value)
-
-
 def _in_a_row(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
@@ -118,5 +111,5 @@ def _environment() -> Any:
         finalize=lambda value: value if isinstance(value, Markup) else plain(value),
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False}
-    made.filters |= {"number": number, "listed": _listed, "in_a_row": _in_a_row, "base64": _base64}
+    made.filters |= {"number": number, "in_a_row": _in_a_row, "base64": _base64}
     return made

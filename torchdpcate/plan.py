@@ -1,7 +1,7 @@
 """A plan: what a release asks of the records, said once; whatever else is said of it follows.
 
 A ``Plan`` is made of public facts alone. Its ``queries`` say what is learnt from the records, each by a ``Law``: what
-it costs, how it is drawn, and what its answer must look like. From these follow
+it costs and how it is drawn. From these follow
 
 - what is charged, and drawn (``Plan.ask``);
 - the statement (``Plan.public``);
@@ -265,12 +265,11 @@ class StatedPlan(ABC):
         yield from self.statement_problems(release)
 
     def statement_problems(self, release: "Release") -> Iterator[str]:
-        """Return what a release states, was charged or holds as answers that this plan does not make."""
+        """Return what a release states or was charged that this plan does not make."""
         privacy = release.privacy
         if not self.queries and not self.free:
             yield "its plan declares no query, so that nothing says what it costs"
-        answers = self.answers(release)
-        public = json.loads(json.dumps(self.public() | self.following(answers)))
+        public = json.loads(json.dumps(self.public() | self.following(self.answers(release))))
         yield from differences("", privacy.public, public)
         if privacy.formula != self.formula:
             yield f"its formula is not that of mechanism {privacy.mechanism!r}"
@@ -279,9 +278,6 @@ class StatedPlan(ABC):
             return
         for block in privacy.blocks:
             yield from self._charge_problems(block)
-        for name, query in self.queries.items():
-            if name in answers:
-                yield from query.law.answer_problems(name, answers[name])
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
         queries = {name: query for name, query in self.queries.items() if block.name in query.blocks}

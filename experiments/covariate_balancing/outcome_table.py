@@ -62,8 +62,8 @@ class OutcomeTable(RatioOfSums):
         n = self.facts.n
         step = sum_grid(n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
         return {
-            "table": AddedNoise(RootPolytopeMechanism(self.epsilons["table"], 1 + 2 * step), len(CELLS), float(n)),
-            "variance": AddedNoise(LaplaceMechanism(self.epsilons["variance"], 1 + step), 1, float(n)),
+            "table": AddedNoise(RootPolytopeMechanism(self.epsilons["table"], 1 + 2 * step), len(CELLS)),
+            "variance": AddedNoise(LaplaceMechanism(self.epsilons["variance"], 1 + step), 1),
         }
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:

@@ -69,7 +69,7 @@ class InverseWeights(RatioOfSums):
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
         """See ``NoisySums``: in units of what a record moves the sum by."""
-        return {"sum": AddedNoise(LaplaceMechanism(self.epsilon, 1.0), 1, float(self.facts.n))}
+        return {"sum": AddedNoise(LaplaceMechanism(self.epsilon, 1.0), 1)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``."""

@@ -53,7 +53,7 @@ def by_clock(kills: int) -> None:
                 process.kill()
             process.wait()
             ends[journal(run)[-1]] += 1
-            found += underpaid(journal(run), run / "run" / "curator" / "ledger.json")
+            found += underpaid(journal(run), run / "run" / "curator" / "ledger.sqlite")
             found += half_written(run / "run" / "release" / "release.safetensors")
     report("whole runs", ends, found)
 

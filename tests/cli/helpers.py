@@ -1,13 +1,14 @@
 """Tables, words and what is read of runs, which tests of several commands share."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import yaml
 
-from torchdpcate.audit.leak.scan import FALSE_ALARM, LeakReport, scan
+from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {
@@ -70,24 +71,16 @@ def released(folder: Path) -> Path:
     return folder / "release" / "release.safetensors"
 
 
-def checked(folder: Path, *kept: str, figure: str | None = None) -> LeakReport:
-    """Return what the leak scan says of a run that wrote its files, verifies and leaks nothing.
+def checked(folder: Path, *kept: str, figures: Collection[str] = ()) -> None:
+    """Require that a run wrote its files, verifies, and has nothing in its release that does not follow from it.
 
     Args:
         folder: The run's.
         *kept: Files that the curator keeps.
-        figure: The release's figure.
+        figures: The reader's, beside the release.
     """
-    assert {path.name for path in (folder / "release").iterdir()} == STATEMENT | ({figure} if figure else set())
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", *kept)
+    assert {path.name for path in (folder / "release").iterdir()} == STATEMENT.union(figures)
+    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.sqlite", *kept)
     assert {path.name for path in (folder / "curator").iterdir()} > set(kept)
     assert main(["verify", str(released(folder))]) == 0
-    report = scan(folder)
-    assert report.leaks == ()
-    assert report.notes == ()
-    return report
-
-
-def false_alarms(report: LeakReport) -> float:
-    """Return how many numbers are expected to be found by chance, of the default that a scan allows."""
-    return sum(next(row for row in report.comparisons if "names" in row.against).expected) / FALSE_ALARM
+    assert leaks(folder) == ()

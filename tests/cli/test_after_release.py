@@ -88,7 +88,7 @@ def test_a_figure_that_cannot_be_drawn_is_left_out(task, here, capsys, monkeypat
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_release_is_complete_where_nothing_else_can_be_written(fault, here, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        begun = failing(patch, lambda name: name not in ("release.safetensors", "ledger.json"), FAULTS[fault])
+        begun = failing(patch, lambda name: name not in ("release.safetensors", "ledger.sqlite"), FAULTS[fault])
         assert main(["train", *TASKS["average effect"], "run_dir=r"]) == 1
     assert begun.index("release.safetensors") < begun.index("summary.json") < begun.index("config.yaml")
     check(capsys, 1, "complete and verified", f"statement and checksums ({TOLD[fault]}", "curator/summary.json (")

@@ -1,18 +1,17 @@
 """A second run on the same file says so in one line that names ``budget.shared``."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import TABLE, table
+from tests.cli.helpers import TABLE, one_line, table
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
-SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=9", "budget.total.delta=0"]
+SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=9", "budget.total.delta=0"]
 
 
 def complaint(capsys, *words: str, sweep: bool = False) -> str:
@@ -58,11 +57,8 @@ def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(her
     assert "files as a and 1 more:" in complaint(capsys, "run_dir=c")
     assert main(["verify", "b"]) == 0
     assert main(["inspect", "b", "--card", "-o", "card"]) == 0
-    model = json.loads(Path("card/card.json").read_text())["registry"]["deployment"]["deployment_model"]
-    assert model["release_type"] == "Many releases"
-    assert model["release_type_details"].startswith(
-        "Release 2 of these records by their shared ledger; in all epsilon = 3, delta = 0 spent"
-    )
+    card = Path("card/card.html").read_text()
+    assert "run 2 of a ledger over the same records: in all epsilon = 3, delta = 0 spent" in card
 
 
 @pytest.mark.slow
@@ -109,12 +105,15 @@ def _refused(*given, **named):
     raise InputError("refused")
 
 
-def test_a_state_that_cannot_be_written_is_no_obstacle(here, capsys, monkeypatch):
+def test_a_state_that_cannot_be_written_is_refused_before_anything_is_spent(here, capsys, monkeypatch):
+    """It keeps how far the ledger has come."""
     state = here / "state" / "torchdpcate"
     state.parent.mkdir()
     state.write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
-    assert complaint(capsys, "run_dir=far/away/a") == ""
+    assert main(["train", *WORDS, "run_dir=far/away/a"]) == 2
+    assert "set XDG_STATE_HOME to a folder of yours that lasts" in one_line(capsys)
+    assert not Path("far/away/a").exists()
     assert state.is_file()
 
 

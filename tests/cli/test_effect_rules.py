@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.helpers import summary
-from torchdpcate.audit.leak.scan import scan
+from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.file import load_release
@@ -30,9 +30,7 @@ def test_a_run_releases_the_rule_that_its_plan_asks_for(epsilon, delta, form, fi
     path = folder / "release" / "release.safetensors"
     assert main(["verify", str(path)]) == 0
     assert isinstance(load_release(path), ComposedRule)
-    report = scan(folder)
-    assert report.leaks == ()
-    assert report.notes == ()
+    assert leaks(folder) == ()
     points = tmp_path / "x.csv"
     pd.DataFrame(load_release(path).domain.grid(8).numpy(), columns=[f"x{j}" for j in range(4)]).to_csv(points)
     assert main(["predict", str(path), str(points), "-o", str(tmp_path / "out.csv")]) == 0

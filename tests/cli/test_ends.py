@@ -1,7 +1,6 @@
 """How a training ends that cannot go on: signals, full disks, places that cannot be written."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import is_begun
 
 pytestmark = pytest.mark.faults
 
@@ -38,7 +38,7 @@ print("fitted")
 def started(process: subprocess.Popen, ledger: Path) -> None:
     """Wait until DP-SGD is under way."""
     deadline = time.monotonic() + 600  # of a machine that is busy with other things
-    while time.monotonic() < deadline and not (ledger.exists() and json.loads(ledger.read_text())["entries"]):
+    while time.monotonic() < deadline and not (is_begun(ledger) and Ledger.load(ledger).entries):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.2)
     time.sleep(1.0)
@@ -57,7 +57,7 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):
     process = subprocess.Popen(
         [*_MAIN, *TABLE, *LONG, "run_dir=r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    ledger = here / "r" / "curator" / "ledger.json"
+    ledger = here / "r" / "curator" / "ledger.sqlite"
     started(process, ledger)
     process.send_signal(number)
     output, error = process.communicate(timeout=60)
@@ -67,7 +67,7 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):
     assert [line[:5] for line in output.splitlines()] == ["plan:"]
     check_ledger(ledger)
     names = {str(path.relative_to(here / "r")) for path in (here / "r").rglob("*")}
-    assert names == {"curator", *(f"curator/{file}" for file in ("ledger.json", "ledger.json.lock", "records.sha256"))}
+    assert names == {"curator", "curator/ledger.sqlite", "curator/records.sha256"}
 
 
 def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
@@ -78,7 +78,7 @@ def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, before)
-    ledger = here / "r" / "curator" / "ledger.json"
+    ledger = here / "r" / "curator" / "ledger.sqlite"
     started(process, ledger)
     process.send_signal(signal.SIGINT)
     time.sleep(1.0)
@@ -91,7 +91,7 @@ def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
 
 def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
     """Lightning would end the training early, and the fit would go on with it."""
-    ledger = tmp_path / "ledger.json"
+    ledger = tmp_path / "ledger.sqlite"
     words = [sys.executable, "-c", _FIT, str(ledger)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started(process, ledger)
@@ -155,7 +155,7 @@ def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, 
     complaint = capsys.readouterr().err.splitlines()[-1]  # a plan or a fit may have warned
     assert "No space left on device" in complaint
     assert not (here / "r" / "release").exists()
-    ledger = here / "r" / "curator" / "ledger.json"
+    ledger = here / "r" / "curator" / "ledger.sqlite"
     labels = [entry.label for entry in Ledger.load(ledger).entries] if ledger.exists() else []
     assert not [label for label in labels if label.startswith("release")]
     assert len(labels) >= len(charged)

@@ -32,7 +32,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
     said = one_line(capsys)
     assert "lower max_physical_batch, of a private run, or batch_size, or use trainer=cpu" in said
-    (entry,) = Ledger.load(here / "r" / "curator" / "ledger.json").entries
+    (entry,) = Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert entry.count == entry.planned == 3
     assert not (here / "r" / "release").exists()
 
@@ -43,7 +43,7 @@ def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monk
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
     assert main(["train", *TABLE, *words, "trainer.progress=false", "force=true", "run_dir=r"]) == 2
     assert "lower max_physical_batch of nuisance or nuisance.solver, or use trainer=cpu" in one_line(capsys)
-    assert Ledger.load(here / "r" / "curator" / "ledger.json").entries
+    assert Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert not (here / "r" / "release").exists()
 
 
@@ -59,7 +59,7 @@ def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):
     assert (
         "mechanism = smooth_sensitivity: the GPU has too little memory; lower queries.count" in capsys.readouterr().err
     )
-    assert Ledger.load(here / "s" / "curator" / "ledger.json").entries
+    assert Ledger.load(here / "s" / "curator" / "ledger.sqlite").entries
 
 
 def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):

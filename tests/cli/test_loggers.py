@@ -1,6 +1,5 @@
 """``trainer.logger``: losses go to the curator's folder of the run, whatever the environment says, and nowhere else."""
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,14 +11,16 @@ from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.fit.trainer import check_device, default_trainer
 from torchdpcate.fit.watching import KINDS
+from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.ledger import Ledger
 
 needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 
 
 def charges(folder: str) -> list:
     """What a run paid."""
-    entries = json.loads(Path(folder, "curator", "ledger.json").read_text())["entries"]
-    return [(entry["block"], entry["event"], entry["count"]) for entry in entries]
+    entries = Ledger.load(Path(folder, "curator", "ledger.sqlite")).entries
+    return [(entry.block, entry.event, entry.count) for entry in entries]
 
 
 @pytest.mark.first(1)
@@ -48,7 +49,7 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     assert outside - {Path("curator/logs")} == also
     if kind == "csv":
         losses = pd.concat(map(pd.read_csv, (curator / "logs").rglob("metrics.csv")))["loss"]
-        assert len(losses) == sum(count for _, event, count in charges("logged") if event["kind"] == "dp_sgd")
+        assert len(losses) == sum(count for _, event, count in charges("logged") if isinstance(event, DPSGDEvent))
         assert losses.gt(0).all()
     if kind == "mlflow":
         from mlflow.tracking import MlflowClient

@@ -20,7 +20,6 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
-from torchdpcate.verify.deployments import read_facts
 
 CELL = re.compile(r"SECRET|7777")
 """What every cell below has in it, and nothing else."""
@@ -112,7 +111,6 @@ OTHERS = [
 ]
 OF_A_RELEASE = [
     ["predict", "RELEASE", "FILE", "-o", "out.csv"],
-    ["inspect", "RELEASE", "--card", "-o", "card", "--facts", "FILE"],
     ["verify", "RELEASE", "--key", "FILE"],
     ["sign", "RELEASE", "--key", "FILE"],
     ["report", "RELEASE", "--reference", "FILE"],
@@ -161,7 +159,7 @@ def test_no_command_shows_a_cell_of_a_file_that_is_another(form, words, tmp_path
 def test_no_reader_of_a_release_shows_a_cell(words, form, finished, tmp_path, monkeypatch, capsys):
     written(tmp_path, form)
     files = {"people.csv": marked(2000).to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
-    run = finished(  # that of the leak scan's tests
+    run = finished(  # that of test_leaks
         "data=table", "data.path=people.csv", "data.domain=domain.yaml", "trainer.progress=false", files=files
     )
     shutil.copytree(run / "release", tmp_path / "RUN")
@@ -176,7 +174,6 @@ def test_no_reader_of_yaml_shows_a_cell(form, tmp_path):
     for read in (
         TableSchema.from_yaml,
         TableSchema.of,
-        read_facts,
         PolicyLibrary.of,
         lambda path: Subgroups.of(path, SCHEMA),
         lambda path: Subgroups.of(str(path), SCHEMA),

@@ -91,7 +91,7 @@ def test_a_ledger_is_its_owners_and_so_is_a_folder_made_for_it(tmp_path, umask):
     (tmp_path / "there").mkdir()
     (tmp_path / "there").chmod(0o755)
     for folder in ("there", "new/curator"):
-        Ledger(budget, tmp_path / folder / "ledger.json")
+        Ledger(budget, tmp_path / folder / "ledger.sqlite")
         assert {mode(path) for path in (tmp_path / folder).iterdir()} == {0o600}
     assert mode(tmp_path / "new" / "curator") == 0o700
     assert mode(tmp_path / "there") == 0o755

@@ -55,7 +55,7 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     privacy = load_release(path).privacy
     delta = 0.0 if "privacy.delta=0" in choice else 1e-5
     budget = unit.record_budget(PrivacyBudget(2.0, delta))
-    ledger = Ledger.load(run / "curator" / "ledger.json")
+    ledger = Ledger.load(run / "curator" / "ledger.sqlite")
     assert ledger.unit == unit
     assert set(ledger.blocks.values()) == {budget}
     total = ledger.spent()["total"]
@@ -69,11 +69,9 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert main(["inspect", "--card", str(path)]) == 0
     assert main(["inspect", str(path)]) == 0
     assert "persons: 400" in capsys.readouterr().out
-    card = json.loads((path.parent / "card.json").read_text())
-    assert card["guarantee"]["persons"] == 400
-    assert card["registry"]["deployment"]["privacy_loss"]["privacy_unit"] == "person"
-    assert card["registry"]["deployment"]["privacy_loss"]["number_of_privacy_units"] == 400
-    assert "a given person as with any other person in their place" in card["guarantee"]["in_words"]
+    card = (path.parent / "card.html").read_text()
+    assert "<tr><th>Persons</th><td>400</td></tr>" in card
+    assert "a given person as with any other person in their place" in card
     verify_release(path)  # the card with it
     summary = json.loads((run / "curator" / "summary.json").read_text())
     assert summary["unit"] == {"column": "who", "records": 2}
@@ -88,7 +86,7 @@ def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
     assert privacy.n == 300
     assert privacy.blocks[0].epsilon == privacy.epsilon
     assert "each person has exactly one of the records" in privacy.unit
-    assert Ledger.load(run / "curator" / "ledger.json").blocks["records"] == PrivacyBudget(1.0, 1e-5)
+    assert Ledger.load(run / "curator" / "ledger.sqlite").blocks["records"] == PrivacyBudget(1.0, 1e-5)
 
 
 @pytest.mark.first(1)

@@ -9,7 +9,7 @@ from tests.cli.helpers import TABLE, one_line, table
 from torchdpcate.cli.main import main
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
-SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=2.5", "budget.total.delta=0"]
+SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=2.5", "budget.total.delta=0"]
 
 
 def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
@@ -20,7 +20,7 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
     assert main(["train", *WORDS, SHARED[0], "run_dir=c"]) == 2
     assert "exceeds what the total of epsilon = 2.5, delta = 0 leaves, epsilon = 0.25" in one_line(capsys)
     assert sorted(Path().rglob("*")) == files
-    assert main(["ledger", "shared/ledger.json"]) == 0
+    assert main(["ledger", "shared/ledger.sqlite"]) == 0
     shown = capsys.readouterr().out
     assert "left: epsilon 0.25, delta 0" in shown
     assert shown.count("fitted, certified") == 2
@@ -77,7 +77,7 @@ def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
 
 @pytest.mark.slow
 def test_generated_data_are_free(tmp_path):
-    place = tmp_path / "shared.json"
+    place = tmp_path / "shared.sqlite"
     words = ["task=average_effect", "data.n=400", f"budget.shared={place}", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *words]) == 0
     assert not place.exists()
@@ -87,5 +87,5 @@ def test_generated_data_are_free(tmp_path):
 def test_a_ledger_of_one_run_is_not_shared(here, capsys):
     assert main(["train", *WORDS, "run_dir=a"]) == 0
     capsys.readouterr()
-    assert main(["ledger", "a/curator/ledger.json"]) == 2
+    assert main(["ledger", "a/curator/ledger.sqlite"]) == 2
     assert "is the ledger of one run" in one_line(capsys)

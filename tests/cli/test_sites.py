@@ -169,7 +169,7 @@ TABLE = (
     *("train", "data=table", "data.path=north.csv", "data.domain=domain.yaml"),
     *("run_dir=run", "sites.path=sites.yaml", "force=true"),
 )
-SHARED = ["budget.shared=own/shared.json", "budget.total.epsilon=1", "budget.total.delta=1e-5"]
+SHARED = ["budget.shared=own/shared.sqlite", "budget.total.epsilon=1", "budget.total.delta=1e-5"]
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_site_that_is_asked_to_begin_again_refuses_what_its_total_does_not_cov
     assert line.count("\n") == 1
     assert "a run of epsilon = 1, delta = 1e-05 exceeds what the total of epsilon = 1, delta = 1e-05 leaves" in line
     assert not (short / "second.sock").exists()
-    (run,) = [run for run in SharedLedger.load("own/shared.json").runs if run.reserved]
+    (run,) = [run for run in SharedLedger.load("own/shared.sqlite").runs if run.reserved]
     assert run.label == "run"
 
 

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from torchdpcate import load_release
-from torchdpcate.audit.leak.scan import scan
+from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {
@@ -53,4 +53,4 @@ def test_a_stream_in_a_trial_has_intervals_and_is_verified(here):
     effect = release.effect(pd.DataFrame({"x0": [0.0, 1.0], "x1": 0.5, "smoker": "no"}))
     assert effect == pytest.approx([1, 2], abs=0.4)
     assert main(["verify", "r/release/release.safetensors"]) == 0
-    assert scan("r").leaks == ()
+    assert leaks("r") == ()

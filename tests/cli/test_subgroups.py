@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.audit.leak.scan import scan
+from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -36,7 +36,7 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     table = pd.read_csv(run / "release" / "subgroups.csv")
     assert np.allclose(table["estimate"], release.estimate)
     assert {"forest.png", "subgroups.csv", "SHA256SUMS"} <= {file.name for file in (run / "release").iterdir()}
-    assert {"forest.png", "plan.txt", "ledger.json"} <= {file.name for file in (run / "curator").iterdir()}
+    assert {"forest.png", "plan.txt", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["inspect", str(run / "release" / "release.safetensors")]) == 0
     assert "x0 < 0: estimate" in capsys.readouterr().out
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
@@ -156,6 +156,4 @@ def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_that_nobody_changed_leaks_nothing(finished):
-    report = scan(finished(*SMALL))
-    assert report.leaks == ()
-    assert report.notes == ()
+    assert leaks(finished(*SMALL)) == ()

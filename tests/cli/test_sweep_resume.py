@@ -13,7 +13,7 @@ from torchdpcate.privacy.shared_ledger import SharedLedger
 
 OWL = ["task=owl", *TABLE, "weights.propensity=0.5", "privacy.delta=0", "force=true"]
 SWEEP = ["train", "-m", *OWL, "run_dir=s", "privacy.epsilon=0.5,1"]
-SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=3", "budget.total.delta=0"]
+SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=3", "budget.total.delta=0"]
 
 
 def installed(name: str) -> bool:
@@ -50,11 +50,11 @@ def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
     assert stamps().keys() == {"s/0/curator/summary.json", "s/1/curator/summary.json"}
     assert stamps()["s/0/curator/summary.json"] == before["s/0/curator/summary.json"]
     # what was spent before the interruption counts, in the sweep's line and in the shared ledger
-    assert (Path("s") / "1.interrupted.1" / "curator" / "ledger.json").is_file()
+    assert (Path("s") / "1.interrupted.1" / "curator" / "ledger.sqlite").is_file()
     assert "3 runs over the same records have spent epsilon 2.5" in shown
-    assert SharedLedger.load("shared/ledger.json").left().epsilon == pytest.approx(0.5)
+    assert SharedLedger.load("shared/ledger.sqlite").left().epsilon == pytest.approx(0.5)
     assert main([*SWEEP, *SHARED, "sweep.resume=true"]) == 0
-    assert len(SharedLedger.load("shared/ledger.json").runs) == 3
+    assert len(SharedLedger.load("shared/ledger.sqlite").runs) == 3
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_shared_ledger_over_several_machines_is_refused_before_any_run(launche
 def test_a_parallel_sweep_shares_its_total(here, capsys):
     words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1", "budget.total.epsilon=3"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s", SHARED[0], "budget.total.delta=0"]) == 0
-    assert SharedLedger.load("shared/ledger.json").left().epsilon == pytest.approx(1.0)
+    assert SharedLedger.load("shared/ledger.sqlite").left().epsilon == pytest.approx(1.0)
     spent = "sweep: 2 runs over the same records have spent epsilon 2, delta 0 together"
     assert spent in capsys.readouterr().out
     assert main(["train", "-m", *OWL, *words, "run_dir=s", "sweep.resume=true", SHARED[0], "budget.total.delta=0"]) == 0
@@ -111,7 +111,7 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):
     shown = capsys.readouterr()
     assert "exceeds what the total" in shown.err
     assert "over the same records" not in shown.out  # of two runs one was refused
-    assert SharedLedger.load("shared/ledger.json").left() is None
+    assert SharedLedger.load("shared/ledger.sqlite").left() is None
     assert main(["train", "-m", "task=owl", "data.n=300", *words[:3], "privacy.delta=0", "force=true"]) == 0
     assert "over the same records" not in capsys.readouterr().out  # generated, in a folder of the present time
     assert len(list(Path("multirun").glob("*/*/curator/summary.json"))) == 2

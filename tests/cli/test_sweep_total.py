@@ -68,7 +68,7 @@ def test_what_a_folder_of_runs_holds(tmp_path):
         place = tmp_path / name / "curator"
         place.mkdir(parents=True)
         if name != "refused":
-            (place / "ledger.json").write_text("{}")
+            (place / "ledger.sqlite").write_text("{}")
         if summary is not None:
             (tmp_path / name / "curator" / "summary.json").write_text(json.dumps(summary))
     assert runs_below(tmp_path) == [(tmp_path / "0", True), (tmp_path / "1", True)]
@@ -90,7 +90,7 @@ def test_noise_of_a_fixed_seed_has_no_total(here, capsys):
     assert main([*SWEEP, "seed=0,1", "privacy.noise_seed=1"]) == 0
     (line,) = totals(capsys.readouterr().out)
     assert "no total is known, for 2 of them has no proved claim" in line
-    assert Ledger.load("s/0/curator/ledger.json").spent()["total"]["epsilon"] is None
+    assert Ledger.load("s/0/curator/ledger.sqlite").spent()["total"]["epsilon"] is None
 
 
 def test_the_composition_of_many_runs_is_that_of_randomized_responses():

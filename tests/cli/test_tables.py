@@ -49,7 +49,7 @@ def test_a_controls_letter_is_not_printed():
 def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     folder = Path("a_folder_of_a_long_name_for_all_runs") / "another_folder_of_a_long_name" / "first run"
-    words = [*TABLE, *QUICK, f"budget.shared={folder.parent}/shared.json"]
+    words = [*TABLE, *QUICK, f"budget.shared={folder.parent}/shared.sqlite"]
     total = ["budget.total.epsilon=2", "budget.total.delta=1e-4"]
     assert main(["train", *words, *total, f"run_dir={folder}"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -57,7 +57,7 @@ def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
     assert any(line.endswith(str(release)) for line in lines)
     start = lines.index("torchdpcate: released")
     assert all(len(line) <= 80 or str(folder) in line for line in lines[start:])
-    assert main(["ledger", f"{folder.parent}/shared.json"]) == 0
+    assert main(["ledger", f"{folder.parent}/shared.sqlite"]) == 0
     assert any(line.endswith(str(folder)) for line in capsys.readouterr().out.splitlines())
     assert main(["verify", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]  # the first one is the path

@@ -33,5 +33,5 @@ def test_a_run_whose_file_does_not_verify_fails_and_the_ledger_counts_it(task, h
     assert "released" not in shown.out
     assert not (here / "r" / "release").exists()
     assert (here / "r" / "curator" / "refused" / "release.safetensors").exists()
-    ledger = Ledger.load(here / "r" / "curator" / "ledger.json")
+    ledger = Ledger.load(here / "r" / "curator" / "ledger.sqlite")
     assert ledger.spent()["total"]["epsilon"] > 0

@@ -97,9 +97,6 @@ def test_the_grid_of_scales():
     places = scales.place(values)
     assert places[[0, 1, 3, 4]].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert scales.at(places[2].item()) == pytest.approx(1.0)
-    assert scales.on_grid(scales.at(77 / 2**11), 10)
-    assert not scales.on_grid(scales.at(78 / 2**11), 10)
-    assert not scales.on_grid(0.04, 10)
 
 
 def test_a_fit_without_privacy_is_the_dense_minimum():

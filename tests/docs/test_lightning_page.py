@@ -26,7 +26,7 @@ def test_the_page_s_code_runs(tmp_path, monkeypatch) -> None:
     for block, path in zip(blocks, ("ledger", "second"), strict=True):
         torch.manual_seed(0)
         exec(compile(block, str(PAGE), "exec"), names)
-        ledger = Ledger.load(f"curator/{path}.json")
+        ledger = Ledger.load(f"curator/{path}.sqlite")
         assert ledger.spent()["total"]["epsilon"] == pytest.approx(4.0, abs=1e-3)
         assert [(entry.count, entry.level) for entry in ledger.entries] == [(names["steps"], Level.CONDITIONAL)]
         assert accuracy(names) > 0.8

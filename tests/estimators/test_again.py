@@ -118,7 +118,7 @@ def test_what_protects_nobody_says_nothing() -> None:
 
 
 def test_a_shared_ledger_adds_up_and_says_nothing(tmp_path) -> None:
-    shared = SharedLedger(tmp_path / "shared.json", fingerprint(X, A, Y), PrivacyBudget(30.0, 1e-4))
+    shared = SharedLedger(tmp_path / "shared.sqlite", fingerprint(X, A, Y), PrivacyBudget(30.0, 1e-4))
     for _ in range(2):
         assert not told(lambda: AverageEffect(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
     assert len(shared.runs) == 2

@@ -19,11 +19,11 @@ def test_a_run_is_made_once_and_what_was_interrupted_is_moved_aside(tmp_path, mo
     monkeypatch.setattr(run, "write_release", interrupt)
     with pytest.raises(KeyboardInterrupt):
         trained(folder, WORDS)
-    assert (folder / "curator" / "ledger.json").exists()
+    assert (folder / "curator" / "ledger.sqlite").exists()
     monkeypatch.setattr(run, "write_release", kept)
     found = trained(folder, WORDS)
     assert found is not None
-    assert (tmp_path / "1.interrupted.1" / "curator" / "ledger.json").exists()
+    assert (tmp_path / "1.interrupted.1" / "curator" / "ledger.sqlite").exists()
     stamp = (folder / "curator" / "summary.json").stat().st_mtime_ns
     again = trained(folder, WORDS)
     assert again is not None

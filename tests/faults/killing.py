@@ -16,6 +16,7 @@ from torchdpcate.errors import TorchDPCateError
 from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import is_begun
 from torchdpcate.release.file import load_release
 
 # What a journal says last, and the part of the way that follows it.
@@ -86,7 +87,7 @@ def problems(folder: Path) -> list[str]:
     found = underpaid(journal(folder), folder / LEDGER)
     for name in RELEASES:
         found += half_written(folder / name)
-    if found or not (folder / LEDGER).exists():
+    if found or not is_begun(folder / LEDGER):
         return found
     ledger = Ledger.load(folder / LEDGER)
     charged = sum(entry.count for entry in ledger.entries if entry.block == "second_stage")
@@ -98,7 +99,7 @@ def problems(folder: Path) -> list[str]:
 def underpaid(lines: list[str], path: Path) -> list[str]:
     """Uses of noise in a journal that the ledger does not hold, or a ledger that says nothing or too much."""
     used = {name: lines.count(name) for name in ("step", "select", "gaussian", "laplace")}
-    if not path.exists():
+    if not is_begun(path):
         return [f"no ledger, but {used} was used"] if any(used.values()) else []
     try:
         ledger = Ledger.load(path)
@@ -134,5 +135,5 @@ def stuck(folder: Path, ledger: Ledger) -> list[str]:
     if len(Ledger.load(folder / LEDGER).entries) < before:
         return ["entries were lost"]
     leftover = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    strangers = set(leftover) - {JOURNAL, LEDGER, f"{LEDGER}.lock", *RELEASES}
+    strangers = set(leftover) - {JOURNAL, LEDGER, *RELEASES}
     return [f"left over: {sorted(strangers)}"] if strangers else []

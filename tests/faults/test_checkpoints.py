@@ -1,5 +1,6 @@
 """A run is resumed from a checkpoint, which is a pickle: no code in it runs, and a damaged one spends nothing."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from hypothesis import given
 from tests.faults.guards import Touch, answered, bounded
 from tests.faults.mutations import byte_faults, examples
 from tests.fit.nuisance_cases import Foreign, Interrupt, Save, plan
+from torchdpcate._files import state_folder
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import _LATEST, Ledger
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol")
@@ -51,7 +53,7 @@ def run(ledger: Ledger, checkpoint: Path | None = None, callbacks: tuple = ()) -
 def interrupted(tmp_path_factory) -> tuple[Path, Path]:
     """Checkpoint and ledger of a run that ended after 8 of 20 steps."""
     folder = tmp_path_factory.mktemp("run")
-    checkpoint, ledger = folder / "last.ckpt", folder / "ledger.json"
+    checkpoint, ledger = folder / "last.ckpt", folder / "ledger.sqlite"
     with pytest.raises(KeyboardInterrupt):
         run(Ledger(BLOCKS, ledger), callbacks=(Save(SAVED, checkpoint), Interrupt(INTERRUPTED)))
     return checkpoint, ledger
@@ -62,10 +64,10 @@ def resume(interrupted, tmp_path) -> Callable[[bytes], Ledger]:
     """Resume from the bytes of a checkpoint, on a copy of the ledger; returns the ledger."""
 
     def call(data: bytes) -> Ledger:
-        checkpoint, ledger = tmp_path / "c.ckpt", tmp_path / "ledger.json"
+        checkpoint, ledger = tmp_path / "c.ckpt", tmp_path / "ledger.sqlite"
         checkpoint.write_bytes(data)
         ledger.write_bytes(interrupted[1].read_bytes())
-        _LATEST.clear()  # as in another process, which has seen no other copy
+        shutil.rmtree(state_folder(), ignore_errors=True)  # as on another machine, which knows no other copy
         run(Ledger.load(ledger), checkpoint)
         return Ledger.load(ledger)
 
@@ -100,7 +102,7 @@ def test_a_damaged_checkpoint_spends_nothing(interrupted, resume, tmp_path):
             try:
                 assert resume(data).entries[0].count >= INTERRUPTED
             except (InputError, RuntimeError, KeyError, TypeError):  # the others are Lightning's, of what it applies
-                assert Ledger.load(tmp_path / "ledger.json").entries == before
+                assert Ledger.load(tmp_path / "ledger.sqlite").entries == before
 
     check()
 

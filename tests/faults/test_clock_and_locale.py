@@ -147,10 +147,10 @@ def test_a_decimal_comma_changes_no_number(folder, decimal_comma):
     for words in commands(folder):
         assert main(words) == 0
     check_outputs(folder)
-    path = folder / "ledger.json"
+    path = folder / "ledger.sqlite"
     Ledger({"all": PrivacyBudget(1.5, 1e-5)}, path).charge("all", "x", PureEvent(0.25))
     assert Ledger.load(path).remaining("all") == PrivacyBudget(1.25, 1e-5)
-    assert '"epsilon": 0.25' in path.read_text()
+    assert '"epsilon": 0.25' in Ledger.load(path).to_json()
     assert TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain.overlap == 0.1
     noise = NoiseSource.system().gaussian(2000, 1.5)
     assert 1.2 < float(noise.std()) < 1.8  # 12 standard errors
@@ -173,9 +173,9 @@ def test_a_clock_that_goes_backwards_is_nothing_to_the_files(folder, backwards):
     for words in commands(folder):
         assert main(words) == 0
     check_outputs(folder)
-    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)}, folder / "ledger.json")
+    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)}, folder / "ledger.sqlite")
     for number in range(5):
-        assert Ledger.load(folder / "ledger.json").charge("all", "x", PureEvent(0.1)) == number
+        assert Ledger.load(folder / "ledger.sqlite").charge("all", "x", PureEvent(0.1)) == number
     assert [entry.id for entry in ledger.entries] == list(range(5))
 
 

@@ -1,6 +1,5 @@
 """Files that others wrote: no domain, policies, release or run makes Python code run."""
 
-import json
 import math
 import pickle
 import struct
@@ -14,10 +13,8 @@ import pytest
 import yaml
 
 from tests.faults.guards import Touch
-from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
-from torchdpcate.data._yaml import check_targets
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -107,42 +104,6 @@ def test_interpolations_in_files_are_words_and_nothing_is_looked_up(tmp_path, mo
     assert TableSchema.from_yaml(tmp_path / "d.yaml").treatment == "${oc.env:SECRET}"
     (tmp_path / "p.yaml").write_text("- {kind: constants, actions: [0], names: ['${oc.env:SECRET}']}")
     assert PolicyLibrary.of(tmp_path / "p.yaml").names == ("${oc.env:SECRET}",)
-
-
-@pytest.fixture
-def run(tmp_path) -> Path:
-    """Folders like those of a run."""
-    for name in ("release", "curator"):
-        (tmp_path / "r" / name).mkdir(parents=True)
-    (tmp_path / "r" / "curator" / "summary.json").write_text(json.dumps({"n": 10, "blocks": {"a": 10}}))
-    return tmp_path / "r"
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"_target_": "os.mkdir", "path": "PLACE"},
-        {"_target_": "torchdpcate.data.Table", "path": {"_target_": "os.mkdir", "path": "PLACE"}, "domain": "lalonde"},
-        {"_target_": "torchdpcate.data.Table", "path": [{"_target_": "os.mkdir", "_args_": ["PLACE"]}], "domain": "x"},
-        {"_target_": "torchdpcate.cli.main.sys.modules.get", "_args_": ["os"]},
-        {"_target_": "torchdpcate.data.Table", "path": "${oc.env:HOME}", "domain": "lalonde"},
-    ],
-)
-def test_the_leak_scan_of_a_run_builds_its_data_and_nothing_else(run, tmp_path, data):
-    place = tmp_path / "made"
-    settings = json.loads(json.dumps(data).replace("PLACE", str(place)))
-    (run / "curator" / "config.yaml").write_text(yaml.safe_dump({"data": settings}))
-    notes = " ".join(scan(run).notes)
-    assert "could not be loaded again" in notes
-    assert "no other code" in notes or "interpolation" in notes
-    assert not place.exists()
-
-
-def test_the_shipped_choices_are_the_targets_of_the_shipped_files():
-    check_targets({"_target_": "torchdpcate.papers.Dataset1", "n": [1, {"a": None}]}, "data")
-    check_targets({"_target_": "torchdpcate.papers.GivenOutcomes"}, "data")
-    with pytest.raises(InputError, match="no shipped choice of data"):
-        check_targets({"_target_": "torchdpcate.estimators.cate.learner.RLearner"}, "data")
 
 
 CONFIG = {

@@ -4,7 +4,6 @@ import shutil
 
 import lightning.pytorch  # noqa: F401 - before no_pickle replaces what some of its modules derive classes from
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,10 +17,6 @@ pytestmark = [pytest.mark.usefixtures("no_pickle"), pytest.mark.filterwarnings("
 
 QUICK = ["data=dataset1", "data.n=300", "nuisance.batch_size=50", "nuisance.epochs=1"]
 QUICK += ["second_stage=linear", "second_stage.ridge=0.2"]
-FACTS = {
-    "url_slug": "a-study",
-    "deployment": {"basic": {"name": "A study", "intended_use": "to know", "publication_date": "2025-01-31"}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +45,7 @@ def outcome(capsys, *words: str) -> int:
         "release/effect.png",
         "release/SHA256SUMS",
         "curator/config.yaml",
-        "curator/ledger.json",
+        "curator/ledger.sqlite",
         "curator/numbers.safetensors",
         "curator/summary.json",
     ],
@@ -91,21 +86,5 @@ def test_a_statement_with_a_replaced_value_and_a_fitting_checksum(made_up, tmp_p
         rewritten(path, privacy=text)
         for words in (["verify", str(path)], ["inspect", str(path), "--card", "-o", str(tmp_path / "card")]):
             outcome(capsys, *words)
-
-    check()
-
-
-def test_facts_of_any_kind(made_up, tmp_path, capsys):
-    path = tmp_path / "facts.yaml"
-    words = ["inspect", str(made_up), "--card", "-o", str(tmp_path / "card"), "--facts", str(path)]
-    path.write_text(yaml.safe_dump(FACTS))
-    assert outcome(capsys, *words) == 0
-    texts = json_faults(FACTS).map(lambda text: text.encode("utf-8", "surrogatepass"))
-
-    @examples(30)
-    @given(texts | byte_faults(yaml.safe_dump(FACTS).encode()) | st.binary(max_size=100))
-    def check(data):
-        path.write_bytes(data)
-        outcome(capsys, *words)
 
     check()

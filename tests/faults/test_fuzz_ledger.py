@@ -1,6 +1,11 @@
 """The ledger's reader: any damage is refused in a line, or the file still says all that was charged."""
 
+import hashlib
 import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -9,103 +14,153 @@ from hypothesis import strategies as st
 from tests.faults.guards import answered
 from tests.faults.mutations import NASTY_TEXTS, byte_faults, examples, json_faults, paths, replaced, twice, without
 from torchdpcate.errors import InputError
+from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.ledger_file import parse
 
 pytestmark = pytest.mark.usefixtures("no_pickle")
 
 BLOCKS = {"nuisance": PrivacyBudget(1.0, 1e-5), "second_stage": PrivacyBudget(2.0, 1e-5)}
 
 
-def written() -> str:
-    ledger = Ledger(BLOCKS)
-    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(10.3, 0.1), count=3, planned=20)
-    ledger.charge("nuisance", "threshold", PureEvent(0.1))
-    ledger.charge("second_stage", "release", GaussianEvent(10.0))
-    ledger.charge("second_stage", "another", ApproximateEvent(0.1, 1e-6))
-    return ledger.to_json()
-
-
-TEXT = written()
-DOCUMENT = json.loads(TEXT)
+def lines_of(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [line for (line,) in database.execute("SELECT line FROM ledger ORDER BY revision")]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tmp_path_factory.mktemp("ledger") / "ledger.json"
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with a line of every kind."""
+    path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"
+    ledger = Ledger(BLOCKS, path)
+    run = ledger.charge("nuisance", "DP-SGD", DPSGDEvent(10.3, 0.1), count=3, planned=20)
+    ledger.charge("nuisance", "threshold", PureEvent(0.1))
+    ledger.advance(run, 5)
+    ledger.charge("second_stage", "release", GaussianEvent(10.0))
+    ledger.charge("second_stage", "another", ApproximateEvent(0.1, 1e-6))
+    return path
 
 
-def read(path) -> None:
-    """Load a ledger, and show that what was loaded is whole: its entries are written as they were read."""
+@pytest.fixture(scope="module")
+def lines(written: Path) -> list[str]:
+    return lines_of(written)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("forged") / "ledger.sqlite"
+
+
+def forge(path: Path, lines: Iterable[str]) -> None:
+    """Write these lines as a ledger writes its own, with their digests."""
+    path.unlink(missing_ok=True)
+    ledger_file._known.clear()
+    digest = ""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(f"PRAGMA synchronous = OFF; {ledger_file._TABLE}; BEGIN")
+        for revision, line in enumerate(lines):
+            digest = hashlib.sha256(f"{digest}{line}".encode(errors="replace")).hexdigest()
+            database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (revision, line, digest))
+        database.execute("COMMIT")
+
+
+def one_changed(lines: list[str], place: int, line: str) -> list[str]:
+    return [*lines[:place], line, *lines[place + 1 :]]
+
+
+def read(path: Path) -> None:
+    """Load a ledger, and show that what was loaded is whole: its lines are what was read."""
+    ledger_file._known.clear()
     ledger = Ledger.load(path)
-    assert len(ledger.entries) == len(json.loads(path.read_text())["entries"])
-    assert json.loads(ledger.to_json())["entries"] == [entry.to_dict() for entry in ledger.entries]
+    states: dict[int, dict] = {}
+    for line in lines_of(path)[1:]:
+        states[json.loads(line)["id"]] = json.loads(line)
+    assert [entry.to_dict() for entry in ledger.entries] == [states[i] for i in range(len(states))]
+
+
+def test_what_was_written_is_read(path, lines):
+    forge(path, lines)
+    assert answered(lambda: read(path))
 
 
 @examples(300)
-@given(json_faults(DOCUMENT))
-def test_replaced_values_are_refused_or_read(path, text):
-    path.write_text(text, encoding="utf-8")
+@given(st.data())
+def test_replaced_values_are_refused_or_read(path, lines, data):
+    place = data.draw(st.integers(0, len(lines) - 1))
+    forge(path, one_changed(lines, place, data.draw(json_faults(json.loads(lines[place])))))
     answered(lambda: read(path))
 
 
 @examples(300)
-@given(byte_faults(TEXT.encode()))
-def test_damaged_bytes_are_refused_or_read(path, data):
-    path.write_bytes(data)
+@given(st.data())
+def test_damaged_bytes_are_refused_or_read(path, written, data):
+    path.write_bytes(data.draw(byte_faults(written.read_bytes())))
     answered(lambda: read(path))
 
 
 @examples(100)
 @given(st.binary(max_size=400))
 @example(b"\x80\x04cos\nsystem\n(S'false'\ntR.")
+@example(b"SQLite format 3\x00")
 def test_any_bytes_are_refused(path, data):
     path.write_bytes(data)
     assert not answered(lambda: read(path))
 
 
 @pytest.mark.parametrize("text", [t for t in NASTY_TEXTS if t.startswith(("[[[", '{"a":{"a"'))])
-def test_deep_nesting_is_refused(path, text):
-    for where in paths(DOCUMENT):
-        path.write_text(replaced(DOCUMENT, where, text))
-        assert not answered(lambda: read(path))
+def test_deep_nesting_is_refused(path, lines, text):
+    for place, line in enumerate(lines):
+        for where in paths(json.loads(line)):
+            forge(path, one_changed(lines, place, replaced(json.loads(line), where, text)))
+            assert not answered(lambda: read(path))
 
 
-def test_every_number_must_be_one(path):
+def test_every_number_must_be_one(path, lines):
     """No entry is read with a count, an epsilon or an id that is not a finite number."""
-    numbers = [p for p in paths(DOCUMENT["entries"]) if p and p[-1] in ("id", "count", "planned", "epsilon", "delta")]
-    for where in numbers:
-        for text in ("NaN", "Infinity", "-Infinity", "1e999", "-1", "null", '"x"', "[]", "{}", "9" * 5000):
-            path.write_text(replaced(DOCUMENT, ("entries", *where), text))
-            assert not answered(lambda: read(path)), (where, text)
+    names = ("id", "count", "planned", "epsilon", "delta")
+    for place, line in enumerate(lines[1:], 1):
+        for where in [p for p in paths(json.loads(line)) if p and p[-1] in names]:
+            for text in ("NaN", "Infinity", "-Infinity", "1e999", "-1", "null", '"x"', "[]", "{}", "9" * 5000):
+                forge(path, one_changed(lines, place, replaced(json.loads(line), where, text)))
+                assert not answered(lambda: read(path)), (where, text)
 
 
-def test_every_entry_must_be_there_once(path):
-    named = [where for where in paths(DOCUMENT) if where and isinstance(where[-1], str)]
-    for where in named:
-        path.write_text(twice(DOCUMENT, where, "[]"))
-        with pytest.raises(InputError, match="twice"):
-            parse(path)
-        path.write_text(without(DOCUMENT, where))
-        assert not answered(lambda: read(path)), where
+def test_every_name_must_be_there_once(path, lines):
+    """Of a name that is there twice a JSON reader keeps the last: it would hide the first."""
+    for place in (0, 1):
+        document = json.loads(lines[place])
+        named = [where for where in paths(document) if where and isinstance(where[-1], str)]
+        for where in [where for where in named if where != ("charge", "text")]:  # which a charge need not have
+            for text in (twice(document, where, "[]"), without(document, where)):
+                forge(path, one_changed(lines, place, text))
+                assert not answered(lambda: read(path)), where
 
 
-def test_an_entry_said_twice_hides_no_charge(path):
-    """Of two lists of entries a JSON reader keeps the last: an empty one would hide all that was spent."""
-    path.write_text(twice(DOCUMENT, ("entries",), "[]"))
-    assert json.loads(path.read_text())["entries"] == []
-    with pytest.raises(InputError, match="twice"):
-        Ledger.load(path)
+def test_a_message_is_short_and_in_one_line(path, lines):
+    for place, line in enumerate(lines):
+        for where in paths(json.loads(line)):
+            forge(path, one_changed(lines, place, replaced(json.loads(line), where, json.dumps("x\n" * 50_000))))
+            if where[-1:] == ("text",):
+                continue  # any text may be one
+            with pytest.raises(InputError) as caught:
+                Ledger.load(path)
+            assert len(str(caught.value)) < 400 + len(str(path))
+            assert "\n" not in str(caught.value)
 
 
-def test_a_message_is_short_and_in_one_line(path):
-    for where in paths(DOCUMENT):
-        path.write_text(replaced(DOCUMENT, where, json.dumps("x\n" * 50_000)))
-        if where[-1:] == ("text",):
-            continue  # any text may be one
-        with pytest.raises(InputError) as caught:
-            Ledger.load(path)
-        assert len(str(caught.value)) < 400 + len(str(path))
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE VIEW ledger AS WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n) SELECT i AS revision, "
+        "'' AS line, '' AS digest FROM n",
+        f"{ledger_file._TABLE}; CREATE TRIGGER forget AFTER INSERT ON ledger BEGIN DELETE FROM ledger; END",
+    ],
+    ids=["a view without end", "a trigger that forgets"],
+)
+def test_a_file_that_would_run_something_is_refused(path, schema):
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(schema)
+    for call in (lambda: Ledger.load(path), lambda: Ledger(BLOCKS, path)):
+        assert not answered(call)

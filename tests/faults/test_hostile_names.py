@@ -14,7 +14,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.verify.card import card_html, make_card
+from torchdpcate.verify.card import card_html
 
 HOSTILE = {
     "a colour": "\x1b[31mage",
@@ -82,7 +82,7 @@ def named(name: str, **changes) -> QueryRelease:
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "<img src=x onerror=1>", "[x](javascript:1)", "a|b"])
 def test_names_are_text_on_card_and_page(name, tmp_path):
     found = named(name)
-    page = card_html(make_card(found))
+    page = card_html(found)
     assert "<script" not in page
     assert "<img" not in page
     told = replace(found.privacy, bounds_origin=name, public={name: name})

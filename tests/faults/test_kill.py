@@ -11,7 +11,7 @@ import pytest
 from tests.faults.killing import PHASES, journal, one_life, phase, problems, server, spread
 from tests.faults.trainee import RELEASES, STEPS
 
-KILLS, FAULTY_KILLS = 10, 5  # everywhere, and as many again in the writing of files
+KILLS, FAULTY_KILLS = 10, 10  # everywhere, and as many again in the writing of files
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +48,13 @@ def test_no_kill_leaves_a_ledger_below_what_was_used(context, whole, tmp_path):
     assert Counter(ended)["DP-SGD"] >= 5
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"), [("late", "x step are in the ledger"), ("in place", "the ledger cannot be read")]
-)
-def test_the_search_finds_a_planted_fault(context, whole, tmp_path, fault, message):
+def test_the_search_finds_a_planted_fault(context, whole, tmp_path):
     found = []
     for kill in spread(whole[1], FAULTY_KILLS, seed=1):
         folder = tmp_path / f"{kill[1]} {kill[0]}"
-        one_life(context, folder, kill, fault)
+        one_life(context, folder, kill, "late")
         found += problems(folder)
-    assert any(message in problem for problem in found), found
+    assert any("x step are in the ledger" in problem for problem in found), found
 
 
 def test_every_phase_has_a_name(whole):

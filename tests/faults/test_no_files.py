@@ -18,7 +18,7 @@ READERS = {
     "csv": lambda path: Table(path, SCHEMA).load(),
     "safetensors": load_release,
     "yaml": TableSchema.from_yaml,
-    "json": Ledger.load,
+    "sqlite": Ledger.load,
 }
 
 

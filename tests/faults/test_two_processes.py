@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -70,6 +71,26 @@ def test_all_that_was_accepted_is_in_the_ledger_and_no_more(context, tmp_path):
     }
     spent = Ledger.load(tmp_path / LEDGER).spent()
     assert all(spent[block]["epsilon"] <= BLOCKS[block].epsilon for block in BLOCKS)
+
+
+def cleaned(folder: Path, number: int) -> None:
+    """Spend, or remove all other files that are there meanwhile, as a cleaner of locks does."""
+    ledger, accepted = Ledger({"one": BLOCKS["one"]}, folder / LEDGER), []
+    for count in range(FIT):
+        for path in () if number else folder.glob(f"{LEDGER}?*"):
+            path.unlink(missing_ok=True)
+        with suppress(BudgetError, OSError):  # which sqlite may say of what was removed while it was in use
+            accepted.append((ledger.charge("one", f"{number}.{count}", PureEvent(1 / FIT)), f"{number}.{count}"))
+    (folder / f"{number}.json").write_text(json.dumps(accepted))
+
+
+def test_no_file_beside_the_ledger_keeps_processes_apart(context, tmp_path):
+    """A lock in a file of its own was removed: 2.1 of 2 were granted, and 1.7 were in the ledger."""
+    together(context, cleaned, tmp_path, 4)
+    accepted = [line for i in range(4) for line in json.loads((tmp_path / f"{i}.json").read_text())]
+    entries = [[entry.id, entry.label] for entry in Ledger.load(tmp_path / LEDGER).entries]
+    assert FIT // 2 < len(accepted) <= len(entries) <= FIT
+    assert all(line in entries for line in accepted)
 
 
 def test_runs_count_their_steps_without_touching_the_others(context, tmp_path):

@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import filelock
 import torch
 from torch import Tensor
 
 import torchdpcate
-import torchdpcate.privacy.ledger as ledger_module
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.dp_sgd_plan import StepAccount
 from torchdpcate.fit.engines import _Guarded
@@ -32,16 +30,16 @@ from torchdpcate.privacy.noise import SystemNoise
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STEPS = 24
-JOURNAL, LEDGER, RELEASES = "journal.txt", "ledger.json", ("first.safetensors", "second.safetensors")
+JOURNAL, LEDGER, RELEASES = "journal.txt", "ledger.sqlite", ("first.safetensors", "second.safetensors")
 
 # Whose function calls, returns and calls into C count as points of the way: the package, and what writes its files.
 _PLACES = (
-    *(os.path.dirname(module.__file__) for module in (torchdpcate, filelock)),
+    os.path.dirname(torchdpcate.__file__),
     pathlib.__file__,
     __file__,
 )
 
-_WRITERS = ("/_files.py", "/trainee.py")
+_WRITERS = ("/_files.py", "/ledger_file.py", "/trainee.py")
 COUNTED = ("everywhere", "in writing")
 
 
@@ -153,14 +151,6 @@ def late_count(account: StepAccount) -> None:
     account.steps += 1
 
 
-def write_in_place(path: Path, text: str, mode: int | None = None) -> None:
-    """A planted fault: the file is written where it stands, a piece at a time."""
-    with path.open("w", encoding="utf-8") as file:
-        for start in range(0, len(text), 50):
-            file.write(text[start : start + 50])
-            file.flush()
-
-
 def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: Any) -> None:
     """Train in this process, which is to be killed at point ``kill`` of its way; tell how many there were.
 
@@ -175,8 +165,6 @@ def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: 
     if fault == "late":
         StepAccount.count = late_count  # type: ignore[method-assign]
         StepAccount._charge = _charge_nothing_yet  # type: ignore[method-assign]
-    elif fault == "in place":
-        ledger_module.write_text = write_in_place
     journal = Journal(folder / JOURNAL)
     journal_steps(journal)
     way = Way(kill, kill_this_process)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.fit.nuisance_cases import Foreign, Interrupt, Save, fit, plan
+from torchdpcate._files import state_folder
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, StepAccount
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
-from torchdpcate.privacy import ledger
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -23,7 +23,7 @@ BLOCKS = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "ledger.json"
+    return tmp_path / "ledger.sqlite"
 
 
 def ledger_at(path) -> Ledger:
@@ -163,8 +163,8 @@ def test_steps_repeated_since_the_checkpoint_are_paid_again(dataset, path, tmp_p
     assert counts(path) == (20, 20)
 
 
-def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path, monkeypatch):
-    checkpoint, crashed = tmp_path / "run.ckpt", tmp_path / "crashed.json"
+def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path):
+    checkpoint, crashed = tmp_path / "run.ckpt", tmp_path / "crashed.sqlite"
 
     class Copy(Save):
         def on_train_batch_end(self, *args):
@@ -173,7 +173,7 @@ def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path,
                 shutil.copy(path, crashed)
 
     fit(Foreign(), dataset, plan(), ledger=ledger_at(path), callbacks=[Copy(8, checkpoint)])
-    monkeypatch.setattr(ledger, "_LATEST", {})  # as in another process, which has not seen the run go on
+    shutil.rmtree(state_folder())  # as if the run had not gone on
     assert counts(crashed) == (12, 20)
     private = resume(dataset, crashed, checkpoint)
     assert (private.steps, private.spent) == (8 + 8, 20)

@@ -139,7 +139,7 @@ def test_a_run_without_a_tail_keeps_its_weights(domain, records):
 
 
 def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain, records, tmp_path):
-    checkpoint, path = tmp_path / "run.ckpt", tmp_path / "ledger.json"
+    checkpoint, path = tmp_path / "run.ckpt", tmp_path / "ledger.sqlite"
     blocks = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 
     def run(*extra, **settings):

@@ -47,7 +47,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 
 def spend(run: Path) -> None:
     ledger = Ledger(
-        {"nuisance": PrivacyBudget(1.0, 1e-5), "second_stage": PrivacyBudget(1.0, 0.0)}, run / "ledger.json"
+        {"nuisance": PrivacyBudget(1.0, 1e-5), "second_stage": PrivacyBudget(1.0, 0.0)}, run / "ledger.sqlite"
     )
     ledger.charge("nuisance", "weights", GaussianEvent(8.0))
     ledger.charge("second_stage", "theta", PureEvent(0.75))
@@ -87,7 +87,7 @@ def test_words_of_runs_are_text(tmp_path):
     for i, epsilon in enumerate((1.0, 2.0)):
         add(tmp_path, f"{HOSTILE[:8]}{i}", curves, epsilon, **words)
         ledger = Ledger(
-            {"records": PrivacyBudget(1.0, 0.0)}, tmp_path / f"{HOSTILE[:8]}{i}" / "curator" / "ledger.json"
+            {"records": PrivacyBudget(1.0, 0.0)}, tmp_path / f"{HOSTILE[:8]}{i}" / "curator" / "ledger.sqlite"
         )
         ledger.charge("records", HOSTILE, PureEvent(0.5))
     for folder in (tmp_path, tmp_path / f"{HOSTILE[:8]}0"):
@@ -108,11 +108,11 @@ def test_what_runs_do_not_have_is_left_out(tmp_path):
     assert "run: 1 run<" in text
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1"])
+@pytest.mark.parametrize("content", ["{}", "[1"])
 def test_a_damaged_ledger_is_named(tmp_path, content):
     add(tmp_path, "run")
-    (tmp_path / "run" / "curator" / "ledger.json").write_text(content)
-    with pytest.raises(InputError, match=r"ledger\.json"):
+    (tmp_path / "run" / "curator" / "ledger.sqlite").write_text(content)
+    with pytest.raises(InputError, match=r"ledger\.sqlite"):
         report(str(tmp_path))
     assert not (tmp_path / "curator").exists()
 

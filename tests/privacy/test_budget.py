@@ -35,7 +35,7 @@ TOO_SMALL = (5e-324, 1e-100, 1e-38, math.nextafter(LEAST_DELTA, 0.0))
         lambda delta, folder: GaussianFilter(delta),
         lambda delta, folder: cost_from({"epsilon": 1.0, "delta": delta}),
         lambda delta, folder: dp_sgd_noise_multiplier(1.0, delta, 0.1, 10),
-        lambda delta, folder: SharedLedger(folder / "shared.json", "records", PrivacyBudget(1.0, delta)),
+        lambda delta, folder: SharedLedger(folder / "shared.sqlite", "records", PrivacyBudget(1.0, delta)),
     ],
     ids=["budget", "file", "event", "event of a file", "filter", "cost of a file", "dp-sgd", "shared ledger"],
 )

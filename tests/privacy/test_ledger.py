@@ -2,15 +2,21 @@ import contextlib
 import json
 import math
 import os
+import shutil
+import sqlite3
+import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.accounting import compose, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -30,11 +36,18 @@ STEP = DPSGDEvent(10.3, RATE)  # 211 of these fit
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "curator" / "ledger.json"
+    return tmp_path / "curator" / "ledger.sqlite"
 
 
-def contents(path):
-    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix != ".lock"}
+def lines(path):
+    """The entries as another program finds them in the file, the changes of one entry in their order."""
+    with closing(sqlite3.connect(path)) as database:
+        return [json.loads(line) for (line,) in database.execute("SELECT line FROM ledger ORDER BY revision")][1:]
+
+
+def afresh():
+    """Forget what this process has read: as another process would."""
+    ledger_file._known.clear()
 
 
 def test_a_block_composes_sequentially_and_blocks_in_parallel():
@@ -274,13 +287,13 @@ def test_reload_is_equal_and_strict_json(path):
     ledger.charge("nuisance", "training", STEP, count=3, planned=211)
     ledger.charge("second", "head", ApproximateEvent(0.5, 1e-6), level=Level.CONDITIONAL)
     again = Ledger.load(path)
-    assert again.to_json() == ledger.to_json() == path.read_text()
+    assert again.to_json() == ledger.to_json()
     assert again.entries == ledger.entries
     assert again.blocks == BLOCKS
     assert not again.private
     assert again.path == path
     refuse = pytest.fail
-    content = json.loads(path.read_text(), parse_constant=refuse)
+    content = json.loads(ledger.to_json(), parse_constant=refuse)
     assert content["private"] is False
     assert content["entries"][0] == {
         "id": 0,
@@ -298,53 +311,57 @@ def test_reload_is_equal_and_strict_json(path):
 
 def test_the_file_is_written_before_the_call_returns(path):
     ledger = Ledger(BLOCKS, path)
-    assert json.loads(path.read_text())["entries"] == []
+    assert lines(path) == []
     ledger.charge("nuisance", "training", STEP, count=0, planned=211)
-    assert json.loads(path.read_text())["entries"][0]["planned"] == 211
+    assert [(line["planned"], line["count"]) for line in lines(path)] == [(211, 0)]
     ledger.advance(0, 5)
-    assert json.loads(path.read_text())["entries"][0]["count"] == 5
+    assert [(line["planned"], line["count"]) for line in lines(path)] == [(211, 0), (211, 5)]
 
 
-@pytest.mark.parametrize("step", ["replace", "fsync"])
-@pytest.mark.parametrize("call", ["charge", "advance", "settle", "reopen"])
-def test_a_failed_write_charges_nothing_and_leaves_the_file(path, monkeypatch, step, call):
+def test_the_file_is_one_and_its_owners(path):
     ledger = Ledger(BLOCKS, path)
-    ledger.charge("nuisance", "training", STEP, count=2, planned=100)
-    files, text = contents(path), ledger.to_json()
-
-    def fail(*args):
-        raise OSError("no space left on device")
-
-    calls = {
-        "charge": lambda: ledger.charge("second", "head", PureEvent(1.0)),
-        "advance": lambda: ledger.advance(0, 50),
-        "settle": lambda: ledger.settle(0, 1),
-        "reopen": lambda: ledger.reopen(0, 90),
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr(os, step, fail)
-        with pytest.raises(OSError, match="no space"):
-            calls[call]()
-    assert contents(path) == files  # no temporary file is left either
-    assert ledger.to_json() == text
-    calls[call]()
-    assert ledger.to_json() != text
+    ledger.charge("nuisance", "training", PureEvent(0.5))
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_crash_leaves_the_old_file_or_the_new_one(path, monkeypatch):
+def test_no_line_is_parsed_twice_in_a_process(path, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(Entry, "from_dict", classmethod(lambda cls, values: parsed.append(values)))
     ledger = Ledger(BLOCKS, path)
+    for _ in range(3):
+        ledger.charge("nuisance", "a", PureEvent(0.1))
+        assert Ledger.load(path).spent() == ledger.spent()
+    assert not parsed
 
-    class Killed(BaseException):
-        pass
 
-    def kill(*args):
-        raise Killed
+def test_a_ledger_that_is_held_is_refused_in_a_line(path, monkeypatch):
+    ledger = Ledger(BLOCKS, path)
+    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InputError, match=r"another process has held it for 0\.1 seconds; end that process"):
+            ledger.charge("nuisance", "a", PureEvent(0.1))
+        assert ledger.remaining("nuisance") == BLOCKS["nuisance"]  # to look at it is no charge
+    assert ledger.charge("nuisance", "a", PureEvent(0.1)) == 0
 
-    monkeypatch.setattr(os, "replace", kill)
-    with pytest.raises(Killed):
-        ledger.charge("second", "head", PureEvent(1.0))
-    monkeypatch.undo()
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_refused_and_can_be_read(path):
+    ledger = Ledger(BLOCKS, path)
+    path.parent.chmod(0o500)
+    with pytest.raises(OSError, match=path.name):
+        ledger.charge("nuisance", "a", PureEvent(0.1))
     assert Ledger.load(path).entries == ()
+    path.parent.chmod(0o700)
+
+
+def test_a_state_that_cannot_be_written_is_refused_before_anything_is_made(path, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="set XDG_STATE_HOME to a folder of yours that lasts"):
+        Ledger(BLOCKS, path)
+    assert not path.parent.exists()
 
 
 def test_two_ledgers_on_one_file_cannot_overspend(path):
@@ -383,44 +400,40 @@ def test_a_run_again_on_its_file_goes_on_with_what_was_spent(path):
 
 
 def damage(content):
-    yield "not json"
+    yield b"not a database"
     yield content[: len(content) // 2]
-    yield "[]"
-    yield content.replace('"version": 1', '"version": 0')
-    yield content.replace('"version": 1', '"version": 2')
-    yield content.replace('"version": 1', '"version": 3')
-    yield content.replace('"id": 0', '"id": 3')
-    yield content.replace('"block": "nuisance"', '"block": "other"')
-    yield content.replace('"kind": "pure"', '"kind": "free"')
-    yield content.replace('"count": 1', '"count": 2')
-    yield content.replace('"certified"', '"sure"')
-    yield content.replace('"epsilon": 0.75', '"epsilon": NaN')
-    yield content.replace('"private": true', '"private": "yes"')
+    yield b""
+    for old, new in (
+        (b'"version": 1', b'"version": 2'),
+        (b'"id": 0', b'"id": 3'),
+        (b'"block": "nuisance"', b'"block": "nuisanci"'),
+        (b'"kind": "pure"', b'"kind": "free"'),
+        (b'"count": 1', b'"count": 2'),
+        (b'"certified"', b'"certifies"'),
+        (b'"epsilon": 0.75', b'"epsilon": 0.25'),
+        (b'"private": true', b'"private": "te"'),
+        (b"revision INTEGER", b"revisiom INTEGER"),
+    ):
+        assert content.count(old) == 1
+        yield content.replace(old, new)
 
 
 def test_a_damaged_file_is_refused(path):
     ledger = Ledger(BLOCKS, path)
     ledger.charge("nuisance", "training", PureEvent(0.75))
-    content = path.read_text()
-    for text in damage(content):
-        assert text != content
-        path.write_text(text)
+    content = path.read_bytes()
+    for data in damage(content):
+        assert data != content
+        path.write_bytes(data)
+        afresh()
         with pytest.raises(InputError, match="ledger"):
             Ledger.load(path)
         with pytest.raises(InputError, match="ledger"):
             ledger.charge("second", "head", PureEvent(0.1))
     path.unlink()
-    with pytest.raises(InputError, match="no such file"):
-        ledger.charge("second", "head", PureEvent(0.1))
-
-
-def test_lost_entries_are_noticed(path):
-    ledger = Ledger(BLOCKS, path)
-    empty = path.read_text()
-    ledger.charge("nuisance", "training", PureEvent(0.75))
-    path.write_text(empty)
-    with pytest.raises(InputError, match="lost"):
-        ledger.charge("nuisance", "again", PureEvent(0.75))
+    for call in (lambda: Ledger.load(path), lambda: ledger.charge("second", "head", PureEvent(0.1))):
+        with pytest.raises(InputError, match="no such file; restore it"):
+            call()
 
 
 events = st.sampled_from(
@@ -539,6 +552,27 @@ def test_a_fork_cannot_spend_a_ledger_in_memory(path):
         kept.charge("nuisance", "y", PureEvent(0.75))
 
 
+def test_a_fork_while_another_thread_charges_has_locks_of_its_own(path):
+    """Forked in the middle of a change, sqlite would believe that the child holds the lock."""
+    ledger, made, ended = Ledger({"all": PrivacyBudget(1.0, 0.0)}, path), [], threading.Event()
+
+    def charge():
+        return ledger.charge("all", "x", PureEvent(1e-3))
+
+    def go_on():
+        while not ended.is_set() and len(made) < 500:
+            made.append(charge())
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        made += [int(in_a_fork(charge)) for _ in range(8)]
+    finally:
+        ended.set()
+        thread.join()
+    assert sorted(made) == [entry.id for entry in Ledger.load(path).entries]
+
+
 def test_nothing_gives_back_what_was_used():
     ledger = Ledger(BLOCKS)
     used = ledger.charge("nuisance", "a", PureEvent(0.5), count=2)
@@ -565,44 +599,57 @@ def test_a_run_that_stops_early_leaves_no_room_for_another_choice():
     assert ledger.remaining("nuisance") == before
 
 
-@pytest.mark.parametrize("edit", ["epsilon", "count", "order", "cut", "budget", "filter", "downgrade"])
+EDITS = {
+    "epsilon": "UPDATE ledger SET line = replace(line, '0.75', '1e-9')",
+    "count": "UPDATE ledger SET line = replace(line, ': 2', ': 1') WHERE revision = 2",
+    "order": "UPDATE ledger SET revision = CASE revision WHEN 1 THEN -2 WHEN 2 THEN -1 ELSE 0 END",
+    "cut": "DELETE FROM ledger WHERE revision = 2",
+    "hole": "DELETE FROM ledger WHERE revision = 1",
+    "budget": "UPDATE ledger SET line = replace(line, '\"epsilon\": 1.0', '\"epsilon\": 9.0') WHERE revision = 0",
+    "filter": 'UPDATE ledger SET line = replace(line, \'"sums"\', \'"gaussian", "delta": 0.0\') WHERE revision = 0',
+    "more": "INSERT INTO ledger SELECT 3, line, digest FROM ledger WHERE revision = 2",
+    "view": "ALTER TABLE ledger RENAME TO other; CREATE VIEW ledger AS SELECT * FROM other",
+    "bytes": "UPDATE ledger SET line = x'ff'",
+    "number": "UPDATE ledger SET digest = 1",
+    "empty": "DELETE FROM ledger",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
 def test_an_edited_file_is_refused(path, edit):
     ledger = Ledger(BLOCKS, path)
     ledger.charge("nuisance", "a", PureEvent(0.75))
     ledger.charge("second", "b", PureEvent(0.5), count=2)
-    content = json.loads(path.read_text())
-    entries = content["entries"]
-    if edit == "epsilon":
-        entries[0]["event"]["epsilon"] = 1e-9
-    elif edit == "count":
-        entries[1].update(count=1, planned=1, used=1)
-    elif edit == "order":
-        content["entries"] = [{**entries[1], "id": 0}, {**entries[0], "id": 1}]
-    elif edit == "cut":
-        content["entries"], content["chain"] = entries[:1], content["chain"][:2]
-        content["revision"] += 1
-    elif edit == "budget":
-        content["blocks"]["nuisance"]["epsilon"] = 100.0
-    elif edit == "filter":
-        content["filter"] = {"kind": "gaussian", "delta": 0.0}
-    else:
-        content["version"] = 2
-    path.write_text(json.dumps(content))
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"BEGIN; {EDITS[edit]}; UPDATE ledger SET revision = abs(revision); COMMIT"
+                               if edit == "order" else EDITS[edit])  # fmt: skip
+    afresh()
     for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "c", PureEvent(0.1))):
         with pytest.raises(InputError, match="ledger"):
             call()
 
 
-def test_a_file_put_back_is_told_by_every_ledger_of_the_process(path):
+NOT_NEWEST = "is not the one that was charged last .* restore the newest"
+
+
+@pytest.mark.parametrize("process", ["this", "another"])
+def test_a_file_put_back_is_refused(path, process):
     ledger = Ledger(BLOCKS, path)
-    empty = path.read_text()
+    empty = path.read_bytes()
     ledger.charge("nuisance", "a", PureEvent(0.75))
-    newest = path.read_text()
-    path.write_text(empty)
-    for call in (lambda: Ledger.load(path), lambda: Ledger(BLOCKS, path), lambda: ledger.remaining("nuisance")):
-        with pytest.raises(InputError, match="entries were lost"):
+    newest = path.read_bytes()
+    path.write_bytes(empty)
+    if process == "another":
+        afresh()
+    for call in (
+        lambda: Ledger.load(path),
+        lambda: Ledger(BLOCKS, path),
+        lambda: ledger.remaining("nuisance"),
+        lambda: ledger.charge("nuisance", "again", PureEvent(0.75)),
+    ):
+        with pytest.raises(InputError, match=NOT_NEWEST):
             call()
-    path.write_text(newest)
+    path.write_bytes(newest)
     assert Ledger.load(path).remaining("nuisance").epsilon == 0.25
     path.unlink()
     Ledger(BLOCKS, path)
@@ -610,33 +657,67 @@ def test_a_file_put_back_is_told_by_every_ledger_of_the_process(path):
         ledger.charge("nuisance", "b", PureEvent(0.1))
 
 
+def test_a_folder_put_back_is_refused(path):
+    ledger = Ledger(BLOCKS, path)
+    copy = shutil.copytree(path.parent, path.parent.with_name("copy"))
+    ledger.charge("nuisance", "a", PureEvent(0.75))
+    shutil.rmtree(path.parent)
+    shutil.copytree(copy, path.parent)
+    afresh()
+    with pytest.raises(InputError, match=NOT_NEWEST):
+        Ledger.load(path)
+
+
 def test_of_two_copies_one_goes_on(path):
-    ledger, copy = Ledger(BLOCKS, path), path.with_name("copy.json")
-    copy.write_text(path.read_text())
+    """Also where both have as many lines."""
+    ledger, copy = Ledger(BLOCKS, path), path.with_name("copy.sqlite")
+    shutil.copy(path, copy)
     twin = Ledger.load(copy)
     ledger.charge("nuisance", "a", PureEvent(1.0))
-    with pytest.raises(InputError, match="lost"):
+    with pytest.raises(InputError, match=NOT_NEWEST):
         twin.charge("nuisance", "b", PureEvent(1.0))
+    (marks,) = Path(os.environ["XDG_STATE_HOME"], "torchdpcate", "ledgers").iterdir()
+    kept = marks.read_text()
+    marks.write_text(kept.splitlines(keepends=True)[0])
+    twin.charge("nuisance", "b", PureEvent(1.0))
+    marks.write_text(kept)
+    with pytest.raises(InputError, match=NOT_NEWEST):
+        twin.charge("second", "c", PureEvent(1.0))
+    ledger.charge("second", "c", PureEvent(1.0))
 
 
-def test_a_hard_link_is_refused(path):
+def test_a_revision_that_was_not_noted_is_no_obstacle(path):
+    """Killed between the charge and its note, or moved to another machine: the file is what is known."""
     ledger = Ledger(BLOCKS, path)
-    os.link(path, path.with_name("other.json"))
-    for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "a", PureEvent(0.1))):
-        with pytest.raises(InputError, match="2 names"):
-            call()
-    path.with_name("other.json").unlink()
-    ledger.charge("nuisance", "a", PureEvent(0.1))
+    ledger.charge("nuisance", "a", PureEvent(0.5))
+    (marks,) = Path(os.environ["XDG_STATE_HOME"], "torchdpcate", "ledgers").iterdir()
+    noted = marks.read_text().splitlines(keepends=True)
+    for text in (noted[0], "", noted[1] + noted[0], noted[0] + noted[1][:9]):
+        marks.write_text(text)
+        assert Ledger.load(path).remaining("nuisance").epsilon == 0.5
+    marks.unlink()
+    assert ledger.charge("nuisance", "b", PureEvent(0.5)) == 1
+    assert marks.read_text().split()[0] == "2"
+
+
+def test_a_hard_link_is_the_same_ledger(path):
+    ledger, other = Ledger(BLOCKS, path), path.with_name("other.sqlite")
+    os.link(path, other)
+    Ledger.load(other).charge("nuisance", "a", PureEvent(0.75))
+    with pytest.raises(BudgetError):
+        ledger.charge("nuisance", "a", PureEvent(0.75))
 
 
 @pytest.mark.parametrize("second", [PureEvent(0.5398), GaussianEvent(4.3296), ApproximateEvent(0.3, 9.997e-6)])
 def test_a_file_that_no_filter_would_have_accepted_says_so(path, second):
     """Written by hand: the second charge counts more than the first one leaves."""
-    path.parent.mkdir()
     first = Entry(0, "nuisance", Charge.of("a"), GaussianEvent(7.3511489379), 1, 1, Level.CERTIFIED, 1, 1)
     cost = SumFilter().cost(second, 1, FilterCost(1.0, 0.0)) or FilterCost(1.0, DELTA)
     later = Entry(1, "nuisance", Charge.of("b"), second, 1, 1, Level.CERTIFIED, 1, 1, cost)
-    path.write_text(Book({"nuisance": BLOCKS["nuisance"]}, True, SumFilter(), (first, later)).dump())
+    book = Book({"nuisance": BLOCKS["nuisance"]}, True, SumFilter())
+    ledger_file.change(path, lambda book: book, lambda: book)
+    for entry in (first, later):
+        ledger_file.change(path, lambda book, entry=entry: book.changed(entry))
     ledger = Ledger.load(path)
     assert ledger.remaining("nuisance") is None
     spent = ledger.spent("nuisance")["epsilon"]
@@ -662,7 +743,7 @@ def test_a_plan_covers_blocks_without_an_entry_and_this_thread_alone():
 @pytest.mark.parametrize("other", ["thread", "ledger"])
 def test_a_plan_ends_for_a_block_that_has_a_later_charge(tmp_path, other):
     """Charged as fixed beside later charges, which `compose` of the fixed ones alone does not see, 1.9 was spent."""
-    blocks, path = {"a": PrivacyBudget(1.0, 0.0)}, tmp_path / "ledger.json"
+    blocks, path = {"a": PrivacyBudget(1.0, 0.0)}, tmp_path / "ledger.sqlite"
     ledger = Ledger(blocks, path)
     ledger.open_plan()
     second = Ledger(blocks, path) if other == "ledger" else ledger

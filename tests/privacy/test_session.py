@@ -49,7 +49,7 @@ def test_a_run_gets_what_is_left_and_its_entries_are_known():
 
 
 def test_a_session_without_a_budget_charges_nothing(tmp_path):
-    session = opened(tmp_path / "ledger.json", budget=None)
+    session = opened(tmp_path / "ledger.sqlite", budget=None)
     scope = session.charging(["first"], THRESHOLD)
     scope.pay(PureEvent(5.0))
     scope.part("a").pay(PureEvent(5.0), part="b")
@@ -79,9 +79,9 @@ def test_nothing_is_certified_in_a_conditional_scope():
 
 
 def test_a_ledger_file_is_never_shared(tmp_path):
-    opened(tmp_path / "ledger.json").charging(["first"], THRESHOLD).pay(PureEvent(0.25))
+    opened(tmp_path / "ledger.sqlite").charging(["first"], THRESHOLD).pay(PureEvent(0.25))
     with pytest.raises(InputError, match="exists already"):
-        opened(tmp_path / "ledger.json")
+        opened(tmp_path / "ledger.sqlite")
 
 
 def test_the_statement_is_of_this_session():

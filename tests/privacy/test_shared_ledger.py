@@ -1,6 +1,5 @@
 """A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
 
-import json
 import math
 import os
 import pickle
@@ -20,6 +19,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.charge import THRESHOLD
@@ -37,7 +37,7 @@ RUN = PrivacyBudget(0.75, 5e-6)
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "curator" / "shared.json"
+    return tmp_path / "curator" / "shared.sqlite"
 
 
 def shared(path, total=TOTAL, records="these", **more) -> SharedLedger:
@@ -56,9 +56,9 @@ def test_runs_add_up_and_the_one_beyond_the_total_is_refused(path):
     assert (left.epsilon, left.delta) == (pytest.approx(0.5), pytest.approx(1e-5))
     before = path.read_bytes()
     with pytest.raises(BudgetError, match=r"a run of epsilon = 0.75, .* leaves, epsilon = 0.5, delta = 1e-05; lower"):
-        opened(ledger, path=path.parent / "run.json")
+        opened(ledger, path=path.parent / "run.sqlite")
     assert path.read_bytes() == before
-    assert not (path.parent / "run.json").exists()
+    assert not (path.parent / "run.sqlite").exists()
     opened(ledger, PrivacyBudget(0.5, 1e-5)).close()
     assert ledger.left() is None
 
@@ -85,7 +85,7 @@ def test_gaussian_runs_add_up_by_the_squares_of_mu(path):
     assert ledger.left().epsilon == pytest.approx(gaussian_epsilon(left, 1e-5), rel=1e-6)
     with pytest.raises(BudgetError):
         ledger.reserve(PrivacyBudget(0.3, 1e-5), "run")
-    pure = shared(path.parent / "pure.json", PrivacyBudget(1.0, 1e-5), filter="gaussian")
+    pure = shared(path.parent / "pure.sqlite", PrivacyBudget(1.0, 1e-5), filter="gaussian")
     pure.reserve(PrivacyBudget(0.1, 0.0), "first")
     pure.reserve(PrivacyBudget(0.1, 0.0), "second")
     assert pure.runs[1].cost.size == pytest.approx(0.1253090122)
@@ -93,7 +93,7 @@ def test_gaussian_runs_add_up_by_the_squares_of_mu(path):
 
 @pytest.mark.parametrize("event", [PureEvent(0.01), DPSGDEvent(50.0, 0.5)])
 def test_a_run_that_counts_by_mu_has_gaussian_noise_alone(path, event):
-    own = path.parent / "run.json"
+    own = path.parent / "run.sqlite"
     session = opened(shared(path, filter="gaussian"), path=own).charging(["records"], THRESHOLD)
     with pytest.raises(BudgetError, match="for Gaussian noise alone"):
         session.pay(event)
@@ -206,7 +206,7 @@ def test_a_fit_on_other_records_is_refused(path):
     assert path.read_bytes() == before
     file = path.parent / "table.csv"
     file.write_text("x,a,y\n")
-    files = shared(path.with_name("files.json"), records=file_fingerprint(file))
+    files = shared(path.with_name("files.sqlite"), records=file_fingerprint(file))
     learner = KnownPropensityEffect(domain, budget, ledger_path=files.run())
     learner.fit(X, A, Y)
     clone(learner).fit(*others[0])
@@ -224,13 +224,13 @@ def test_ledgers_of_others_are_refused(path):
     with pytest.raises(InputError, match="its filter is sums"):
         shared(path, filter="gaussian")
     assert shared(path, None).left().epsilon == pytest.approx(1.25)
-    single = path.parent / "single.json"
+    single = path.parent / "single.sqlite"
     Ledger({"records": RUN}, single).charge("records", "a", PureEvent(0.1))
-    single.with_name("single.json.key").write_text("0" * 64)
+    single.with_name("single.sqlite.key").write_text("0" * 64)
     with pytest.raises(InputError, match="the ledger of one run"):
         shared(single)
     with pytest.raises(InputError, match="is new; state the total"):
-        shared(path.parent / "none" / "new.json", None)
+        shared(path.parent / "none" / "new.sqlite", None)
     assert not (path.parent / "none").exists()
     with pytest.raises(InputError, match="noise of a fixed seed protects nobody"):
         opened(ledger, noise=NoiseSource.fixed(0))
@@ -238,23 +238,49 @@ def test_ledgers_of_others_are_refused(path):
 
 def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
     shared(path)
-    other = path.parent / "other.json"
+    other = path.parent / "other.sqlite"
     shared(other)
-    names = [next(iter(json.loads(file.read_text())["blocks"])) for file in (path, other)]
+    names = [next(iter(Ledger.load(file).blocks)) for file in (path, other)]
     assert names[0] != names[1]  # each has a key of its own
-    key = path.with_name("shared.json.key")
+    key = path.with_name("shared.sqlite.key")
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (path, key))
     kept = key.read_text()
+    assert kept.strip().encode() not in path.read_bytes()
     key.unlink()
-    with pytest.raises(InputError, match=r"its key shared\.json\.key is missing"):
+    with pytest.raises(InputError, match=r"its key shared\.sqlite\.key is missing"):
         shared(path)
     key.write_text("abc")
     with pytest.raises(InputError, match="is damaged"):
         shared(path)
     key.write_text(kept)
     path.unlink()
-    with pytest.raises(InputError, match="is missing and its key is there"):
-        shared(path)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is missing and its key is there"):
+            shared(path)
+    key.unlink()
+    assert not shared(path).runs
+
+
+def test_a_copy_that_is_put_back_is_refused(path):
+    """In another process 3.0 of 2.0 were granted."""
+    run = PrivacyBudget(1.0, 0.0)
+    shared(path).reserve(run, "first")
+    copy = path.read_bytes()
+    shared(path).reserve(run, "second")
+    path.write_bytes(copy)
+    ledger_file._known.clear()  # as in another process
+    for call in (lambda: shared(path), lambda: SharedLedger.load(path)):
+        with pytest.raises(InputError, match="is not the one that was charged last"):
+            call()
+
+
+def test_a_mistake_in_a_new_one_leaves_no_key(path):
+    for total, more in ((PrivacyBudget(1.0, 0.0), {"filter": "gaussian"}), (TOTAL, {"filter": "most"})):
+        with pytest.raises(InputError, match="filter"):
+            shared(path, total, **more)
+    with pytest.raises(InputError, match="is new; state the total"):
+        shared(path, None)
+    shared(path)
 
 
 def test_persons_cost_all_their_records(path):
@@ -272,7 +298,7 @@ def test_persons_cost_all_their_records(path):
             ledger.reserve(PrivacyBudget(0.25, 0.0), "other", other)
         with pytest.raises(InputError, match="its total protects persons by subject_id"):
             shared(path, unit=other)
-    gaussian = shared(path.with_name("gaussian.json"), filter="gaussian", unit=four)
+    gaussian = shared(path.with_name("gaussian.sqlite"), filter="gaussian", unit=four)
     gaussian.reserve(PrivacyBudget(0.1, 1e-6), "four", four)
     assert gaussian.runs[0].event.noise_multiplier == pytest.approx(analytic_gaussian_sigma(0.1, 1e-6) / 4)
 
@@ -313,7 +339,7 @@ def killed(path, point: str) -> None:
         return honest(self, *given, **named)
 
     setattr(owner, point, late)
-    session = opened(ledger, path=path.with_name("run.json"))
+    session = opened(ledger, path=path.with_name("run.sqlite"))
     session.charging(["records"], THRESHOLD).pay(PureEvent(0.1))
     session.close()
 

@@ -28,7 +28,7 @@ class CoarseOutput(FunctionMechanism):
     def law(self, head: Head, budget: PrivacyBudget) -> AddedNoise:
         """Return the noise: what is charged, drawn, stated and verified follows."""
         event = GaussianEvent(2.0 ** math.ceil(math.log2(GaussianMechanism(budget, 1.0).scale)))
-        return AddedNoise(GaussianMechanism.of_event(event, sensitivity(head.problem)), head.size, head.most)
+        return AddedNoise(GaussianMechanism.of_event(event, sensitivity(head.problem)), head.size)
 
     def public(self, head: Head, law: AddedNoise) -> dict[str, Any]:
         """Return the public constants."""

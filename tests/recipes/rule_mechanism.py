@@ -38,7 +38,7 @@ class CoarseRule(RuleMechanism):
         """Return the noise: what is charged, drawn, stated and verified follows."""
         least = fit.output(budget, "gamma")
         scale = 2.0 ** math.ceil(math.log2(least.sensitivity / budget.epsilon))
-        return AddedNoise(KNormMechanism(budget.epsilon, scale * budget.epsilon), fit.size, fit.most)
+        return AddedNoise(KNormMechanism(budget.epsilon, scale * budget.epsilon), fit.size)
 
     @worst_case("coarse_gamma", pair="a record of full weight apart from all others, with either label")
     @staticmethod

@@ -14,7 +14,8 @@ from torchdpcate.fit.feature_maps import Fourier, Identity
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import save_release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.card import make_card
+from torchdpcate.verify.card import card_html
+from torchdpcate.verify.finding import findings
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 
@@ -58,10 +59,9 @@ def test_frames_are_read_by_name_and_points_outside_refused():
 def test_a_rule_has_no_effects_and_a_card_says_what_it_is():
     release = rule()
     assert not hasattr(release, "effect")
-    card = make_card(release)
-    text = card["registry"]["deployment"]["basic"]["description"]
-    assert text.startswith("Rule that says who should get a = 1 instead of 0, so that y be high")
-    assert card["release"]["kind"] == "rule"
+    page = card_html(release)
+    assert "<p>rule by " in page
+    assert findings(release)[0] in page
 
 
 def test_made_up_files_are_no_rules(tmp_path):

@@ -7,8 +7,6 @@ import pytest
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 from torchdpcate.release.statement import _K_NORM, _PROCESS, ENTROPY, FLOATING_POINT
-from torchdpcate.verify.card_words import own_words
-from torchdpcate.verify.deployments import record, wanted
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.statement import statement_problems
 
@@ -40,19 +38,11 @@ def test_assumptions_are_those_of_the_mechanisms_that_are_there(finished):
     assert ENTROPY not in text
     assert "DP-SGD" not in text
     assert _PROCESS not in text
+    assert "mu^2" not in text
     assert _K_NORM not in text
     assert "discrete Gaussian or Laplace" in text
     privacy = load_release(finished(*WORDS)).privacy
     assert privacy.assumptions[0] == FLOATING_POINT  # the statement itself is that of every release
-
-
-def test_the_page_names_what_each_tier_of_a_registry_still_wants_and_no_term_of_accounting(finished):
-    place = finished("task=average_effect", "data.n=600") / "release"
-    text = (place / "privacy.md").read_text()
-    _, missing = record(own_words(load_release(place.parent)), {})
-    for tier, names in wanted(missing).items():
-        assert f"- tier {tier}: {', '.join(names)}\n" in text
-    assert "mu^2" not in text
 
 
 def test_nobody_said_who_chose_it(finished):

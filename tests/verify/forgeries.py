@@ -62,7 +62,6 @@ class Draft:
 
 
 Edit = Callable[[Draft], None]
-_TOLD = 5  # answers that noise is told from, at least
 
 
 def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callable[[str], Path]:
@@ -440,28 +439,13 @@ def look_alike(first: str, second: str) -> Edit:
     return edit
 
 
-def numbers_of(draft: Draft) -> list[str]:
-    """Names of the tensors that hold numbers with noise, and no others."""
-    noisy = ("theta", "answers", "statistics", "numbers", "outcome_theta", "nuisances.outcome.net.0.weight")
-    return [name for name in noisy if name in draft.tensors and draft.tensors[name].numel() > 2]
-
-
-def numbers(change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
-    """Released numbers that no noise leaves."""
-
-    def edit(draft: Draft) -> None:
-        names = numbers_of(draft)
-        if not names or draft.privacy["epsilon"] is None or draft.privacy["mechanism"] == "plug_in":
-            raise DoesNotApplyError
-        for name in names:
-            values = draft.tensors[name]
-            # an answer at the end of the outcome's range was clipped, and tells nothing of its noise
-            told = values.abs() < (draft.outcome_range if name == "answers" else math.inf)
-            if not bool(told.all()) and int(told.sum()) < _TOLD:
-                raise DoesNotApplyError
-            draft.tensors[name] = values.masked_scatter(told, change(values[told]))
-
-    return edit
+def infinite(draft: Draft) -> None:
+    """Released numbers that are none."""
+    for name, values in draft.tensors.items():
+        if values.is_floating_point() and values.numel():
+            draft.tensors[name] = torch.full_like(values, math.inf)
+            return
+    raise DoesNotApplyError
 
 
 EVERY: dict[str, Edit] = {
@@ -480,10 +464,6 @@ EVERY: dict[str, Edit] = {
     "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
     "names with an invisible letter": look_alike("age", "ag\u200de"),
     "names with another space": look_alike("the age", "the  age"),
-    "rounded numbers": numbers(lambda values: (values * 200).floor() / 200 + 0.001),  # no multiple of 1/8 among them
-    "numbers that are all the same": numbers(lambda values: torch.full_like(values, float(values.flatten()[0]))),
-    "numbers that are all zero": numbers(torch.zeros_like),
-    "infinite numbers": numbers(lambda values: torch.full_like(values, math.inf)),
-    "numbers beyond any": numbers(lambda values: values * 1e300),
+    "infinite numbers": infinite,
 }
-"""Forgeries of any kind of release, of which each follows from public facts."""
+"""Forgeries of any kind of release that do not agree with themselves."""

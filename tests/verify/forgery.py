@@ -117,6 +117,11 @@ def write_file(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str,
     return path
 
 
+def write_anew(path: Path, metadata: dict[str, str], tensors: dict[str, torch.Tensor]) -> Path:
+    """Write a release file of these contents with a checksum that fits."""
+    return write_file(tensors, path, {**metadata, "sha256": release_digest(metadata, tensors)})
+
+
 def rewritten(path: Path, **changes: str | None) -> Path:
     """Change metadata of a release file (None takes an entry out), with a checksum that fits unless given."""
     with safe_open(path, "pt") as file:

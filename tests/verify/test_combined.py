@@ -12,7 +12,7 @@ from tests.verify.forgery import write_file
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.release.combination import combine
 from torchdpcate.release.file import DIGEST_KEY, release_digest
-from torchdpcate.verify.card import make_card
+from torchdpcate.verify.card import card_html
 from torchdpcate.verify.file import verify_release
 
 Change = Callable[[dict, dict, dict], None]
@@ -43,9 +43,8 @@ def test_an_honest_combination_verifies_and_has_a_card(task: str, tmp_path) -> N
     found = dict(verify_release(made.save(tmp_path / "all.safetensors")))
     for file in made.files:
         assert file.stated_digest in found[f"site {file.path}"]
-    card = make_card(made)
-    assert card["split"]["how"] == "each site has blocks of its own, by its name"
-    assert sorted(card["split"]["block_sizes"].values()) == [400, 1200, 2500]
+    assert "each site has blocks of its own, by its name" in card_html(made)
+    assert sorted(block.n for block in made.privacy.blocks) == [400, 1200, 2500]
 
 
 def test_the_checksum_of_a_site_is_that_of_its_own_file(tmp_path) -> None:

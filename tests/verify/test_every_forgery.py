@@ -13,7 +13,6 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.exact_sums import decimal_problems
 from torchdpcate.verify.file import verify_release
 
 AVERAGES = ("ATE", "strata of ATE", "balancing of ATT")
@@ -42,9 +41,6 @@ WITHOUT_CONTRACT = (
     *("composed, fixed noise", "composed, own solver"),
 )
 """Kinds that ``PlanContract`` is not tested on, which forges all others."""
-SHRUNK = ("numbers that are all the same", "numbers that are all zero")
-MAY = {"composed, queries": SHRUNK}
-"""Forgeries that do not follow: a composed effect may be shrunk to a constant, which answers do not show."""
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +54,7 @@ def written(tmp_path_factory):
 def test_a_release_verifies_and_no_forgery_of_it(kind, written, tmp_path):
     verify_release(written(kind))
     passed, refused = passing(written(kind), forge.EVERY.items(), tmp_path)
-    assert not set(passed) - set(MAY.get(kind, ()))
+    assert passed == []
     assert refused >= 4
 
 
@@ -78,15 +74,6 @@ def test_what_no_fact_shows_is_told_as_the_file_says(written):
     assert "names of columns" in dict(verify_release(written("output")))["as the file says"]
 
 
-def test_two_coefficients_may_be_one_number(written, tmp_path):
-    """With a probability of 2^-21, which is above what refuses an honest file; of three it is 2^-40."""
-    from torchdpcate.privacy.exact_sums import alike_problems
-
-    two, three = (torch.full((p,), 0.1234567, dtype=torch.float64) for p in (2, 3))
-    assert not list(alike_problems("theta", two, 20))
-    assert list(alike_problems("theta", three, 20))
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [(6.695, 1e-6), (7.28, 1e-6), (7.709, 1e-5)])
 def test_a_budget_whose_plan_is_made_anew_one_place_beside_verifies(epsilon, delta, tmp_path):
     domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
@@ -104,10 +91,3 @@ def test_nuisances_of_a_known_propensity_fit_none_and_verify(tmp_path):
     release = learner.fit(x, a, x[:, 0] * a).release_function()
     assert not release.nuisances.propensity.any()
     verify_release(release.save(tmp_path / "release.safetensors"))
-
-
-@pytest.mark.parametrize("values", [[-0.036], [0.25, 0.1], [-0.036, 0.1, 0.2]])
-def test_few_numbers_of_a_grid_over_n_may_be_decimals(values):
-    assert not list(decimal_problems("means", torch.tensor(values, dtype=torch.float64)))
-    many = torch.tensor([0.1 * k + 0.03 for k in range(1, 8)], dtype=torch.float64)
-    assert list(decimal_problems("means", many.mul(1000).round() / 1000))

@@ -1,6 +1,5 @@
 """Forgeries of releases of every kind are refused, each for a reason of its own; honest ones verify."""
 
-import json
 import re
 import resource
 
@@ -37,7 +36,7 @@ from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.release.file import load_release, write_sums
-from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1, better="higher")
@@ -141,7 +140,6 @@ FORGERIES = [
     ("objective", forge.renamed("quantum"), "mechanism 'quantum' is none of the library's"),
     ("objective", forge.narrower_band, "its noise band .* is not that of its noise"),
     ("queries", forge.narrower_bands, "the noise scales of its answers are not those of its noise at its queries"),
-    ("output", forge.other_coefficients, "theta is rounder than its noise leaves numbers"),
     ("objective", forge.another_run, "its noise band .* is not that of its noise"),
     ("neural", forge.certified, "mechanism 'influence' is conditional at most"),
     ("influence", forge.certified, "mechanism 'influence' is conditional at most"),
@@ -149,13 +147,7 @@ FORGERIES = [
     ("objective", forge.nothing_assumed, "versions are not .*assumptions are not .*not protected .*accountant.*tuning"),
     ("objective", forge.thousandfold, "epsilon_jacobian = .* is stated"),
     ("average", forge.thousandfold, "noise_per_record = .* is stated"),
-    (
-        "objective",
-        forge.free_threshold,
-        "but no charge is for it|spend all of a block's budget",
-    ),
     ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
-    ("objective", forge.one_step, "charged for 1 steps, which are no full epochs"),
     *(
         (kind, edit, STOWED)
         for kind in ("objective", "owl", "average")
@@ -221,50 +213,22 @@ def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path
     alone.write_bytes(path.read_bytes())
     found = dict(verify_release(alone))
     assert found["files beside"].startswith("none")
-    assert found["numbers"].startswith("not signed")
+    assert found["signature"].startswith("none: the file is consistent")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["objective", "owl"])
 def test_a_card_beside_a_release_is_compared_with_it(kind, made, tmp_path):
     path = forge.copied(made(kind), tmp_path / "release")
-    card, page = write_card(make_card(load_release(path), path=path), path.parent)
+    card = write_card(path)
     verify_release(path)
-    text = page.read_text()
-    page.write_text(text.replace("certified", "certain").replace("conditional", "certain"))
+    card.write_text(card.read_text().replace("certified", "certain"))
     write_sums(path.parent)
-    with pytest.raises(VerificationError, match=re.escape("card.html does not say what card.json says")):
+    with pytest.raises(VerificationError, match=re.escape("card.html does not say what the release says")):
         verify_release(path)
-    page.write_text(text)
-    fields = json.loads(card.read_text())
-    fields["guarantee"]["epsilon"] /= 10
-    card.write_text(json.dumps(fields))
-    write_sums(path.parent)
-    with pytest.raises(VerificationError, match=re.escape("card.json does not say what the release says")):
-        verify_release(path)
-
-
-def test_a_card_of_a_release_that_is_not_here_is_compared_too(made, tmp_path):
-    path = forge.copied(made("owl"), tmp_path / "release")
-    card, _ = write_card(make_card(load_release(path), path=path), path.parent)
-    fields = json.loads(card.read_text())
-    fields["release"]["file"] = "another.safetensors"
-    fields["guarantee"]["epsilon"] /= 10
-    card.write_text(json.dumps(fields))
-    write_sums(path.parent)
-    with pytest.raises(VerificationError, match=re.escape("card.json does not say what the release says")):
-        verify_release(path)
-    (path.parent / "another.safetensors").write_bytes(b"whose card it is")
+    (path.parent / "another.safetensors").write_bytes(b"whose card it may be")
     write_sums(path.parent)
     verify_release(path)
-
-
-def test_a_renamed_release_verifies_with_its_card(made, tmp_path):
-    path = forge.copied(made("owl"), tmp_path / "release")
-    write_card(make_card(load_release(path), path=path), path.parent)
-    renamed = path.rename(path.with_name("rule.safetensors"))
-    write_sums(path.parent)
-    verify_release(renamed)
 
 
 def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
@@ -273,19 +237,19 @@ def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
         load_release(path)
 
 
-def test_a_number_moved_by_a_step_of_its_grid_cannot_be_told_without_a_signature(made, tmp_path):
-    def moved(draft):
-        scale = draft.facts["noise_scale"]
-        draft.tensors["theta"] = draft.tensors["theta"] + 3 * NoiseSource.grid(scale)
-
-    path = forge.forged(made("output"), moved, tmp_path / "release.safetensors")
-    assert dict(verify_release(path))["numbers"].startswith("not signed: numbers that any run might have released")
-
-    def off(draft):
-        draft.tensors["theta"] = draft.tensors["theta"] + NoiseSource.grid(draft.facts["noise_scale"]) / 2
-
-    with pytest.raises(VerificationError, match="theta is not on the grid of its noise"):
-        verify_release(forge.forged(made("output"), off, tmp_path / "release.safetensors"))
+@pytest.mark.parametrize(
+    ("kind", "edit"),
+    [
+        ("output", forge.other_coefficients),  # numbers of one's own choice
+        ("objective", forge.free_threshold),  # a threshold that is called public
+        ("objective", forge.one_step),  # fewer steps than were taken
+    ],
+)
+def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_nothing(kind, edit, made, tmp_path):
+    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors")
+    told = dict(verify_release(path))
+    assert told["signature"] == "none: the file is consistent; anyone could have written it; a signature says who"
+    assert told["as the file says"].startswith("released numbers, names of columns")
 
 
 def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
@@ -351,22 +315,22 @@ def test_a_feature_map_that_is_told_and_not_held_takes_no_memory(features, made,
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
-@pytest.mark.parametrize("name", ["privacy.json", "card.json"])
+@pytest.mark.parametrize("name", ["privacy.json", "privacy.md", "card.html"])
 def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     """An entry twice, blanks and ends of lines hold what the release does not say."""
     path = forge.copied(made("owl"), tmp_path / "release")
-    write_card(make_card(load_release(path), path=path), path.parent)
+    write_card(path)
     file = path.parent / name
     text = file.read_text()
     for changed in (
-        text.replace("{", '{\n  "findings": "41,1,0.25",\n  "mechanism": "41,1,0.25",', 1),
+        text.replace("\n", '\n  "findings": "41,1,0.25",\n', 1),
         text + " ",
         text.replace("\n", "\r\n"),
-        json.dumps(json.loads(text)),
+        " ".join(text.split()),
     ):
         file.write_bytes(changed.encode())
         write_sums(path.parent)
-        with pytest.raises(VerificationError, match=rf"{re.escape(name)} (does not say what|is not written as)"):
+        with pytest.raises(VerificationError, match=rf"{re.escape(name)} does not say what"):
             verify_release(path)
     file.write_text(text)
     write_sums(path.parent)
@@ -375,7 +339,7 @@ def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
 
 def test_the_program_says_what_is_not_signed(made, capsys, tmp_path):
     assert main(["verify", str(made("objective"))]) == 0
-    assert "not signed" in capsys.readouterr().out
+    assert "anyone could have written it" in capsys.readouterr().out
     path = forge.forged(made("objective"), forge.narrower_band, tmp_path / "release.safetensors")
     assert main(["verify", str(path)]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1

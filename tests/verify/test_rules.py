@@ -53,11 +53,12 @@ def released(name: str) -> RuleRelease:
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS}
     default = ("owl",)
-    untold = ("features", "seed", "outcome_low", "outcome_high", "radius", "weights_bandwidth")
+    untold = ("features", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip", "radius")
+    untold += ("weights_bandwidth",)
     untold_in: ClassVar = {  # public constants of the user's; and of the budget something may be left
         "shifted": ("epsilon",),
         "gaussian": ("delta",),
-        "gamma": ("outcome_centre", "outcome_clip", "epsilon"),
+        "gamma": ("epsilon",),
     }
 
 

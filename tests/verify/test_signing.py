@@ -1,5 +1,6 @@
 """Signatures: every byte of a release and the signer's name are covered, and nothing that reads releases minds them."""
 
+import html
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from torchdpcate.release.signature import (
     signature_path,
     write_key,
 )
-from torchdpcate.verify.card import make_card, sign_release, statement_page, write_card
+from torchdpcate.verify.card import card_html, sign_release, write_card
 from torchdpcate.verify.file import verify_release
 
 
@@ -35,7 +36,7 @@ def path(tmp_path):
     made = release(statement())
     made.save(folder / "release.safetensors")
     (folder / "privacy.json").write_text(made.privacy.to_json() + "\n")
-    (folder / "privacy.md").write_text(statement_page(made))
+    (folder / "privacy.md").write_text(made.privacy.to_markdown())
     write_sums(folder)
     return folder / "release.safetensors"
 
@@ -110,7 +111,7 @@ def test_a_statement_that_was_rewritten_with_its_checksum_has_no_signature(path,
     sign_release(path, keys[0])
     weaker = statement(gaussian=True)
     release(weaker).save(path, overwrite=True)  # another statement, complete and with a checksum of its own
-    for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", statement_page(release(weaker)))):
+    for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", weaker.to_markdown())):
         (path.parent / name).write_text(text)
     write_sums(path.parent)
     assert load_release(path).privacy.formula == weaker.formula
@@ -150,7 +151,7 @@ def test_another_key_is_no_proof_whatever_name_it_signs(path, keys, tmp_path, ca
 
 
 def test_an_unsigned_release_is_called_so(path, keys, capsys):
-    assert dict(verify_release(path))["signature"].startswith("none: unsigned")
+    assert dict(verify_release(path))["signature"].startswith("none: the file is consistent")
     assert main(["verify", str(path), "--key", str(keys[1])]) == 1
     assert "unsigned" in capsys.readouterr().err
     assert main(["inspect", str(path)]) == 0
@@ -278,25 +279,24 @@ def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):
 
 @pytest.mark.slow
 def test_the_card_says_by_whom_the_release_is_signed(path, keys, tmp_path):
-    write_card(make_card(load_release(path), path=path), path.parent)
-    card = json.loads((path.parent / "card.json").read_text())
-    assert card["release"]["signature"].startswith("unsigned")
-    assert "unsigned" in (path.parent / "card.html").read_text()
+    card = write_card(path)
+    assert "Signature: unsigned" in card.read_text()
     _, signature = sign_release(path, keys[0])
-    card = json.loads((path.parent / "card.json").read_text())
-    assert card == make_card(load_release(path), path=path)
-    assert signature.words == card["release"]["signature"]
-    assert signature.fingerprint in (path.parent / "card.html").read_text()
+    assert card.read_text() == card_html(load_release(path), path)
+    assert html.escape(signature.words) in card.read_text().replace("&#39;", "&#x27;")
+    assert signature.fingerprint in card.read_text()
     assert "City hospital" in dict(verify_release(path, keys[1]))["signature"]
 
     # a card that names another signer, or a signature that is there no more, does not say what the release says
-    write_card(card | {"release": card["release"] | {"signature": "signed as 'Somebody'"}}, path.parent)
-    with pytest.raises(VerificationError, match=r"card\.json does not say"):
+    card.write_text(card.read_text().replace("City hospital", "Somebody"))
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=r"card\.html does not say"):
         verify_release(path)
-    write_card(card, path.parent)
+    write_card(path)
+    verify_release(path)
     signature_path(path).unlink()
     write_sums(path.parent)
-    with pytest.raises(VerificationError, match=r"card\.json does not say"):
+    with pytest.raises(VerificationError, match=r"card\.html does not say"):
         verify_release(path)
 
 
@@ -304,7 +304,7 @@ def test_a_signature_of_other_contents_makes_no_card(path, keys):
     sign_release(path, keys[0])
     signature_path(path).write_text(signature_path(path).read_text().replace('"City', '"The city'))
     with pytest.raises(VerificationError, match="was changed"):
-        make_card(load_release(path), path=path)
+        card_html(load_release(path), path)
 
 
 def test_keys_are_pem_that_openssl_reads_and_private_ones_are_their_owners(keys):

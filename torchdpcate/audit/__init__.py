@@ -1,4 +1,4 @@
-"""Attacks on our own claims: empirical bounds, leak scans."""
+"""Attacks on our own claims: empirical bounds."""
 
 from torchdpcate._lazy import exports
 
@@ -20,7 +20,6 @@ __getattr__, __dir__, __all__ = exports(
             "find",
             "make_folder",
             "registry",
-            "shipped_results",
             "write_report",
         ),
     },

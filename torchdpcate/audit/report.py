@@ -250,8 +250,6 @@ def _end_with_parent() -> None:
 PAGE, NUMBERS, FIGURE = "README.md", "audit.json", "audit.png"
 """Names of the files that ``write_report`` writes."""
 
-TRUTH = "influence_truth.json"  # of experiments/audit
-
 
 @dataclass(frozen=True)
 class AuditSettings:
@@ -394,30 +392,3 @@ def write_report(results: list[AuditResult], settings: AuditSettings, folder: Pa
         data.write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         save_figure(audit_figure(results), figure)
     return paths
-
-
-def shipped_results() -> dict[str, Any] | None:
-    """Return the results that came with the package, by mechanism; None where none did.
-
-    Each value has the fields of ``AuditResult``; they were found on the worst-case pairs of the registry by the
-    version of the package named in the file, not on a user's records. Under ``influence_truth`` stands, by kind of
-    head, the largest change by one record found, over the local sensitivity that mechanism ``influence`` assumes
-    (``experiments/audit``).
-    """
-    numbers = _shipped(NUMBERS, "docs/guarantees")
-    if numbers is None:
-        return None
-    results = {result["mechanism"]: result for result in numbers["results"]}
-    truth = _shipped(TRUTH, "experiments/audit")
-    if truth is not None:
-        results["influence_truth"] = {head: found["worst_change_over_scale"] for head, found in truth["heads"].items()}
-    return results
-
-
-def _shipped(name: str, folder: str) -> dict[str, Any] | None:
-    """Return a json file of an installed wheel, or of the folder of a checkout."""
-    here = Path(__file__).resolve()
-    for path in (here.with_name(name), here.parents[2] / folder / name):
-        if path.is_file():
-            return json.loads(path.read_text(encoding="utf-8"))
-    return None

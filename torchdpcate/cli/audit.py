@@ -19,17 +19,19 @@ from torchdpcate.privacy.budget import integer
 
 _HELP = """usage: torchdpcate audit mechanism=NAME [folder=FOLDER] [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
        torchdpcate audit --all [folder=FOLDER] [processes=N] [epsilon=1] ...
-       torchdpcate audit leak RUN
+       torchdpcate audit leak RUN [reference=FILE]
 
 Attack a mechanism on its worst-case neighbours: a lower bound on epsilon beside the claim. Exit code 1 if the bound
 exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder, where
 mechanism=NAME folder=FOLDER makes one mechanism's row anew; by default as many processes share the work as there are
 processors, up to 8.
-leak searches a run's release folder for anything equal, or nearly equal, to the curator's numbers.
+leak makes everything in the release folder of a run, or of a sweep, again from its release file and compares; reference
+is the public table that report was given.
 
 mechanisms:
 """
 _SPILLOVER = "python -m experiments.spillover"
+_REFERENCE = "reference="
 _MOST = 8  # processes, by default: each may take 2 GB
 KEYS = ("mechanism", "folder", "processes", *AuditSettings.__dataclass_fields__)
 
@@ -90,11 +92,17 @@ def audit(words: list[str]) -> None:
 
 
 def _leak(words: list[str]) -> None:
-    if len(words) != 1:
-        raise InputError("audit leak: give one run folder")
-    from torchdpcate.audit.leak.scan import leak_report
+    from torchdpcate.cli.derived import leaks
 
-    leak_report(words[0])
+    places = [word for word in words if not word.startswith(_REFERENCE)]
+    given = [word.removeprefix(_REFERENCE) for word in words if word.startswith(_REFERENCE)]
+    if len(places) != 1 or len(given) > 1:
+        raise InputError("audit leak: give one run folder, and reference=FILE if report was given one")
+    found = leaks(places[0], *given)
+    if found:
+        more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
+        raise AuditFailure(f"{places[0]}: {found[0]}{more}")
+    print(f"{places[0]}: all that is to be published follows from release files, and nothing else is there")
 
 
 def _parse(words: list[str]) -> dict[str, object]:

@@ -44,7 +44,7 @@ complete -c torchdpcate -f -a '(set -l words (commandline -opc); $words[1] __com
 }
 _FILES = ("path", "domain", "run_dir", "shared", "genes", "queries_path", "counter", "folder", "papers", "data")
 _CURSOR = "\u2038"  # where the line ends, so that its last blank may belong to a word
-_TAKES_FILE = ("output", "facts", "new_facts", "key", "new_key", "queries")
+_TAKES_FILE = ("output", "key", "new_key", "queries")
 _PLAN = ("n=", "precision=")
 _SWEEP = ("-m", "--multirun", "--help", "--cfg")
 

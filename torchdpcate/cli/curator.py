@@ -150,8 +150,8 @@ def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping
     Args:
         config: The composed configuration.
         facts: Of the fit, in plain types.
-        numbers: What must never leave, by name, for ``torchdpcate audit leak`` to search the release for; names that
-            begin with ``public.`` are of the release's own.
+        numbers: What must never leave, by name; with coefficients without noise, from which released ones must be as
+            far as they state. Names that begin with ``public.`` are of the release's own.
         folder: The curator's folder, which is there.
     """
     from safetensors.torch import save_file

@@ -22,6 +22,9 @@ GONE = {
     "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
 }
 """By the setting, or by the setting with its value."""
+_PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
+OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
+"""Options of commands."""
 
 
 def remedy(key: str, values: list[object]) -> str | None:

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import PUBLIC, refuse_existing, write_text
 from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts as fact_rows
 from torchdpcate.data.covariates import bounds_in_words
@@ -26,36 +24,29 @@ def inspect(
     as_json: bool = False,
     as_card: bool = False,
     output: str | None = None,
-    facts: str | None = None,
-    new_facts: str | None = None,
 ) -> None:
     """Print the privacy statement, schema and kind of a release, or write its card.
 
     Args:
         release: Release file, or the run folder that holds it.
         as_json: Whether to print JSON instead of text.
-        as_card: Whether to write the release card, ``card.json`` and ``card.html``, instead.
+        as_card: Whether to write the release card, ``card.html``, instead.
         output: Folder of the card; None writes beside the release.
-        facts: yaml file of what only the curator knows, for the card.
-        new_facts: Such a file to write, with every field empty, instead.
 
     Raises:
-        InputError: Options that do not go together, facts that the registry has no field for, or a folder that cannot
-            be written to.
+        InputError: Options that do not go together, or a folder that cannot be written to.
         ReleaseFileError: Not a release, changed, damaged, or of a newer format.
         VerificationError: The release's statement does not agree with itself.
     """
-    if new_facts is not None:
-        if as_json or as_card or output is not None or facts is not None:
-            raise InputError("inspect: --new-facts writes a template alone; leave --json, --card, -o and --facts out")
-        _new_facts(release, new_facts)
-        return
     if as_json and as_card:
         raise InputError("inspect: --json prints the statement and --card writes files; choose one")
-    if not as_card and (output is not None or facts is not None):
-        raise InputError("inspect: -o and --facts belong to the card; add --card")
+    if not as_card and output is not None:
+        raise InputError("inspect: -o belongs to the card; add --card")
     if as_card:
-        _card(release, output, facts)
+        from torchdpcate.verify.card import write_card
+
+        written = write_card(release_path(release), output)
+        print(f"{load_release(release).privacy.headline}: card written to {written}")
         return
     path = release_path(release)
     loaded, signature = load_release(path), read_signature(path)
@@ -87,37 +78,6 @@ def _columns(release: Release) -> Iterator[tuple[str, str]]:
     more = len(schema.covariates) - _MOST
     shown = "; ".join(map(bounds_in_words, schema.covariates[:_MOST]))
     yield "covariates", shown + (f"; and {more} more" if more > 0 else "")
-
-
-def _card(release: str, output: str | None, facts: str | None) -> None:
-    from torchdpcate.audit.report import shipped_results
-    from torchdpcate.verify.card import make_card, write_card
-    from torchdpcate.verify.deployments import read_facts
-
-    path = release_path(release)
-    loaded, stated = load_release(path), None if facts is None else read_facts(facts)
-    made = make_card(loaded, path=path, facts=stated, audit=shipped_results())
-    written = write_card(made, path.parent if output is None else output)
-    print(f"{loaded.privacy.headline}: card written to {' and '.join(map(str, written))}")
-    missing = made["to_be_filled_in_by_the_curator"]
-    if missing:
-        print(f"{len(missing)} fields are the curator's to fill in (--facts FILE.yaml): {', '.join(missing)}")
-        print("inspect RELEASE --new-facts FILE.yaml writes such a file")
-
-
-def _new_facts(release: str, path: str) -> None:
-    """Write a template of the curator's facts, and say what is wanted of it."""
-    from torchdpcate.verify.card import make_card
-    from torchdpcate.verify.deployments import facts_template, wanted
-
-    refuse_existing(path, "new_facts", "remove it")
-    if not Path(path).parent.is_dir():
-        raise InputError(f"new_facts {path!r}: there is no folder {str(Path(path).parent)!r}; make it first")
-    missing = make_card(load_release(release_path(release)))["to_be_filled_in_by_the_curator"]
-    write_text(Path(path), facts_template(), PUBLIC)
-    print(f"written: {path}")
-    for tier, names in wanted(missing).items():
-        print(f"tier {tier} wants {', '.join(names)}")
 
 
 def _short(value: Any) -> str:

@@ -4,19 +4,24 @@ from pathlib import Path
 
 from torchdpcate._text import plain
 from torchdpcate.cli.tables import columns
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Entry
 from torchdpcate.privacy.shared_ledger import SharedLedger
 
 
-def ledger(path: str) -> None:
+def ledger(path: str, as_json: bool = False) -> None:
     """Print the runs of a shared ledger with their budgets, the total and what is left of it.
 
     Args:
         path: The ledger's file.
+        as_json: Whether to print all entries as JSON, of any ledger.
 
     Raises:
         InputError: Not a shared ledger, or damaged.
     """
+    if as_json:
+        print(Ledger.load(path).to_json())
+        return
     shared = SharedLedger.load(Path(path))
     rows = []
     for entry in shared.runs:

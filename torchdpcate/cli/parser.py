@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from torchdpcate._text import plain
 from torchdpcate._version import version
+from torchdpcate.cli.gone import OPTIONS
 from torchdpcate.errors import InputError
 
 PROGRAM = "torchdpcate"
@@ -159,13 +160,8 @@ def make_parser() -> Parser:
     inspect = commands.add_parser("inspect", help="what a release guarantees")
     inspect.add_argument("release", help=_RELEASE)
     inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    inspect.add_argument(
-        "--card", action="store_true", dest="as_card", help="write the release card, card.json and card.html"
-    )
+    inspect.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
     inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
-    inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
-
-    inspect.add_argument("--new-facts", metavar="YAML", help="write a template of that file, not there yet")
 
     verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
     verify.add_argument("release", help=_RELEASE)
@@ -218,13 +214,12 @@ def make_parser() -> Parser:
 
     ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
     ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
+    ledger.add_argument("--json", action="store_true", dest="as_json", help="print the entries of any ledger as JSON")
 
     report = commands.add_parser("report", help="a page for readers of each release, and runs side by side")
     report.add_argument("folder", metavar="run", help="run folder, a folder of run folders, or a release file")
     report.add_argument("--reference", help="csv or parquet table of a public population to average figures over")
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
-
-    report.add_argument("--facts", metavar="YAML", help="what only the curator knows, as of inspect: title, date, site")
     _add_form(report)
 
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
@@ -242,5 +237,7 @@ def _unknown(word: str, command: str, parser: argparse.ArgumentParser) -> str:
     help_ = f"{PROGRAM} {command} --help shows what there is"
     if word.startswith("-"):
         option = word.partition("=")[0]
+        if option in OPTIONS:
+            return f"{command}: {option}: is no longer there; {OPTIONS[option]}"
         return f"{command}: {plain(word)}: no such option; {nearest(option, options(parser), help_)}"
     return f"{command}: {plain(word)}: one word too many; {help_}"

@@ -29,7 +29,7 @@ from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spen
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.ledger_file import BlockAccount, Book, parse
+from torchdpcate.privacy.ledger_file import LEDGER, BlockAccount, Book, read
 from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, release_path, write_sums
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _budgets(runs: pd.DataFrame) -> Part:
     bars: list[BudgetBar] = []
     rows: list[list[str]] = []
     for run, folder in zip(first["run"], first["folder"], strict=True):
-        path = folder / "curator" / "ledger.json"
+        path = folder / "curator" / LEDGER
         if not path.is_file() or len(rows) >= _MOST_BARS:
             continue
         for bar, row in _accounts(run, path):
@@ -246,7 +246,7 @@ def _budgets(runs: pd.DataFrame) -> Part:
 
 def _accounts(run: str, path: Path) -> Iterator[tuple[BudgetBar, list[str]]]:
     """Return each block of a ledger as a bar, and as a row of a table."""
-    book = parse(path)
+    book = read(path)
     for block, budget in book.blocks.items():
         spent = BlockAccount.of(book, block, book.entries).spent(book.private)
         steps = _steps(book, block)
@@ -291,7 +291,6 @@ def report(
     folder: str,
     reference: str | None = None,
     output: str | None = None,
-    facts: str | None = None,
     form: CsvForm = PLAIN,
 ) -> None:
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
@@ -304,7 +303,6 @@ def report(
         folder: A run folder, a folder of run folders, or a release file.
         reference: Table of a public population that the pages' figures are averaged over, never the records.
         output: Folder of the page, of one release; None writes beside the release.
-        facts: yaml file of what only the curator knows, as of ``inspect``: the page shows title, date and site.
         form: How the reference is written, if it is csv.
 
     Raises:
@@ -317,16 +315,11 @@ def report(
         raise InputError(
             f"folder = {folder}: no curator/{SUMMARY_FILE} in it; give the folder of a finished run or sweep"
         )
-    _write_pages([path.parent.parent for path in paths] or [root], reference, output, facts, form)
+    _write_pages([path.parent.parent for path in paths] or [root], reference, output, form)
     if not paths:
         return
     rows = [read_summary(path) for path in paths]
-    own = {row["task"]: family_of(row["task"]) for row in rows}
-    families = {task: family.comparable or family for task, family in own.items()}
-    parts = [
-        (family, _runs([row for row in rows if families[row["task"]] is family], family))
-        for family in dict.fromkeys(families[task] for task in sorted(families))
-    ]
+    parts = _families(rows)
     drawn = [(_figures(runs, family), family.public_figures(runs)) for family, runs in parts]
     secret = {name: figure for own, _ in drawn for name, figure in own.items()}
     public = {name: figure for _, own in drawn for name, figure in own.items()}
@@ -350,7 +343,7 @@ def report(
     for name, figure in secret.items():
         _secretly(curator / name, partial(save_figure, figure))
         print(f"figure: {curator / name}, {NOT_FOR_PUBLICATION}")
-    for name, figure in public.items():
+    for name, figure in public.items() if len(rows) > 1 else ():  # those of one run are beside its release
         place = root / "release" / name
         place.parent.mkdir(exist_ok=True)
         save_figure(figure, place, PUBLIC)
@@ -359,19 +352,38 @@ def report(
         write_sums(root / "release", list(public))
 
 
-def _write_pages(
-    places: list[Path], reference: str | None, output: str | None, facts: str | None, form: CsvForm
-) -> None:
+def public_figures(root: Path) -> "dict[str, Figure]":
+    """Return the figures of the runs of a folder that show nothing but releases, by the names of their files.
+
+    Args:
+        root: Folder of several runs.
+
+    Raises:
+        InputError: A damaged summary.
+    """
+    rows = [read_summary(path) for path in sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))]
+    return {name: figure for family, runs in _families(rows) for name, figure in family.public_figures(runs).items()}
+
+
+def _families(rows: list[dict]) -> list[tuple[type[TaskSpec], pd.DataFrame]]:
+    """Return runs by the families in whose tables they stand."""
+    own = {row["task"]: family_of(row["task"]) for row in rows}
+    families = {task: family.comparable or family for task, family in own.items()}
+    return [
+        (family, _runs([row for row in rows if families[row["task"]] is family], family))
+        for family in dict.fromkeys(families[task] for task in sorted(families))
+    ]
+
+
+def _write_pages(places: list[Path], reference: str | None, output: str | None, form: CsvForm) -> None:
     """Write a page beside the release of each run that still has one."""
     from torchdpcate.pages.reader import write_page
-    from torchdpcate.verify.deployments import read_facts
 
-    stated = None if facts is None else read_facts(facts)
     found = [release_path(place) for place in places if _has_release(place)]
     if output is not None and len(found) != 1:
         raise InputError(f"output = {output}: for one release, and there are {len(found)}; leave it out")
     for path in track(found, description="pages", transient=True, disable=len(found) < _FEW):
-        print(f"page for readers: {write_page(path, reference, output, stated, form)}")
+        print(f"page for readers: {write_page(path, reference, output, form)}")
 
 
 def _has_release(place: Path) -> bool:

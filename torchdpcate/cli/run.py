@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
+from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, private_folder, publish, reserved, seal, write_text
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.curator import record_numbers, summary_path, write_curator
@@ -30,15 +30,18 @@ from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
+from torchdpcate.pages.beside import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import LEDGER
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import LONGEST_CHOICE
-from torchdpcate.verify.file import STATEMENT_JSON, STATEMENT_MD, verify_release
+from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
+from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
@@ -77,7 +80,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     shared = shared_ledger(config, task.study.unit)
-    ledger = folder / "curator" / "ledger.json"
+    ledger = folder / "curator" / LEDGER
     counted = ledger if shared is None else shared.run(ledger, label=str(folder))
     task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=counted)
     task.check()
@@ -368,7 +371,7 @@ def nothing_left_unpaid(folder: Path, records: str | None = None) -> Iterator[No
     try:
         yield
     except (InputError, OSError):
-        ledger = folder / "curator" / "ledger.json"
+        ledger = folder / "curator" / LEDGER
         if not ledger.is_file() or not Ledger.load(ledger).entries:
             shutil.rmtree(folder / "curator", ignore_errors=True)
             if records is not None:
@@ -434,11 +437,10 @@ def write_statement(release: Release, folder: Path) -> None:
 
     A release with some of them does not verify; one without any does.
     """
-    from torchdpcate.verify.card import statement_page
-
     try:
-        write_text(folder / STATEMENT_JSON, release.privacy.to_json() + "\n", PUBLIC)
-        write_text(folder / STATEMENT_MD, statement_page(release), PUBLIC)
+        texts = texts_beside(release, folder / RELEASE_FILE)
+        for name in (STATEMENT_JSON, STATEMENT_MD):
+            write_text(folder / name, texts[name](), PUBLIC)
         write_sums(folder)
     except Exception:
         for name in (STATEMENT_JSON, STATEMENT_MD, SUMS_FILE):
@@ -540,6 +542,10 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
             {**record_numbers(task.study), **task.secrets()},
             curator,
         )
+    config: Any = OmegaConf.to_container(task.config)
+    for name, make in figures_of(task.release, config.get("figure")).items():
+        with task.attempt(f"release/{name}"), atomic_path(release / name, PUBLIC) as temporary:
+            temporary.write_bytes(make())
     with task.attempt("further tables and figures"):
         task.write(summary)
     with task.attempt("checksums of the figures"):

@@ -1,19 +1,10 @@
 """Which runs were made on which files, in the user's own state folder: never in a release, nor in a run's folder."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
-from torchdpcate._files import PRIVATE, private_folder, write_text
+from torchdpcate._files import PRIVATE, own_state, state_folder, write_text
 from torchdpcate.errors import InputError
-
-
-def state_folder() -> Path:
-    """Return the folder: ``$XDG_STATE_HOME/torchdpcate``, else where the system keeps a user's state."""
-    from platformdirs import user_state_path
-
-    given = os.environ.get("XDG_STATE_HOME", "")
-    return Path(given) / "torchdpcate" if os.path.isabs(given) else user_state_path("torchdpcate", appauthor=False)
 
 
 def runs_on(records: str) -> list[Path]:
@@ -47,12 +38,8 @@ def _file(records: str) -> Path:
 
 
 def _write(records: str, runs: list[Path]) -> None:
-    path = _file(records)
     with suppress(OSError, InputError, UnicodeError):
-        for folder in (path.parent.parent, path.parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.chmod(0o700)  # one that is there may be open to others
-            private_folder(folder)
+        path = own_state("runs") / _file(records).name
         if runs:
             write_text(path, "".join(f"{run}\n" for run in runs), PRIVATE)
         else:

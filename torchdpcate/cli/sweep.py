@@ -13,6 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import LEDGER
 
 _NOT_OF_A_RUN = {"run_dir", "sweep.resume", "force"}
 _INTERRUPTED = "interrupted"
@@ -112,7 +113,7 @@ def total_line(runs: Sequence[Spent]) -> str:
 
 def spent_of(run: Path) -> Spent:
     """Return what a run's ledger has spent; (0, 0) where it has none, as of a run that was refused."""
-    ledger = run / "curator" / "ledger.json"
+    ledger = run / "curator" / LEDGER
     if not ledger.is_file():
         return 0.0, 0.0
     loaded = Ledger.load(ledger)
@@ -146,7 +147,7 @@ def runs_below(folder: Path | None) -> list[tuple[Path, bool]]:
         folder: The sweep's.
     """
     places = [] if folder is None or not folder.is_dir() else sorted(folder.iterdir())
-    known = {place: _is_generated(place) for place in places if (place / "curator" / "ledger.json").is_file()}
+    known = {place: _is_generated(place) for place in places if (place / "curator" / LEDGER).is_file()}
     rest = set(known.values()) - {None} == {True}
     return [(place, rest if generated is None else generated) for place, generated in known.items()]
 

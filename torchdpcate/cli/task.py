@@ -342,9 +342,7 @@ class TaskSpec(ABC):
 
     @abstractmethod
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write further files, the reader's into ``release/`` and those of the curator into ``curator/``.
-
-        Each is an ``attempt`` of its own.
+        """Write further files into ``curator/``, each an ``attempt``; what readers get follows from the release.
 
         Args:
             summary: The summary.

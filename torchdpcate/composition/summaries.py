@@ -272,8 +272,8 @@ class ScoreScales(NamedTuple):
 
     Example:
         >>> scales = ScoreScales.of(Domain([0.0], [1.0], 0.0, 10.0, overlap=0.1))
-        >>> scales.low, scales.high, scales.on_grid(scales.at(3 / 2**11), levels=10)
-        (0.05, 100.0, True)
+        >>> scales.low, scales.high
+        (0.05, 100.0)
     """
 
     low: float
@@ -297,13 +297,6 @@ class ScoreScales(NamedTuple):
         cells = 2**levels
         share = math.log(scale / self.low) / math.log(self.high / self.low)
         return self.at((min(max(math.floor(share * cells), 0), cells - 1) + 0.5) / cells)
-
-    def on_grid(self, scale: float, levels: int) -> bool:
-        """Whether a scale is the middle of an interval that was halved so often."""
-        if not self.low < scale < self.high:
-            return False
-        place = math.log(scale / self.low) / math.log(self.high / self.low) * 2 ** (levels + 1)
-        return round(place) % 2 == 1 and abs(place - round(place)) < 1e-6
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
-from torchdpcate.registry import check_classes, conf_dir
+from torchdpcate.registry import conf_dir
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 20
@@ -118,31 +117,3 @@ def shipped(folder: str, name: str) -> Path:
         choices = ", ".join(sorted(file.stem for file in directory.glob("*.yaml")))
         raise InputError(f"{folder} {name!r} is neither a file nor one of the shipped ones: {choices}")
     return path
-
-
-def check_targets(settings: Any, folder: str) -> None:
-    """Refuse settings of a file that would make anything but a shipped choice run, or that name an interpolation.
-
-    Args:
-        settings: Plain types, as in a yaml file.
-        folder: The group of shipped choices, a folder of the configuration.
-
-    Raises:
-        InputError: A ``_target_`` that no shipped file of the group names, or ``${...}``.
-    """
-    for key, value in _entries(settings):
-        if isinstance(value, str) and "${" in value:
-            raise InputError(f"{key} = {value!r}: holds an interpolation; a file names values")
-    check_classes(settings, folder)
-
-
-def _entries(settings: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value that holds no others, in any depth, under the key that it stands at."""
-    if isinstance(settings, dict):
-        for key, value in settings.items():
-            yield from _entries(value, str(key))
-    elif isinstance(settings, list):
-        for value in settings:
-            yield from _entries(value, name)
-    else:
-        yield name, settings

@@ -236,7 +236,14 @@ def save_figure(figure: "Figure", path: Path, mode: int | None = None) -> None:
     from torchdpcate._files import atomic_path
 
     with atomic_path(path, mode) as temporary:
-        figure.savefig(temporary, dpi=150, bbox_inches="tight", format="png")
+        temporary.write_bytes(png_of(figure))
+
+
+def png_of(figure: "Figure") -> bytes:
+    """Return a figure as PNG."""
+    written = io.BytesIO()
+    figure.savefig(written, dpi=150, bbox_inches="tight", format="png")
+    return written.getvalue()
 
 
 def new_figure() -> tuple["Figure", "Axes"]:

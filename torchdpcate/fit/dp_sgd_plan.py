@@ -120,13 +120,6 @@ def check_limit(max_physical_batch: int | None, mode: str = "auto") -> None:
         raise InputError(f"max_physical_batch = {max_physical_batch}: mode = {mode} cannot; use mode=chain")
 
 
-def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
-    """Return problems of a sampling rate: rate times n must be an integer."""
-    batch = rate * n
-    if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
-        yield f"the sampling rate of {what} is not that of a batch of its {n} records"
-
-
 class StepAccount:
     """The steps of one DP-SGD run, as the ledger sees them.
 

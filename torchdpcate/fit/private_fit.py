@@ -321,13 +321,6 @@ class PrivateFit:
             return ()
         return (PARALLELOGRAM, CONVEX_LOSS, *([TRIANGLE] if self.loss.monotone else []))
 
-    @property
-    def most(self) -> float:
-        """Largest coefficient without noise: there the ridge's gradient is all that records can pull."""
-        if self.n is None:
-            return math.inf
-        return self.n * self.loss.slope * self.bounds.most * max(self.largest_entry, 1.0) / self.ridge
-
     def objective(
         self,
         budget: PrivacyBudget,

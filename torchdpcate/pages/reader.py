@@ -1,19 +1,15 @@
 """A release's page for its readers, one file that works offline: findings, figures, sliders, and the card."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._templates import render, script
-from torchdpcate.audit.report import shipped_results
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
-from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
 from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.effect_points import FigurePoints
@@ -32,11 +28,11 @@ from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
 from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
-from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
+from torchdpcate.release.file import load_release
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
-from torchdpcate.verify.card import card_values, make_card, signed_by
+from torchdpcate.verify.card import card_values, write_beside
 from torchdpcate.verify.finding import amount, findings, number, numbers, population
 
 PAGE = "release.html"
@@ -53,19 +49,17 @@ def write_page(
     path: str | Path,
     reference: str | None = None,
     folder: str | Path | None = None,
-    facts: Mapping[str, Any] | None = None,
     form: CsvForm = PLAIN,
 ) -> Path:
     """Write the page of a release file for its readers, completely or not at all.
 
-    The page follows from the release file, the reference and the facts alone: the same bytes wherever it is made.
+    The page follows from the release file and the reference alone: the same bytes wherever it is made.
 
     Args:
         path: Release file.
         reference: csv or parquet table of a public population that figures are averaged over, never the records; None
             takes the released means and spreads where the release has them, else people evenly over the bounds.
         folder: Folder to write to; None writes beside the release.
-        facts: What only the curator knows, from ``read_facts``: title, date and site head the page.
         form: How the reference is written, if it is csv.
 
     Returns:
@@ -78,35 +72,17 @@ def write_page(
     """
     release, path = load_release(path), Path(path)
     rows = None if reference is None else read_queries(reference, release.schema, form)
-    text = reader_page(release, path=path, reference=rows, facts=facts)
-    target = path.parent if folder is None else Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        listed = (target / SUMS_FILE).is_file()
-        if listed:
-            check_sums(target)  # before anything is written
-        write_text(target / PAGE, text, PUBLIC)
-        if listed:
-            write_sums(target, [PAGE])
-    except OSError as error:
-        raise InputError(f"output = {target}: cannot be written to ({error.strerror}); choose another folder") from None
-    return target / PAGE
+    text = reader_page(release, path=path, reference=rows)
+    return write_beside(path.parent if folder is None else Path(folder), PAGE, text)
 
 
-def reader_page(
-    release: Release,
-    *,
-    path: Path | None = None,
-    reference: Tensor | None = None,
-    facts: Mapping[str, Any] | None = None,
-) -> str:
+def reader_page(release: Release, *, path: Path | None = None, reference: Tensor | None = None) -> str:
     """Return the page of a release.
 
     Args:
         release: Any release.
-        path: Its file, whose name, checksum and signature the page shows.
+        path: Its file, whose name and checksum the page shows; who signed it ``verify`` says.
         reference: Encoded rows of a public population, [k, q]; None as in ``write_page``.
-        facts: As in ``write_page``.
 
     Example:
         >>> from torchdpcate.release.rule import _example
@@ -118,22 +94,11 @@ def reader_page(
     return render(
         "reader.html",
         script=script("page.js") if isinstance(shown.get("model"), dict) else "",
-        title=(facts or {}).get("basic.name") or subject(release),
-        given=_given(facts or {}),
-        privacy=release.privacy,
-        signed="" if path is None else f"; {signed_by(path)}",
+        title=subject(release),
         findings=findings(release, rows),
         **{**_NOTHING, **shown},
-        **card_values(make_card(release, path=path, facts=facts, audit=shipped_results()), heading="h2"),
+        **card_values(release, path, heading="h2"),
     )
-
-
-def _given(facts: Mapping[str, Any]) -> str:
-    """Return in one line who publishes the page, where and when, as far as the curator said."""
-    curators = ", ".join(str(curator["data_curator_name"]) for curator in facts.get("basic.data_curators") or ())
-    date = facts.get("basic.publication_date")
-    parts = [curators, facts.get("basic.data_product_region"), date and f"published {date}"]
-    return ", ".join(str(part) for part in parts if part)
 
 
 def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:

@@ -3,14 +3,11 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from filelock import FileLock
-
-from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate._templates import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
@@ -19,26 +16,9 @@ from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
-from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, parse, total_of
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, alone, change, read, total_of
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.registry import refuse_strings
-
-_LATEST: dict[str, tuple[int, str]] = {}
-"""Revision and digest of every ledger that this process has seen, by its id, so that an older file is detected."""
-
-_lock = threading.RLock()  # one for all ledgers, for several may be of one file
-
-
-def _new_lock() -> None:
-    """Replace the lock in a forked process: another thread of its parent may have held it."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
-
-Result = TypeVar("Result")
 
 
 class Ledger:
@@ -51,10 +31,11 @@ class Ledger:
     been chosen by looking, and pass a privacy filter, which has all of the budget that the fixed ones leave. A
     charge that would overspend is refused.
 
-    The file is written completely before a call returns, and read anew under a lock before each change, so that a crash
-    may waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its
-    entries are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is
-    of one process alone.
+    The file is of ``sqlite3``. A charge is one transaction, on the disk before the call returns, so that a crash may
+    waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its lines
+    are chained by digests. Each revision is also noted in the user's state folder (``$XDG_STATE_HOME/torchdpcate``,
+    ``ledgers``): a file that is older than the last one, or a copy that went its own way, is refused. A ledger in
+    memory is of one process alone.
 
     A ledger whose file exists takes up its entries; blocks and filter must be the same.
 
@@ -71,7 +52,7 @@ class Ledger:
 
     Raises:
         InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
-            what this process has seen, of other blocks, or has a second name (a hard link).
+            what was charged, of other blocks, or held by another process.
 
     Example:
         >>> from torchdpcate.privacy import PureEvent
@@ -91,27 +72,13 @@ class Ledger:
         unit: PrivacyUnit = RECORD,
     ) -> None:
         refuse_strings(Ledger, {"blocks": blocks, "unit": unit})
-        if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
-            raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
         budgets = {str(name): budget for name, budget in blocks.items()}
-        book = Book(budgets, bool(private), make_filter(filter), unit=unit)
-        kept = getattr(book.filter, "delta", None)
-        if kept is not None and any(budget.delta <= kept for budget in blocks.values()):
-            raise InputError(f"filter = {book.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
-        # One file has one lock, by whatever name or link it is reached, and from whatever folder later.
+        self._book, self._process = Book(budgets, bool(private), make_filter(filter), unit), os.getpid()
+        # One file is one ledger, by whatever name or link it is reached, and from whatever folder later.
         self._path = None if path is None else Path(os.path.realpath(path))
-        self._book, self._process = book, os.getpid()
         self._planning: tuple[int, frozenset[str]] | None = None  # thread, and the blocks without an entry before
         if self._path is not None:
-            if not self._path.parent.exists():
-                private_folder(self._path.parent)
-            with self._alone(), FileLock(f"{self._path}.lock", mode=PRIVATE):
-                if self._path.exists():
-                    self._book = replace(book, id="")
-                    self._book = self._read()
-                else:
-                    write_text(self._path, book.dump(), PRIVATE)
-                    _remember(book)
+            self._book = change(self._path, lambda book: self._same(book, book.id), lambda: self._book)
 
     def __copy__(self) -> "Ledger":
         return self
@@ -131,8 +98,10 @@ class Ledger:
         Raises:
             InputError: If the file is missing, damaged, or of another format.
         """
-        book = parse(Path(path))
-        return cls(book.blocks, path, book.private, book.filter, book.unit)
+        book = read(Path(path))
+        ledger = cls(book.blocks, None, book.private, book.filter, book.unit)
+        ledger._path, ledger._book = Path(os.path.realpath(path)), book
+        return ledger
 
     @property
     def blocks(self) -> dict[str, PrivacyBudget]:
@@ -204,22 +173,22 @@ class Ledger:
             BudgetError: If it would overspend, or the filter of the block cannot count such an event; the message says
                 what is left. Nothing is charged then.
             InputError: If an argument is not allowed or the file is damaged.
-            OSError: If the file cannot be written. Nothing is charged then.
+            OSError: If the file cannot be written. Nothing is charged then, or the charge is wasted.
         """
         count = integer("count", count, least=0 if planned is not None else 1)
         most = count if planned is None else integer("planned", planned, least=max(count, 1))
         self._account(block, ())
         level, charge = Level.of(level), Charge.of(charge)
 
-        def change(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], int]:
+        def added(entries: tuple[Entry, ...]) -> Entry:
             used = count if planned is None else 0
             new = Entry(len(entries), block, charge, event, count, most, level, reserved=most, used=used)
             if not self._is_fixed(entries, block):
                 new = replace(new, cost=self._account(block, entries).cost(new))
             self._account(block, (*entries, new)).require_affordable(new)
-            return (*entries, new), new.id
+            return new
 
-        return self._change(change)
+        return self._change(added).entries[-1].id
 
     def advance(self, entry: int, count: int) -> None:
         """Raise an open entry's count, before the noise of those steps is drawn.
@@ -234,13 +203,13 @@ class Ledger:
             InputError: If the count falls or exceeds ``planned``.
         """
 
-        def change(old: Entry) -> Entry:
+        def advanced(old: Entry) -> Entry:
             new = integer("count", count, least=0)
             if not old.count <= new <= old.planned:
                 raise InputError(f"count = {new}: entry {entry} goes from {old.count} up to planned = {old.planned}")
             return replace(old, count=new, used=old.count)
 
-        self._replace(entry, change)
+        self._replace(entry, advanced)
 
     def settle(self, entry: int, count: int) -> None:
         """End an entry with the count really used.
@@ -257,21 +226,16 @@ class Ledger:
             InputError: If the count exceeds ``planned``, or is below what was used.
         """
 
-        def change(old: Entry) -> Entry:
-            new = integer("count", count, least=0)
+        def settled(entries: tuple[Entry, ...]) -> Entry:
+            old, new = _find(entries, entry), integer("count", count, least=0)
             if new > old.planned:
                 raise InputError(f"count = {new}: entry {entry} planned {old.planned}; reopen it first")
             if new < old.used:
                 raise InputError(f"count = {new}: entry {entry} has used {old.used}, which nothing gives back")
-            return replace(old, count=new, planned=new, used=new)
+            end = replace(old, count=new, planned=new, used=new)
+            return end if self._account(end.block, _with(entries, end)).used else replace(end, reserved=0)
 
-        def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
-            new = change(_find(entries, entry))
-            entries = _with(entries, new)
-            used = self._account(new.block, entries).used
-            return (entries if used else _with(entries, replace(new, reserved=0))), None
-
-        self._change(on_all)
+        self._change(settled)
 
     def cancel(self, entry: int) -> None:
         """Take back an entry of which nothing has happened: no noise of it was drawn, and nothing was seen.
@@ -283,12 +247,12 @@ class Ledger:
             InputError: Some of it was used.
         """
 
-        def change(old: Entry) -> Entry:
+        def cancelled(old: Entry) -> Entry:
             if old.used:
                 raise InputError(f"entry = {entry}: {old.used} of it was used, which nothing gives back")
             return replace(old, count=0, planned=0, reserved=0, cost=None)
 
-        self._replace(entry, change)
+        self._replace(entry, cancelled)
 
     def weaken(self, entry: int, level: Level) -> None:
         """Say that an entry's claim is proved no further than this; a weaker level that it has stays.
@@ -314,21 +278,21 @@ class Ledger:
             InputError: If it is less than the present count.
         """
 
-        def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
+        def reopened(entries: tuple[Entry, ...]) -> Entry:
             old = _find(entries, entry)
             new = replace(old, planned=integer("planned", planned, least=old.count), used=old.count)
             if new.planned <= old.reserved:
-                return _with(entries, new), None
+                return new
             if self._account(old.block, entries).used or not old.fixed:
                 raise BudgetError(
                     f"planned = {new.planned}: entry {entry} was charged for {old.reserved} x {old.event}; "
                     "charge the rest anew"
                 )
-            entries = _with(entries, replace(new, reserved=new.planned))
-            self._account(old.block, entries).require_affordable(_find(entries, entry))
-            return entries, None
+            new = replace(new, reserved=new.planned)
+            self._account(old.block, _with(entries, new)).require_affordable(new)
+            return new
 
-        self._change(on_all)
+        self._change(reopened)
 
     def entry(self, entry: int) -> Entry:
         """An entry by its number.
@@ -403,8 +367,8 @@ class Ledger:
         return self._account(block, self._seen().entries).remaining(gaussian)
 
     def to_json(self) -> str:
-        """The ledger as strict JSON, as in its file."""
-        return self._seen().dump()
+        """The ledger as strict JSON, for people and programs to read."""
+        return self._seen().to_json()
 
     def _account(self, block: str, entries: tuple[Entry, ...]) -> BlockAccount:
         """Return the account of a block, of these entries of the ledger."""
@@ -423,46 +387,31 @@ class Ledger:
         return block in blocks and thread == threading.get_ident()
 
     def _replace(self, entry: int, change: Callable[[Entry], Entry]) -> None:
-        self._change(lambda entries: (_with(entries, change(_find(entries, entry))), None))
+        self._change(lambda entries: change(_find(entries, entry)))
 
-    def _change(self, change: Callable[[tuple[Entry, ...]], tuple[tuple[Entry, ...], Result]]) -> Result:
-        """Apply a change to the entries on disk; the new ones are written before they can be read."""
-        with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock", mode=PRIVATE):
-            book = self._read()
-            entries, result = change(book.entries)
-            changed = book.changed(entries)
-            if self._path is not None:
-                write_text(self._path, changed.dump(), PRIVATE)
-                _remember(changed)
-            self._book = changed
-            return result
+    def _change(self, entry: Callable[[tuple[Entry, ...]], Entry]) -> Book:
+        """Enter an entry, new or in place of an old one; it is on the disk before it can be read."""
+
+        def changed(book: Book) -> Book:
+            return self._same(book, self._book.id).changed(entry(book.entries))
+
+        with self._alone():
+            self._book = changed(self._book) if self._path is None else change(self._path, changed)
+            return self._book
 
     def _seen(self) -> Book:
-        """The present book; reading needs no lock on the file, because it is only ever replaced as a unit."""
+        """The present book."""
         with self._alone():
-            self._book = self._read()
+            if self._path is not None:
+                self._book = self._same(read(self._path), self._book.id)
             return self._book
 
-    def _read(self) -> Book:
-        if self._path is None:
-            return self._book
-        book, known = parse(self._path), self._book
-        if any(getattr(book, name) != getattr(known, name) for name in ("blocks", "private", "filter", "unit")):
-            raise InputError(
-                f"ledger {self._path}: its blocks, budgets, unit, filter = {book.filter} or private = {book.private} "
-                "differ; use another path"
-            )
-        if known.id and book.id != known.id:
-            raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")
-        revision, digest = _LATEST.get(book.id, (0, ""))
-        if book.revision < revision:
-            raise InputError(
-                f"ledger {self._path}: entries were lost, it is older than what this process has written or read; "
-                "restore the newest one, the budget is not known"
-            )
-        if book.revision == revision and digest and book.digest != digest:
-            raise InputError(f"ledger {self._path}: it was changed, or is a copy that went its own way; restore it")
-        _remember(book)
+    def _same(self, book: Book, identity: str) -> Book:
+        """Refuse what a file says that is of another ledger."""
+        names = ("blocks", "private", "filter", "unit")
+        if book.id != identity or any(getattr(book, name) != getattr(self._book, name) for name in names):
+            why = "another one is in its place, or its blocks, budgets, unit, filter or private differ"
+            raise InputError(f"ledger {self._path}: {why}; restore it, or use another path")
         return book
 
     @contextmanager
@@ -473,20 +422,14 @@ class Ledger:
                 f"ledger: is in the memory of process {self._process}, and this is {os.getpid()}: each would spend "
                 "all of the budget; give ledger_path, or release in the process that fitted"
             )
-        with _lock:
+        with alone:
             yield
 
 
-def _remember(book: Book) -> None:
-    if book.revision >= _LATEST.get(book.id, (0, ""))[0]:
-        _LATEST[book.id] = book.revision, book.digest
-
-
 def _find(entries: tuple[Entry, ...], entry: int) -> Entry:
-    for candidate in entries:
-        if candidate.id == entry:
-            return candidate
-    raise InputError(f"entry = {entry!r}: the ledger has {len(entries)} entries, from 0")
+    if entry not in range(len(entries)):
+        raise InputError(f"entry = {entry!r}: the ledger has {len(entries)} entries, from 0")
+    return entries[entry]
 
 
 def _with(entries: tuple[Entry, ...], new: Entry) -> tuple[Entry, ...]:

@@ -1,16 +1,21 @@
-"""The file of a ledger, its entries chained by digests, and the account of one of its blocks of records."""
+"""The file of a ledger, in sqlite; what it may not forget; and the account of one of its blocks of records."""
 
+import errno
 import hashlib
 import json
 import math
 import os
+import re
 import secrets
-import stat
-from collections.abc import Mapping, Sequence
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._files import PRIVATE, own_state, private_folder, state_folder
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, some_delta
@@ -20,11 +25,23 @@ from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, filter_fro
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
-_FORMAT = "torchdpcate ledger"
-_VERSION = 1
-_NAMES = {"format", "version", "id", "revision", "private", "filter", "blocks", "entries", "chain"}
-_UNIT = "unit"  # of persons alone
+LEDGER = "ledger.sqlite"
+"""Name of a run's own ledger, in the curator's folder."""
+
+_FORMAT, _VERSION = "torchdpcate ledger", 1
+_TABLE = "CREATE TABLE ledger (revision INTEGER PRIMARY KEY, line TEXT NOT NULL, digest TEXT NOT NULL)"
+_SCHEMA = "SELECT sql FROM sqlite_master"
+_MARK = re.compile("^([0-9]{1,18}) ([0-9a-f]{64})$", re.MULTILINE)
 _COUNTS = ("id", "count", "planned", "reserved", "used")
+_PATIENCE = 60.0  # seconds for which another process may hold the file
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_known: dict[Path, "Book"] = {}  # so that no line is parsed twice
+
+alone = threading.RLock()
+"""Held by the one thread of a process that uses a ledger. Forks wait for it: a connection must not go into one."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=alone.acquire, after_in_parent=alone.release, after_in_child=alone.release)
 
 
 @dataclass(frozen=True)
@@ -67,20 +84,16 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary, for the file."""
-        fields = {name: getattr(self, name) for name in ("id", "block", "count", "planned")}
-        cost = None if self.cost is None else {"size": self.cost.size, "delta": self.cost.delta}
-        more = {"reserved": self.reserved, "used": self.used, "cost": cost}
-        event = {"event": self.event.to_dict(), "level": self.level.value}
-        return {**fields, "charge": self.charge.to_dict(), **event, **more}
+        numbers = {name: getattr(self, name) for name in _COUNTS}
+        what = {"block": self.block, "charge": self.charge.to_dict(), "event": self.event.to_dict()}
+        return {**what, **numbers, "level": self.level.value, "cost": self.cost and self.cost._asdict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
         """Inverse of ``to_dict``."""
         identity, count, planned, reserved, used = (integer(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
-            raise InputError(
-                f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
-            )
+            raise InputError(f"count = {count}: used = {used}, planned = {planned}, reserved = {reserved} do not agree")
         event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
         if cost is not None:
             cost = FilterCost(number("size", cost["size"]), some_delta("delta", cost["delta"]))
@@ -92,114 +105,195 @@ class Entry:
 class Book:
     """All that a ledger's file says.
 
+    Its lines are a head and each change of an entry, none of which is ever written over. Their digests are chained.
+
     Attributes:
         blocks: Budget of each block.
         private: Whether the noise is private.
         filter: How charges count that were chosen after an output.
-        entries: In the order of their charge.
-        id: Random name of the ledger, which a copy shares.
-        revision: How often it was changed.
         unit: Who is protected; budgets and charges are by record all the same.
+        id: Random name of the ledger, which a copy shares.
+        entries: In the order of their charge.
+        revision: How often it was changed.
+        line: The last line.
+        digest: SHA-256 of the digest before it and the line.
+
+    Raises:
+        InputError: No blocks, or a name, budget, filter or id that is not allowed.
     """
 
     blocks: Mapping[str, PrivacyBudget]
     private: bool
     filter: Filter
-    entries: tuple[Entry, ...] = ()
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
-    revision: int = 0
     unit: PrivacyUnit = RECORD
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    entries: tuple[Entry, ...] = ()
+    revision: int = 0
+    line: str = ""
+    digest: str = ""
 
-    def changed(self, entries: tuple[Entry, ...]) -> "Book":
-        """Return the book with other entries, one revision later."""
-        return replace(self, entries=entries, revision=self.revision + 1)
+    def __post_init__(self) -> None:
+        budgets, kept = self.blocks.values(), getattr(self.filter, "delta", None)
+        if not budgets or "total" in self.blocks or not all(isinstance(budget, PrivacyBudget) for budget in budgets):
+            raise InputError(f"blocks = {dict(self.blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
+        if kept is not None and any(budget.delta <= kept for budget in budgets):
+            raise InputError(f"filter = {self.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
+        if not isinstance(self.private, bool) or not re.fullmatch("[0-9a-f]{32}", self.id):
+            raise InputError("private is not a truth value, or id not 32 digits")
 
     @property
-    def digest(self) -> str:
-        """The last digest of the chain, which depends on all that the file says."""
-        return self._chain()[-1]
-
-    def dump(self) -> str:
-        """Return the book as strict JSON."""
-        content = {**self._head(), "entries": [entry.to_dict() for entry in self.entries], "chain": self._chain()}
-        return json.dumps(content, indent=1, allow_nan=False)
-
-    def _head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, Any]:
+        """What never changes, as plain types."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
             "id": self.id,
-            "revision": self.revision,
             "private": self.private,
             "filter": self.filter.config(),
             "blocks": {name: budget.to_dict() for name, budget in self.blocks.items()},
-            **({_UNIT: self.unit.to_dict()} if self.unit.is_person else {}),
+            "unit": self.unit.to_dict(),
         }
 
-    def _chain(self) -> list[str]:
-        """Return SHA-256 of the head, and then of each entry with the digest before it."""
-        digests = [""]
-        for part in (self._head(), *(entry.to_dict() for entry in self.entries)):
-            text = json.dumps(part, sort_keys=True, allow_nan=False)
-            digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
-        return digests[1:]
+    @classmethod
+    def from_head(cls, head: Mapping[str, Any]) -> "Book":
+        """Return the book without entries of a head."""
+        if (head["format"], head["version"]) != (_FORMAT, _VERSION):
+            raise InputError(f"format {head['format']!r}, version {head['version']!r}")
+        blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in head["blocks"].items()}
+        unit = PrivacyUnit.from_dict(head["unit"])
+        return cls(blocks, head["private"], filter_from(head["filter"]), unit, str(head["id"])).begun()
 
+    def begun(self) -> "Book":
+        """Return the book without entries, whose line is its head."""
+        return self._with(self.head, entries=(), revision=0, digest="")
 
-def parse(path: Path) -> Book:
-    """What a ledger's file says; an ``InputError`` if it is not sound."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # a name that no file can have
-        found = None
-    if found is None or not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
-        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
-    if found.st_nlink > 1:
-        raise InputError(
-            f"ledger {path}: has {found.st_nlink} names (hard links), each would count alone; remove the others"
-        )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
-            raise InputError(f"format {content['format']!r}, version {content['version']!r}")
-        book = _book(content)
-        if [e.id for e in book.entries] != list(range(len(book.entries))):
+    def changed(self, entry: Entry) -> "Book":
+        """Return the book one revision later, with a new entry or in place of one that it has."""
+        if not 0 <= entry.id <= len(self.entries) or entry.block not in self.blocks:
             raise InputError("its entries do not belong together")
+        entries = (*self.entries[: entry.id], entry, *self.entries[entry.id + 1 :])
+        return self._with(entry.to_dict(), entries=entries, revision=self.revision + 1, digest=self.digest)
+
+    def _with(self, line: Mapping[str, Any], digest: str, **changes: Any) -> "Book":
+        text = json.dumps(line, sort_keys=True, allow_nan=False)
+        return replace(self, line=text, digest=hashlib.sha256(f"{digest}{text}".encode()).hexdigest(), **changes)
+
+    def to_json(self) -> str:
+        """Return the book as strict JSON."""
+        content = {**self.head, "revision": self.revision, "digest": self.digest}
+        return json.dumps({**content, "entries": [e.to_dict() for e in self.entries]}, indent=1, allow_nan=False)
+
+
+def is_begun(path: Path) -> bool:
+    """Return whether a file is there that a ledger was begun in; one that was killed meanwhile left it empty."""
+    return os.path.isfile(path) and os.path.getsize(path) > 0
+
+
+def read(path: Path) -> Book:
+    """Return what a ledger's file says; of lines that this process knows only the last one is read.
+
+    Args:
+        path: The file, without links.
+
+    Raises:
+        InputError: It is missing, damaged, held by another process, or older than what was charged.
+        OSError: It cannot be read.
+    """
+    with alone, _database(path) as database:
+        _known[path] = _book(database, path)
+        return _known[path]
+
+
+def change(path: Path, changed: Callable[[Book], Book], new: Callable[[], Book] | None = None) -> Book:
+    """Change a ledger's file; the change is on the disk before this returns, and no other process comes between.
+
+    Args:
+        path: The file, without links.
+        changed: Returns a book, or one with another line; what it raises leaves all as it was.
+        new: Makes the book of a file that is not there, whose folder is made too; None refuses it.
+
+    Raises:
+        InputError: See ``read``.
+        OSError: It cannot be written. If the revision alone could not be noted, the change is in the file.
+    """
+    marks = own_state("ledgers")
+    with alone, _database(path, make=new is not None) as database:
+        database.execute("BEGIN IMMEDIATE")
+        if new is not None and not database.execute(_SCHEMA).fetchall():
+            old, book = None, new().begun()
+            database.execute(_TABLE)
+        else:
+            book = changed(old := _book(database, path))
+        if book is not old:
+            with (marks / book.id).open("a", encoding="ascii") as mark:
+                database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (book.revision, book.line, book.digest))
+                database.execute("COMMIT")
+                mark.write(f"{book.revision} {book.digest}\n")
+        _known[path] = book
         return book
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
-        why = " ".join(str(error).split())[:200]  # an InputError is a ValueError
-        raise InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy") from error
 
 
-def _book(content: Mapping[str, Any]) -> Book:
-    if content.keys() - {_UNIT} != _NAMES:
-        raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
-    entries = tuple(map(Entry.from_dict, content["entries"]))
-    revision, identity = integer("revision", content["revision"], least=0), str(content["id"])
-    rule, unit = filter_from(content["filter"]), PrivacyUnit.from_dict(content.get(_UNIT, {}))
-    book = Book(_blocks(content), _private(content), rule, entries, identity, revision, unit)
-    if any(e.block not in book.blocks for e in entries):
-        raise InputError("its entries do not belong together")
-    if book._chain() != content["chain"] or not identity:
-        raise InputError("its entries are not those that were written: edited, reordered or cut")
+@contextmanager
+def _database(path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open the file for one use, by one thread; what is not committed is undone."""
+    if make and not path.parent.exists():
+        private_folder(path.parent)
+    if make:
+        path.touch(PRIVATE)
+    if not os.path.isfile(path):  # nor a name that no file can have
+        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=_PATIENCE, isolation_level=None, uri=True)) as database:
+            database.execute("PRAGMA synchronous = EXTRA")
+            yield database
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in _NO_ROOM:
+            raise OSError(errno.ENOSPC, str(error), str(path)) from error
+        if code == sqlite3.SQLITE_BUSY:
+            raise InputError(
+                f"ledger {path}: another process has held it for {_PATIENCE:g} seconds; end that process, or keep the "
+                "ledger on a disk of this machine, where locks work"
+            ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    why = " ".join(str(error).split())[:200]
+    return InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy")
+
+
+def _book(database: sqlite3.Connection, path: Path) -> Book:
+    """Return what the lines say, if they go on from every change that this user was told of."""
+    try:
+        if database.execute(_SCHEMA).fetchall() != [(_TABLE,)]:  # a view may never end
+            raise InputError("it is empty, or holds no ledger")
+        book = _known.get(path)
+        last = database.execute("SELECT digest FROM ledger ORDER BY revision DESC LIMIT 1").fetchone()
+        if book is None or last != (book.digest,):
+            book = _parsed(database.execute("SELECT revision, line, digest FROM ledger ORDER BY revision").fetchall())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, IndexError) as error:
+        raise _damaged(path, error) from error  # an InputError is a ValueError
+    mark = state_folder() / "ledgers" / book.id
+    marks = _MARK.findall(mark.read_text(encoding="ascii", errors="replace")) if mark.exists() else []
+    revision, digest = max(((int(revision), digest) for revision, digest in marks), default=(0, ""))
+    kept = database.execute("SELECT digest FROM ledger WHERE revision = ?", (revision,)).fetchone()
+    if digest and kept != (digest,):
+        raise InputError(
+            f"ledger {path}: is not the one that was charged last (revision {revision} in {mark}), but an older one or "
+            "another copy; restore the newest, the budget is not known"
+        )
     return book
 
 
-def _blocks(content: Mapping[str, Any]) -> dict[str, PrivacyBudget]:
-    return {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
-
-
-def _private(content: Mapping[str, Any]) -> bool:
-    if not isinstance(content["private"], bool):
-        raise InputError("private is not a truth value")
-    return content["private"]
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of the file; of an entry that is there twice, one would be forgotten."""
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise InputError("an entry is there twice")
-    return result
+def _parsed(lines: Sequence[tuple[int, str, str]]) -> Book:
+    book = Book.from_head(json.loads(lines[0][1]))
+    for place, line in enumerate(lines):
+        book = book.changed(Entry.from_dict(json.loads(line[1]))) if place else book
+        if line != (place, book.line, book.digest):
+            raise InputError("its lines are not those that were written: edited, reordered or cut")
+    return book
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,10 @@ import hmac
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock
-
-from torchdpcate._files import PRIVATE, private_folder, write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -19,7 +17,7 @@ from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, P
 from torchdpcate.privacy.filters import Filter, GaussianFilter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.ledger_file import Book, Entry, parse
+from torchdpcate.privacy.ledger_file import Book, Entry, change, is_begun
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.registry import refuse_strings
 
@@ -60,7 +58,7 @@ class SharedLedger:
 
     Example:
         >>> import tempfile
-        >>> place = tempfile.mkdtemp() + "/shared.json"
+        >>> place = tempfile.mkdtemp() + "/shared.sqlite"
         >>> shared = SharedLedger(place, "a fingerprint", PrivacyBudget(2.0, 0.0))
         >>> reservation = shared.reserve(PrivacyBudget(1.5, 0.0), "first run")
         >>> shared.left()
@@ -77,20 +75,23 @@ class SharedLedger:
     ) -> None:
         refuse_strings(SharedLedger, {"total": total, "unit": unit})
         self.path = Path(os.path.realpath(path))
-        if not self.path.exists() and total is None:
+        if total is None and not is_begun(self.path):
             raise InputError(f"shared ledger {path}: is new; state the total of all runs, epsilon and delta")
-        if not self.path.parent.exists():
-            private_folder(self.path.parent)
-        with FileLock(f"{self.path}.key.lock", mode=PRIVATE):
-            there = self.path.exists()
-            block = f"{_protected(unit)} {_keyed(self._key(there), records)}"
-            if there or total is None:  # it may have been removed since it was looked for
-                total, chosen = self._check(block, unit, total, filter)
-            else:
-                chosen = make_filter(filter or "sums")
-            self._ledger = Ledger({block: total}, self.path, filter=chosen)
-        self._block = block
+
+        def new() -> Book:
+            book = Book({_RECORDS: total}, True, make_filter(filter or "sums"))  # type: ignore[dict-item]
+            name = f"{_protected(unit)} {_keyed(self._key(new=True), records)}"  # no key where the rest is refused
+            return replace(book, blocks=dict.fromkeys([name], book.blocks[_RECORDS]))
+
+        change(self.path, lambda book: book, new)
+        self._take_up()
         self._by_files = isinstance(records, FileFingerprint)
+        self._check_unit(unit)
+        if self._block.rpartition(" ")[2] != _keyed(self._key(), records):
+            raise InputError(f"shared ledger {path}: is of other records; give each table's runs one of their own")
+        if total not in (None, self.total) or filter not in (None, self.filter.kind):
+            known = f"its total is {_cost(self.total.epsilon, self.total.delta)}, its filter is {self.filter.kind}"
+            raise InputError(f"shared ledger {path}: {known}, as when it was made; state the same or none")
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SharedLedger":
@@ -101,10 +102,16 @@ class SharedLedger:
         """
         shared = cls.__new__(cls)
         shared.path = Path(os.path.realpath(path))
-        shared._block = shared._block_of(parse(shared.path))
         shared._by_files = False
-        shared._ledger = Ledger.load(shared.path)
+        shared._take_up()
         return shared
+
+    def _take_up(self) -> None:
+        """Take the ledger of the file, which has one block."""
+        self._ledger = Ledger.load(self.path)
+        self._block, *more = self._ledger.blocks
+        if more or not self._block.startswith((f"{_RECORDS} ", _PERSONS)):
+            raise InputError(f"shared ledger {self.path}: is the ledger of one run; choose another path")
 
     @property
     def total(self) -> PrivacyBudget:
@@ -156,7 +163,7 @@ class SharedLedger:
         remedy = "give it records=file_fingerprint(files), which holds for all rows and columns of these files"
         if found is None:
             raise InputError(f"shared ledger {self.path}: a stream is not known by its arrays; {remedy}")
-        if _keyed(self._key(True), found()) != self._block.rpartition(" ")[2]:
+        if _keyed(self._key(), found()) != self._block.rpartition(" ")[2]:
             raise InputError(
                 f"shared ledger {self.path}: this fit is on other records, or other columns of them, than the "
                 f"fingerprint of the ledger; make a ledger for other records, and where fits differ in columns {remedy}"
@@ -174,7 +181,7 @@ class SharedLedger:
             BudgetError: It exceeds what the total leaves; nothing is charged then.
             InputError: The total protects others.
         """
-        self._check_unit(self._block, unit)
+        self._check_unit(unit)
         try:
             entry = self._ledger.charge(self._block, Charge.of(plain(label)), self._event(budget, unit), 1, planned=1)
         except BudgetError:
@@ -206,60 +213,32 @@ class SharedLedger:
             return GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta) / unit.records)
         return ApproximateEvent(epsilon, delta)
 
-    def _key(self, there: bool) -> bytes:
+    def _key(self, new: bool = False) -> bytes:
         """Return the key beside the file; a new one for a new file."""
         path = self.path.with_name(f"{self.path.name}.key")
-        if there and not path.exists():
-            raise InputError(f"shared ledger {self.path}: its key {path.name} is missing; restore it")
-        if path.exists() and not there:
+        if new and path.exists():
             raise InputError(
                 f"shared ledger {self.path}: is missing and its key is there; restore it, or remove {path.name} too if "
                 "no run was made"
             )
-        if not there:
+        if new:
             write_text(path, secrets.token_hex(32) + "\n", PRIVATE)
         try:
             key = bytes.fromhex(path.read_text(encoding="ascii"))
         except (OSError, ValueError):
             key = b""
         if len(key) != 32:
-            raise InputError(f"shared ledger {self.path}: its key {path.name} is damaged; restore it from a copy")
+            why = "damaged" if path.exists() else "missing"
+            raise InputError(f"shared ledger {self.path}: its key {path.name} is {why}; restore it from a copy")
         return key
 
-    def _block_of(self, book: Book) -> str:
-        """Return the name of the one block of a shared ledger."""
-        blocks = list(book.blocks)
-        if len(blocks) != 1 or not blocks[0].startswith((f"{_RECORDS} ", _PERSONS)):
-            raise InputError(f"shared ledger {self.path}: is the ledger of one run; choose another path")
-        return blocks[0]
-
-    def _check_unit(self, block: str, unit: PrivacyUnit) -> None:
-        """Refuse another unit than that of a ledger's block."""
-        known = block.rpartition(" ")[0]
-        if known != _protected(unit):
+    def _check_unit(self, unit: PrivacyUnit) -> None:
+        """Refuse another unit than that of the total."""
+        if self.protected != _protected(unit):
             raise InputError(
-                f"shared ledger {self.path}: its total protects {known}, this run {_protected(unit)}; what each costs "
-                "the other is not known: state the same unit"
+                f"shared ledger {self.path}: its total protects {self.protected}, this run {_protected(unit)}; what "
+                "each costs the other is not known: state the same unit"
             )
-
-    def _check(
-        self, block: str, unit: PrivacyUnit, total: PrivacyBudget | None, filter: str | None
-    ) -> tuple[PrivacyBudget, Filter]:
-        """Return total and filter of the file, if it is that of these records and settings."""
-        book = parse(self.path)
-        known = self._block_of(book)
-        self._check_unit(known, unit)
-        if known != block:
-            raise InputError(f"shared ledger {self.path}: is of other records; give each table's runs one of their own")
-        own = book.blocks[block]
-        if total not in (None, own):
-            raise InputError(
-                f"shared ledger {self.path}: its total is epsilon = {own.epsilon:g}, delta = {own.delta:g}, fixed when "
-                "it was made; state the same or none"
-            )
-        if filter not in (None, book.filter.kind):
-            raise InputError(f"shared ledger {self.path}: its filter is {book.filter.kind}; state the same or none")
-        return own, book.filter
 
 
 @dataclass(frozen=True)

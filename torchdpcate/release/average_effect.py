@@ -178,11 +178,6 @@ class AverageEffectRelease(Release):
     kind = "average_effect"
     column = "effect"
     subject = "Estimated average effect of {contrast} on {outcome}"
-    product = "Summary statistics"
-    reading = (
-        "The estimate, and its interval where one is known, follow from released sums and public facts; so do weights "
-        "from released coefficients, where it has some."
-    )
 
     estimand: str
     main: Estimate

@@ -52,7 +52,6 @@ class Combined(Release):
     """
 
     of: ClassVar[type[Release]]
-    reading = "Estimates of the sites are weighted by their known variances, which uses released numbers alone."
 
     sites: tuple[Any, ...]
     names: tuple[str, ...]
@@ -229,7 +228,6 @@ class CombinedEffect(Combined, EffectRelease):
     kind = "combined_effect"
     of = ComposedRelease
     subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates, combined over sites"
-    product = "Machine learning model"
 
     sites: tuple[ComposedRelease, ...]
 

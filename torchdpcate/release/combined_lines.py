@@ -24,7 +24,6 @@ class CombinedLines(Combined):
     """Numbers of several sites, a line each."""
 
     column = "effect"
-    product = "Summary statistics"
 
     @property
     def estimate(self) -> np.ndarray:

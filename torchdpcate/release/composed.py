@@ -66,9 +66,6 @@ class ComposedRelease(EffectRelease):
 
     kind = "composed"
     subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates"
-    product = "Machine learning model"
-    reading = "The effect is a function of standardised covariates, clipped to the outcome's range; evaluating it uses "
-    reading += "released numbers alone."
 
     theta: Tensor
     estimates: Tensor
@@ -501,8 +498,6 @@ class ComposedRule(DecisionRelease):
     """
 
     kind = "composed_rule"
-    reading = "The decision is the sign of a released effect less a public number; evaluating it uses released numbers "
-    reading += "alone."
 
     effect: "ComposedRelease"
     cost: float

@@ -39,8 +39,6 @@ class Release(ABC):
         kind: Kind under which a file knows it.
         column: What its answers are called in tables.
         subject: What it is about, with the names of treatment and outcome to be filled in.
-        product: Kind of product, in the words of the deployments registry.
-        reading: What happens to released numbers when they are read.
         privacy: The privacy statement.
         schema: Columns and public bounds of the covariates.
     """
@@ -48,8 +46,6 @@ class Release(ABC):
     kind: ClassVar[str]
     column: ClassVar[str]
     subject: ClassVar[str]
-    product: ClassVar[str]
-    reading: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
 
@@ -161,10 +157,6 @@ class EffectRelease(Release):
     """Released treatment effects."""
 
     column = "effect"
-    reading = (
-        "The effect is outcome model 1 minus outcome model 0 plus a correction, clipped to the outcome's range; "
-        "evaluating it, and the noise band of its second stage where it has one, uses released numbers alone."
-    )
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the released effects, [m]."""
@@ -320,7 +312,6 @@ class FunctionRelease(EffectRelease):
 
     kind = "function"
     subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates"
-    product = "Machine learning model"
 
     theta: Tensor
     features: FeatureMap
@@ -401,8 +392,6 @@ class QueryRelease(EffectRelease):
 
     kind = "queries"
     subject = "Estimated effect of {contrast} on {outcome} at a fixed list of public queries"
-    product = "Summary statistics"
-    reading = "The answers are released numbers, and so are their noise scales where these are public."
 
     queries: Tensor
     answers: Tensor

@@ -30,7 +30,6 @@ class DecisionRelease(Release):
 
     column = "decision"
     subject = "Rule that says who should get {contrast}, so that {outcome} be {aim}"
-    product = "Machine learning model"
 
     def score(self, X: Covariates) -> np.ndarray:
         """Return the score s(x) at X, float64 [m]; its sign decides.
@@ -102,7 +101,6 @@ class RuleRelease(DecisionRelease):
     """
 
     kind = "rule"
-    reading = "The decision is the sign of a released linear score; evaluating it uses released numbers alone."
 
     theta: Tensor
     features: FeatureMap
@@ -198,8 +196,6 @@ class PolicyRelease(Release):
     kind = "policy"
     column = "decision"
     subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be {aim}"
-    product = "Machine learning model"
-    reading = "The chosen policy is public; evaluating it uses the released choice alone."
 
     policy: PolicyFamily
     actions: tuple[int, ...]

@@ -63,9 +63,6 @@ class SubgroupRelease(Release):
     kind = "subgroups"
     column = "effect"
 
-    product = "Summary statistics"
-    reading = "Effects and their intervals follow from released sums of public cells and from public facts."
-
     subgroups: Subgroups
     released: str
     statistics: Tensor

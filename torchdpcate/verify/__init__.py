@@ -5,8 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "card": ("make_card", "sign_release", "write_card"),
-        "deployments": ("read_facts",),
+        "card": ("card_html", "sign_release", "write_card"),
         "file": ("verify_release",),
     },
 )

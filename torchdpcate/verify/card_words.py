@@ -1,18 +1,12 @@
-"""What a card says in words: for a reader without mathematics, and in the registry's fields."""
+"""What a card says in words, for a reader without mathematics."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchdpcate.data.words import outcome_words
-from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.combination import COMBINED
-from torchdpcate.release.display import subject
-from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.statement import SHARED
 
 _IN_WORDS = {
     Level.CERTIFIED: "a proof covers what the program computed, with public constants",
@@ -98,12 +92,6 @@ def _no_claim(privacy: PrivacyStatement) -> str:
     return f"No privacy guarantee: {reason}. Handle the release as confidentially as the records themselves."
 
 
-_OUTSIDE = {
-    "refuse": "Values outside the public bounds are refused or moved to them, record by record.",
-    "clip": "Covariates outside the public bounds are moved to them, of records and queries alike; so are outcomes.",
-}
-
-
 def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Return name and value of each entry of a release's summary, in words for people.
 
@@ -130,121 +118,3 @@ def _number(value: Any) -> str:
     if isinstance(value, list):
         return " to ".join(map(_number, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def own_words(release: Release) -> dict[str, Any]:
-    """Return what a release knows of itself, by the keys of ``registry.FIELDS``."""
-    privacy, schema = release.privacy, release.schema
-    outcome = f"{outcome_words(schema)} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
-    return {
-        "basic.description": (subject(release) + f" ({privacy.public.get('learner', 'two-stage learner')})."),
-        "basic.data_product_type": release.product,
-        "dp_variant.variant_name": _variant(privacy),
-        "dp_variant.data_domain": (
-            f"Tables of {privacy.n} records: treatment {schema.treatment} in {_arms(release)}, outcome {outcome}, "
-            f"{len(schema.covariates)} covariates within public bounds."
-        ),
-        "dp_variant.unprotected_quantities": _sentence(
-            "Public by assumption: the number of records and of each block, bounds, overlap, split and its seed, "
-            "queries and settings. Not protected",
-            privacy.not_protected,
-        ),
-        "privacy_loss.privacy_unit": privacy.protected.name,
-        "privacy_loss.privacy_unit_details": (
-            f"Adjacent data sets: {privacy.adjacency}. Unit: {privacy.unit}. The distance of two data sets of one size "
-            f"is the number of {'persons in whom' if privacy.person else 'positions at which'} they differ; adjacent "
-            "ones are at most 1 apart."
-        ),
-        "privacy_loss.number_of_privacy_units": privacy.n // privacy.protected.records,
-        **_parameters(privacy),
-        "deployment_model.model_name": "Central",
-        "deployment_model.model_name_details": "The curator holds the records and adds the noise before publishing.",
-        "deployment_model.trust_assumptions": (
-            "Data subjects trust the curator with the records, and to publish the release folder alone. Readers need "
-            "not be trusted, whatever else they know and however they join forces."
-        ),
-        "deployment_model.actors": "Data subjects; the curator, who holds the records; readers, who hold the release.",
-        **_use_of_the_records(privacy),
-        "deployment_model.access_type": "Non-interactive",
-        "deployment_model.access_type_details": "The file answers by itself; no question ever reaches the records.",
-        "implementation.preprocessing_and_hyperparameter_tuning": (
-            f"{_OUTSIDE[schema.out_of_bounds]} "
-            + _sentence("Tuning", [str(privacy.tuning.get("text", "not recorded"))])
-        ),
-        "implementation.mechanisms": _mechanisms(privacy),
-        "implementation.composition": f"{composition_in_words(privacy)}; see the event tree.",
-        "implementation.post_processing": release.reading,
-        "administrative.status": "Draft",
-    }
-
-
-def _arms(release: Release) -> str:
-    """Write the labels of the arms, with the categories they stand for."""
-    schema = release.schema
-    named = dict(zip(schema.actions, schema.arms, strict=False))
-    labels = getattr(release, "actions", schema.actions)  # a choice of a policy may have its own
-    return f"{{{', '.join(f'{label} ({named[label]})' if label in named else str(label) for label in labels)}}}"
-
-
-def _of_a_sweep(privacy: PrivacyStatement) -> bool:
-    """Whether other runs, an unknown number, used the same records."""
-    return "runs" in privacy.tuning and privacy.tuning["runs"] is None
-
-
-def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str | None]:
-    """Say which release of the run this is, and of the records where a shared ledger knows.
-
-    Where nothing is claimed a charge has no count and is one.
-    """
-    own = [c.charge for c in privacy.charges if c.purpose is Purpose.RELEASE and c.count != 0]
-    # what is charged in parts is one release
-    releases = sum(not charge.part for charge in own) + len({charge.mechanism for charge in own if charge.part})
-    shared = re.fullmatch(SHARED, str(privacy.tuning.get("text")))
-    which = f"Release {max(releases, 1)} of this run; nothing is known of other runs on the same records"
-    used = "by the releases of the event tree, and by whatever else was fitted to it"
-    if privacy.mechanism == COMBINED:
-        which, used = "One combination of the releases of several sites", "by its own site's releases, one table a site"
-    if shared is not None:
-        number = "" if releases < 2 else f" (number {releases} of its run)"
-        which = f"Release {shared[1]} of these records by their shared ledger{number}; in all {shared[2]} spent"
-        used = "by every run of that ledger"
-    elif _of_a_sweep(privacy):
-        which = f"Release {max(releases, 1)} of this run, one of the runs of a sweep over the same records"
-        used = "by every run of a sweep"
-    several = releases > 1 or _of_a_sweep(privacy) or (shared is not None and int(shared[1]) > 1)
-    key = "deployment_model"
-    return {
-        f"{key}.release_type": "Many releases" if several else None,  # whether others were made the curator knows
-        f"{key}.release_type_details": f"{which}; what else is published from them adds up.",
-        f"{key}.data_source_type": "Static",
-        f"{key}.data_source_type_details": f"One table, used {used}.",
-    }
-
-
-def _variant(privacy: PrivacyStatement) -> str | None:
-    if not privacy.claims:
-        return None
-    return "Approximate DP" if privacy.delta else "Pure DP"
-
-
-def _parameters(privacy: PrivacyStatement) -> Mapping[str, Any]:
-    key = "privacy_loss.privacy_parameters"
-    if not privacy.claims:
-        return {f"{key}_details": "None: no privacy guarantee is claimed."}
-    pure = {} if not privacy.delta else {"delta": privacy.delta}
-    details = f"Level {privacy.level}: {level_in_words(privacy)}. {composition_in_words(privacy)}."
-    if privacy.person:
-        details += f" By person, who has {privacy.protected.records} of the records; blocks state costs by record."
-    return {key: {"epsilon": privacy.epsilon, **pure}, f"{key}_details": details}
-
-
-def _mechanisms(privacy: PrivacyStatement) -> str:
-    labels = [charge.words for charge in privacy.charges]
-    libraries = ", ".join(f"{name} {number}" for name, number in privacy.versions.items())
-    scale = f" Noise of {privacy.mechanism}: {privacy.formula}." if privacy.claims else ""
-    safety = _sentence(" Assumed", privacy.assumptions) if privacy.assumptions else ""
-    return f"{'; '.join(labels)}.{scale} Libraries: {libraries}.{safety} Timing is outside the guarantee."
-
-
-def _sentence(start: str, texts: list[str]) -> str:
-    return f"{start}: {'; '.join(texts)}."

@@ -86,7 +86,7 @@ def test_a_neural_head_and_another_split_pass():
 
 
 def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
-    model = learner(ledger_path=tmp_path / "ledger.json")
+    model = learner(ledger_path=tmp_path / "ledger.sqlite")
     assert check(learner_pipeline(model, "queries"), NEIGHBOURS[:1]).passed
     assert not hasattr(model, "stage_")
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def test_noise_charged_but_settled_below_its_use_is_reported():
 def test_a_ledger_in_a_file_is_charged_before_the_noise_is_drawn(tmp_path):
     noise = RecordingNoise()
     with watched(noise):
-        ledger = Ledger({"all": PrivacyBudget(1.0, 1e-5)}, tmp_path / "ledger.json")
+        ledger = Ledger({"all": PrivacyBudget(1.0, 1e-5)}, tmp_path / "ledger.sqlite")
         mechanism = GaussianMechanism(PrivacyBudget(0.5, 1e-6), 1.0)
         ledger.charge("all", "mean", mechanism.event)
         mechanism.release(torch.zeros(3), noise)

@@ -137,9 +137,7 @@ class TestContract(PlanContract):
         ),
         ("constant_only",),
     )
-    possible = ("off the grid units.weights", "off the grid units.biases")  # means of what noisy steps reached
-    worked_out = ("units.correlations", "units.mixed", "units.less", "units.shares")
-    followed = ("standardisation", "estimates", "scale", "interval", "curvatures", "weight")
+    worked_out = ("theta", "feature_weights", "units.correlations", "units.mixed", "units.less", "units.shares")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))

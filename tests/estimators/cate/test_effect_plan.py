@@ -27,8 +27,8 @@ class TestContract(PlanContract):
         "tangent": ("coefficients",),
         "holding influence": ("ridge",),  # the scale of its noise is secret, and nothing public follows from it
     }
-    followed = ("nuisances", "features", "queries", "answers")
-    followed_in: ClassVar = {"tangent": ("noise_scales",)}
+    worked_out = ("noise_scales",)
+    untold_charges = ("nuisances", "threshold")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))

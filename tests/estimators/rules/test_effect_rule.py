@@ -134,7 +134,7 @@ CHOICES = {
 @pytest.mark.parametrize("mistake", CHOICES)
 def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
     settings, words = CHOICES[mistake]
-    ledger = tmp_path / "ledger.json"
+    ledger = tmp_path / "ledger.sqlite"
     learner = EffectRule(**{"domain": TRIAL, "budget": BUDGET, "ledger_path": ledger, **settings})
     with pytest.raises(InputError, match=words):
         learner.fit(*records(200))

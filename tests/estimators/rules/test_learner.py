@@ -279,7 +279,7 @@ class Loud(Outcome):
 
 def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
     x, a, y = records()
-    path = tmp_path / "ledger.json"
+    path = tmp_path / "ledger.sqlite"
     learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Loud(), ledger_path=path)
     with pytest.raises(InputError, match="magnitudes in"):
         learner.fit(x, a, y)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from experiments.spillover.learned import LearnedNuisances
-from torchdpcate.audit.report import shipped_results
+from tests.audit.shipped import audits_of, shipped_results
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.data.checked import fingerprint
@@ -27,7 +27,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.file import load_release
 from torchdpcate.release.rule import NUISANCE, SCORING
-from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1, better="higher")
@@ -181,8 +180,8 @@ def test_a_learner_that_is_not_deterministic_is_refused():
 )
 def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        selector(**settings, ledger_path=tmp_path / "ledger.json").fit(*records(200))
-    assert not (tmp_path / "ledger.json").exists()
+        selector(**settings, ledger_path=tmp_path / "ledger.sqlite").fit(*records(200))
+    assert not (tmp_path / "ledger.sqlite").exists()
 
 
 def test_a_floor_that_three_propensities_cannot_keep():
@@ -257,7 +256,7 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
     assert release.privacy.epsilon <= 4.0
     assert release.privacy.public["target"] == "private"
     verify_release(release.save(tmp_path / "release.safetensors"))
-    assert "root_polytope" in make_card(release, audit=shipped_results())["audit"]["lower_bounds"]
+    assert "root_polytope" in audits_of(release.privacy, shipped_results())
     blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="arms: its charges are not the one"):

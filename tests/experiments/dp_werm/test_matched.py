@@ -192,7 +192,7 @@ def test_a_kernel_compares_like_with_like():
     ],
 )
 def test_settings_without_a_guarantee_are_refused_before_anything_is_spent(settings, message, tmp_path):
-    path = tmp_path / "ledger.json"
+    path = tmp_path / "ledger.sqlite"
     with pytest.raises(InputError, match=message):
         PairwiseRule(DOMAIN, BUDGET, ledger_path=path, **settings).fit(*records(50))
     assert not path.exists()

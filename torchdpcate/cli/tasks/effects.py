@@ -34,7 +34,7 @@ from torchdpcate.heads.kernel import KernelSecondStage
 from torchdpcate.heads.recipes import LinearSecondStage, SecondStage, TangentSecondStage
 from torchdpcate.heads.stage import RKHSStage
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.figures import arm_panels, effect_figure_of, means
+from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
@@ -204,8 +204,7 @@ class Effects(TaskSpec):
             self._curve = learner.release_function(mechanism)
             return self._curve
         service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
-        drawn = torch.cat([where.points(None) for where in self._all_where])
-        release, self._curve = service.release(self._queries), service.release(drawn)
+        release, self._curve = service.release(self._queries), service.release(self._where.points(None))
         return release
 
     def results(self) -> dict[str, Any]:
@@ -249,6 +248,7 @@ class Effects(TaskSpec):
         return {
             "head_gradient_norm": stage.gradient_norm,
             "huber_threshold": self.learner.threshold_,
+            "hessian_bound": 2 * len(stage.block.s) * (1 + stage.ridge),  # features and weights are at most 1
             "head_parameters": stage.coefficients.numel(),
         }
 
@@ -280,7 +280,7 @@ class Effects(TaskSpec):
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+        """Draw the curator's figure of the effect with its numbers, and the covariates' balance."""
         curator = self.folder / "curator"
         balance = self.learner.nonprivate_balance()
         if balance is not None:
@@ -292,12 +292,9 @@ class Effects(TaskSpec):
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
-        panels = [panel for where in self._all_where for panel in arm_panels(release, where, level)]
-        with self.attempt("release/effect.png"):
-            save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
-        first = panels[0]
+        (first,) = arm_panels(release, self._where, level)
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),

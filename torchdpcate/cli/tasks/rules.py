@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,11 +20,9 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisan
 from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.study import Study, read_queries
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.pages.figures import coefficients
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.rule import DecisionRelease
@@ -49,17 +46,6 @@ def check_rule(config: DictConfig) -> None:
     if not isinstance(config.rule, DictConfig):
         tasks = ", ".join(tasks_of(Rules))
         raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
-
-
-def draw_rule(release: DecisionRelease, folder: Path) -> None:
-    """Draw the coefficients of a rule that is linear in the covariates, for its readers.
-
-    Args:
-        release: The rule.
-        folder: The run's folder.
-    """
-    if coefficients(release) is not None:
-        save_figure(release.plot(), folder / "release" / "rule.png")
 
 
 _DECISIONS = ("", "_nonprivate", "_treat_all", "_treat_none")
@@ -168,11 +154,9 @@ class Rules(TaskSpec):
         }
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
+        """Report the noise to the curator."""
         with self.attempt("curator/noise.txt"):
             write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
-        with self.attempt("release/rule.png"):
-            draw_rule(self.release, self.folder)
 
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
@@ -327,9 +311,7 @@ class EffectRules(Rules):
         }
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the coefficients of a rule that is linear in the standardised covariates."""
-        with self.attempt("release/rule.png"):
-            draw_rule(self.release, self.folder)
+        """Write nothing: the curator has no more than the release."""
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; and what it does where it is a constant one."""

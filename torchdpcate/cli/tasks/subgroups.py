@@ -13,8 +13,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
-from torchdpcate._text import file_name, spreadsheet_cell
+from torchdpcate._files import PRIVATE, write_text
+from torchdpcate._text import file_name
 from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-TABLE_FILE, FOREST_FILE = "subgroups.csv", "forest.png"
+FOREST_FILE = "forest.png"
 _MOST_FIGURES = 12
 
 
@@ -166,14 +166,10 @@ class SubgroupTask(TaskSpec):
         return {"unreleased.effects": self.learner.nonprivate_effects().estimate}
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write the reader's table and forest plot, and the curator's plot and plan."""
-        release, reader, curator = self.release, self.folder / "release", self.folder / "curator"
-        with self.attempt(f"release/{TABLE_FILE}"), atomic_path(reader / TABLE_FILE, PUBLIC) as temporary:
-            _csv(release).to_csv(temporary, index=False)
+        """Write the curator's plot and plan."""
+        release, curator = self.release, self.folder / "curator"
         with self.attempt("curator/plan.txt"):
             write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
-        with self.attempt(f"release/{FOREST_FILE}"):
-            save_figure(release.plot(), reader / FOREST_FILE, PUBLIC)
         with self.attempt(f"curator/{FOREST_FILE}"):
             exact = self.learner.nonprivate_effects().estimate.numpy()
             save_figure(plot_subgroups(release, nonprivate=exact, truth=self._truth), curator / FOREST_FILE, PRIVATE)
@@ -257,14 +253,6 @@ def lines_of(release: SubgroupRelease) -> list[str]:
         f"{cell:<{longest}}  {estimate:10.4g}  {LEVEL:.0%} interval [{low:.4g}, {high:.4g}]"
         for cell, estimate, low, high in zip(rows["cell"], rows["estimate"], rows["low"], rows["high"], strict=True)
     ]
-
-
-def _csv(release: SubgroupRelease) -> pd.DataFrame:
-    """Return the table with both kinds of intervals, its words fit for a spreadsheet."""
-    table = release.table()
-    low, high = release.interval(simultaneous=True).T
-    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
-    return table.assign(low_simultaneous=low, high_simultaneous=high, **words)
 
 
 def _root_mean_square(values: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """Average effects by one composition on all records: private nuisances, then sums of clipped doubly robust scores."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import WEIGHTS, propensity_of
-from torchdpcate.composition.summaries import ScoreScales, Weights, least_weight
+from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -35,14 +35,12 @@ from torchdpcate.estimators.average.ratio_of_sums import (
     sum_and_squares,
     sums_law,
 )
-from torchdpcate.laws import CLOSE, AddedNoise
+from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
-from torchdpcate.release.release import Release
 
 SCORES = "scores"
 """The query of both sums."""
@@ -98,18 +96,6 @@ class ScoreSteps:
         """
         rows = rows_of(records, self.domain)
         return average_nuisances(rows, self.domain, self.plan, session, self.schema.two_levels)
-
-    def problems(self, centre: float, clip: float, error: float, weight: float | None = None) -> Iterator[str]:
-        """Return what of the numbers that the steps paid for, in outcome ranges, no steps of this plan leave."""
-        scales, unit = ScoreScales.of(self.domain), self.domain.outcome_range
-        levels = self.plan.constants.quantile_levels
-        if not (same(clip * unit, scales.high) or scales.on_grid(clip * unit / self.plan.clip_factor, levels)):
-            yield f"its clip {clip * unit:.6g} is not on the grid of its quantile"
-        if not (abs(centre) <= 1 + CLOSE and 0 <= error <= 1 + CLOSE):
-            yield "its centre or its error is larger than the outcome's range"
-        expected = self.plan.weight
-        if weight is not None and expected is not None and not least_weight(expected) <= weight <= 1:
-            yield "its mean weight is outside what its plan allows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,11 +240,6 @@ class ComposedScoresPlan(AverageEffectPlan):
         """See ``AverageEffectPlan``."""
         names = NUMBERS if self.steps.plan.weight is None else (*NUMBERS, WEIGHT)
         return {"steps": torch.tensor([[release.numbers[name] for name in names]], dtype=torch.float64)}
-
-    def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; numbers of the steps are on their grids."""
-        yield from super().problems(release)
-        yield from self.steps.problems(*self.answers(release)["steps"][0].tolist())
 
     def without_noise(self, records: AverageNuisances, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
         """See ``AverageEffectPlan``; of records with their nuisances, none of whose scores is clipped."""

@@ -209,13 +209,8 @@ class CentredSums(RatioOfSums):
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
         """See ``NoisySums``."""
-        n, (least, most) = self.facts.n, self.facts.sizes
-        bounds = {"size": n * most / (most - least)} if least < most else {}
-        laws = {
-            part: AddedNoise(LaplaceMechanism(epsilon, 1.0), 1, bounds.get(part, float(n)))
-            for part, epsilon in self.epsilons.items()
-        }
-        return laws | ({SUMS: sums_law(n, self.epsilons[SUMS])} if SUMS in laws else {})
+        laws = {part: AddedNoise(LaplaceMechanism(epsilon, 1.0), 1) for part, epsilon in self.epsilons.items()}
+        return laws | ({SUMS: sums_law(self.facts.n, self.epsilons[SUMS])} if SUMS in laws else {})
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``."""

@@ -6,7 +6,7 @@ clipped to a public bound, summed exactly, and gets noise of a public law in uni
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from torch import Tensor
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.exact_sums import exact_sum, far_problems, on_grid, sum_grid
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
@@ -53,7 +53,6 @@ class Sums:
         moved: Delta, in which one record moves the answers by the sensitivity of their law, [runs, k] or for all.
         unit: u, [runs, k] or for all.
         shift: s, [runs, k] or for all.
-        expected: Largest size of a term, where released numbers leave less than ``largest``.
     """
 
     names: tuple[str, ...]
@@ -63,7 +62,6 @@ class Sums:
     moved: Tensor | float = 1.0
     unit: Tensor | float = 1.0
     shift: Tensor | float = 0.0
-    expected: tuple[float, ...] | None = None
 
     @classmethod
     def within(
@@ -88,10 +86,9 @@ class Sums:
             unit: See the class, [runs].
         """
         low, high = ends
-        expected = min(torch.maximum(low.abs(), high.abs()).amax().item(), largest)
         own = unit[:, None] if isinstance(unit, Tensor) else unit
         moved = (high - low + sum_grid(n, largest))[:, None]
-        return cls((name,), partial(_alone, term), n, (largest,), moved, own, expected=(expected,))
+        return cls((name,), partial(_alone, term), n, (largest,), moved, own)
 
     def exact(self, batch: Any) -> Tensor:
         """Return the sums of the terms of a batch, exact in any order, [runs, k]; the curator's."""
@@ -106,23 +103,15 @@ class Sums:
         """Return the numbers by answers [runs, k], [runs] each."""
         return self.of(answers * self.moved)
 
-    def places(self, numbers: Mapping[str, Tensor], scale: float) -> Tensor:
-        """Return the answers [runs, k] by numbers [runs]: on the grid of noise of this scale, but for rounding."""
+    def places(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        """Return the answers [runs, k] by numbers [runs], but for rounding."""
         given = torch.stack([numbers[name] for name in self.names], -1)
-        shifted = torch.as_tensor(self.shift / self.unit, dtype=torch.float64).abs().amax().item()
-        return on_grid((given - self.shift) / self.unit / self.moved, scale, shifted)
+        return (given - self.shift) / self.unit / self.moved
 
     def scales(self, scale: float) -> dict[str, Tensor]:
         """Return the scale of the noise in each number by that of the answers, [runs] each."""
         each = torch.ones(len(self.names), dtype=torch.float64) * (self.moved * scale * self.unit)
         return dict(zip(self.names, each.reshape(-1, len(self.names)).unbind(-1), strict=True))
-
-    def far_problems(self, answers: Tensor, scale: float) -> Iterator[str]:
-        """Return which numbers of one release [1, k] are beyond what records and noise of this scale can make."""
-        moved = (torch.ones_like(answers) * self.moved)[0].tolist()
-        each = zip(self.names, answers[0], self.expected or self.largest, moved, strict=True)
-        for name, answer, expected, unit in each:
-            yield from far_problems(name, answer[None] * unit, self.n * expected, scale * unit)
 
 
 def _alone(term: Callable[[Any], Tensor], batch: Any) -> tuple[Tensor]:
@@ -250,7 +239,7 @@ class NoisySums(ABC):
 
     def places(self, numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the answers by the numbers of a release, [1] each: the inverse of ``numbers``."""
-        return {query: self.sums(query, numbers).places(numbers, law.scale) for query, law in self.laws.items()}
+        return {query: self.sums(query, numbers).places(numbers) for query in self.laws}
 
     def exact(self, total: Total) -> dict[str, Tensor]:
         """Return the numbers without noise, [runs] each. The curator's, never to be published."""
@@ -266,12 +255,6 @@ class NoisySums(ABC):
         for query in self.laws:
             found |= self.sums(query, numbers).scales(self.scale(query))
         return found
-
-    def far_problems(self, answers: Mapping[str, Tensor]) -> Iterator[str]:
-        """Return which numbers of a release, by its answers, are beyond what records and noise can make."""
-        numbers = self.numbers(answers)
-        for query, law in self.laws.items():
-            yield from self.sums(query, numbers).far_problems(answers[query], law.scale)
 
     def log_density(self, total: Total, shown: Tensor) -> Tensor:
         """Return the log density of all answers by the exact sums of some records, up to a constant, [runs].
@@ -382,7 +365,7 @@ def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
 
 def sums_law(n: int, epsilon: float) -> AddedNoise:
     """Return the law of both sums of n values at this epsilon."""
-    return AddedNoise(sums_mechanism(n, epsilon), 2, float(n))
+    return AddedNoise(sums_mechanism(n, epsilon), 2)
 
 
 def sum_and_squares(

@@ -240,9 +240,9 @@ class BalancedDifference(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``: one event; how large its numbers may be depends on the coefficients."""
+        """See ``NoisySums``: one event."""
         mechanism = LaplaceMechanism(math.fsum(self.epsilons[part] for part in self.parts), 1.0)
-        return {SUMS: AddedNoise(mechanism, len(self.noisy), math.inf)}
+        return {SUMS: AddedNoise(mechanism, len(self.noisy))}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``."""

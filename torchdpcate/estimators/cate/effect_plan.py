@@ -18,7 +18,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
-from torchdpcate.fit.dp_sgd_plan import batch_problems
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.fit.kernels import SMOOTHNESS
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
@@ -38,8 +37,6 @@ ANSWER = "theta"
 FIRST_STAGE = (DP_SGD, MEDIAN, JOINT, THRESHOLD)
 """What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
 
-# Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
-_FEW = 4  # answers that may be one number: near queries
 _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
@@ -155,7 +152,6 @@ class EffectPlan(StatedPlan):
             yield from self._scales_problems(release)
             if not self.mechanism.free:
                 yield from _head_problems(release)
-                yield from _constant_problems(release)
         yield from self.mechanism.release_problems(self.head, self.law, release)
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
@@ -194,14 +190,6 @@ def _scale_problems(stated: float | None, scale: float | None) -> Iterator[str]:
         yield "a noise band is stated where there is none, or none where there is one"
     elif stated is not None and scale is not None and not math.isclose(stated, scale, rel_tol=CLOSE):
         yield f"its noise band {stated:.6g} is not that of its noise, {scale:.6g}"
-
-
-def _constant_problems(release: QueryRelease) -> Iterator[str]:
-    """Return what is wrong with answers that are one number, at queries that differ."""
-    inside = release.answers.abs() != release.domain.outcome_range
-    different = len(release.queries[inside].unique(dim=0)) if bool(inside.any()) else 0
-    if different > _FEW and len(release.answers[inside].unique()) == 1:
-        yield "answers holds one number alone, which noise does not leave"
 
 
 def _stated_head(release: FunctionRelease | QueryRelease, n: int) -> Head:
@@ -272,10 +260,6 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
     return {} if isinstance(release, FunctionRelease) else release.head or {}
 
 
-_SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
-_POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
-_DECADES = 3
-_CLOSE = 1e-9
 _WORDS = ("names", "origin", "propensity")  # of a domain, which nuisances need not repeat
 
 
@@ -310,8 +294,6 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
         ranks = [list(Purpose).index(charge.purpose) for charge in block.charges]
         trained = [charge.charge for charge in block.of(Purpose.NUISANCES)]
         median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
-        if any(run.charge == JOINT and not getattr(run.event, "delta", 0.0) for run in block.charges):
-            yield f"block {block.name!r} trained convex nuisances at delta = 0, which none are"
         if ranks != sorted(ranks) or not median_first:
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
 
@@ -355,11 +337,8 @@ def _first_stage(release: FunctionRelease | QueryRelease, facts: Mapping[str, An
     for block, config in zip(blocks, members, strict=True):
         yield from _trained(block, None if config is None else config.get("kind"), config is not None)
     private = [block.of(Purpose.THRESHOLD) for block in blocks]
-    if not all(private) and (any(private) or _is_private(release)):
-        yield "its threshold is a private one, but no charge is for it"
-    elif private and all(private) and not _may_be_chosen(release):
-        yield "its threshold was charged, but is outside the grid that its bounds give"
-    yield from _cheaper(privacy)
+    if any(private) and not all(private):
+        yield "its threshold is a private one, but not every block was charged for it"
 
 
 def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
@@ -379,41 +358,5 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
         yield f"block {block.name!r} trained convex nuisances, but was not charged for median and objective"
     elif held and kind is None and charges.count(DP_SGD) != 1:
         yield f"block {block.name!r} trained networks, but was not charged for one run of DP-SGD"
-    for run in trained:
-        if run.charge != DP_SGD:
-            continue
-        if not isinstance(run.event, DPSGDEvent) or run.count is None:
-            raise ValueError("networks are trained by DP-SGD")
-        yield from batch_problems("its nuisances", run.event.sampling_rate, block.n)
-        if run.count < 1 or run.count % round(1 / run.event.sampling_rate):
-            yield f"block {block.name!r} was charged for {run.count} steps, which are no full epochs"
-
-
-def _may_be_chosen(release: FunctionRelease | QueryRelease) -> bool:
-    """Whether the threshold is one that a private choice may give, from a grid of any number of points."""
-    stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
-    if not isinstance(stated, float) or not is_learner(learner):
-        return True
-    target = score_of(str(learner)).bounds(release.domain).target
-    return 10.0**-_DECADES * (1 - _CLOSE) <= stated / target <= 1 + _CLOSE
-
-
-def _is_private(release: FunctionRelease | QueryRelease) -> bool:
-    """Whether the threshold is one of the grid of private ones; its last point might be a user's choice too."""
-    stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
-    if not isinstance(stated, float) or not is_learner(learner):
-        return False
-    target = score_of(str(learner)).bounds(release.schema.domain).target
-    place = (math.log10(stated / target) / _DECADES + 1) * (_POINTS - 1)
-    return -0.5 < place < _POINTS - 1.5 and abs(place - round(place)) <= _POINTS * _CLOSE
-
-
-def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of what nuisances cost: they spend all of a budget of which the other block spends at most all."""
-    spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
-    for other in spent.keys() & {SECOND_STAGE}:
-        if NUISANCE in spent and spent[NUISANCE] < _SPENT * spent[other]:
-            yield (
-                f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {other!r} "
-                f"{spent[other]:.6g}, but nuisances spend all of a block's budget"
-            )
+    if any(run.charge == DP_SGD and not isinstance(run.event, DPSGDEvent) for run in trained):
+        yield f"block {block.name!r} trained networks, but was charged for something else than DP-SGD"

@@ -99,15 +99,6 @@ class Head:
         """Bound of a target that the loss sees: the threshold, or S where that is smaller."""
         return min(self.target_bound, self.threshold)
 
-    @property
-    def most(self) -> float:
-        """Largest coefficient of the exact fit.
-
-        The gradient of the ridge is at most that of the records, and the ridge at most their loss at zero.
-        """
-        huber = self.threshold * self.weight_bound / self.ridge
-        return min(huber, self.target_bound / self.ridge**0.5)
-
 
 _POINTS = 512  # public points that stand for typical records
 _INSIDE = 0.9  # records within the Huber threshold, which is the 0.9 quantile of |s| by default

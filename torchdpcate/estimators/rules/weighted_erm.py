@@ -391,7 +391,7 @@ class ObjectiveRule(RuleMechanism):
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> PerturbedObjective:
         """See ``RuleMechanism.law``."""
-        return PerturbedObjective(fit.objective(budget, self.perturbation), fit.most)
+        return PerturbedObjective(fit.objective(budget, self.perturbation))
 
 
 class OutputRule(RuleMechanism):
@@ -423,7 +423,7 @@ class OutputRule(RuleMechanism):
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> AddedNoise:
         """See ``RuleMechanism.law``."""
-        return AddedNoise(fit.output(budget, self.perturbation), fit.size, fit.most)
+        return AddedNoise(fit.output(budget, self.perturbation), fit.size)
 
 
 RULE_MECHANISMS = Registry("rule_mechanism")

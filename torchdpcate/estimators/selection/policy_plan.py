@@ -1,5 +1,6 @@
 """The plan of one private choice among public policies: what its scores cost, and the choice by a bounded range."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.composition.steps import ORDER
-from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
@@ -29,7 +29,6 @@ from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _SPENT = 0.99  # of a block's budget, which networks cost at least: their noise is found by a search
-_WIDE = 1e-3  # how much wider a private quantile of a clip may end, relatively
 
 
 class _Training(Query):
@@ -230,7 +229,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
         return PolicyRelease(chosen, self.actions, self.schema, privacy)
 
     def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; also released numbers of composed scores, what private nuisances cost, and functions."""
+        """See ``Plan``; also the clip of composed scores, what private nuisances cost, and functions."""
         yield from super().problems(release)
         assert isinstance(release, PolicyRelease)
         privacy = release.privacy
@@ -243,15 +242,12 @@ class PolicyPlan(Plan, names=SELECTIONS):
             yield "it rests on Python functions, which nobody can prove to look at one record at a time"
 
     def _clip_problems(self, plan: ChoicePlan) -> Iterator[str]:
-        """Problems of S and the clip, released numbers of which their bounds are known."""
+        """Problems of S and of the clip, where no step requested them of the records."""
         scale, clip, outcome = self.stated["residual_scale"], self.stated["clip"], self.schema.domain.outcome_range
-        least, most = (outcome, outcome) if plan.composed.binary else (outcome * LEAST_SCALE, outcome / 2)
-        if not least * (1 - CLOSE) <= scale <= most * (1 + CLOSE):
-            yield f"its scale {scale:.6g} is outside what its plan allows"
-        first = plan.first_clip(scale)
-        wide, largest = (_WIDE, plan.most) if plan.clips_by_quantile else (CLOSE, first)
-        if not first * (1 - wide) <= clip <= largest * (1 + wide):
-            yield f"its scores are clipped at {clip:.6g}, outside what its plan allows"
+        if plan.composed.binary and not math.isclose(scale, outcome, rel_tol=CLOSE):
+            yield f"its scale {scale:.6g} is not the range of a binary outcome"
+        if not plan.clips_by_quantile and not math.isclose(clip, plan.first_clip(scale), rel_tol=CLOSE):
+            yield f"its scores are clipped at {clip:.6g}, where its plan does so at {plan.first_clip(scale):.6g}"
 
     def _trained_problems(self, blocks: Sequence[Block], level: Level) -> Iterator[str]:
         """Problems of what private nuisances cost: the library's spend all of their block's budget."""

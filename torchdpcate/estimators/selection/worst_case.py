@@ -94,7 +94,7 @@ def reaching_utilities() -> Tensor:
 def _composed(budget: PrivacyBudget) -> Game:
     mu, datasets = total_mu(budget) * math.sqrt(_SHARE), reaching_utilities()
     mechanism = ExponentialMechanism(range_beside(mu, budget), 2 * _CLIP)
-    steps = AddedNoise(GaussianMechanism.of_event(GaussianEvent(1 / mu), 1.0), 1, 1.0)
+    steps = AddedNoise(GaussianMechanism.of_event(GaussianEvent(1 / mu), 1.0), 1)
     choice, numbers = Choice(mechanism, datasets.shape[1], composed=True), torch.tensor([[0.0], [1.0]]).double()
     of_steps, of_choice = steps.evidence(*numbers), choice.evidence(*datasets)
 

@@ -209,9 +209,9 @@ class SubgroupPlan(Plan):
         moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
         if isinstance(event, PureEvent):
-            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size, float(self.n))
+            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size)
         assert isinstance(event, GaussianEvent)
-        return AddedNoise(GaussianMechanism.of_event(event, moved), size, float(self.n))
+        return AddedNoise(GaussianMechanism.of_event(event, moved), size)
 
     @property
     def formula(self) -> str:
@@ -310,15 +310,12 @@ class SubgroupPlan(Plan):
         return ReleasedWeights(theta, self.features, make_estimand(self.weighting.estimand, self.weighting.low))
 
     def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; numbers of scores are on the grid of their steps."""
+        """See ``Plan``; a mean weight of records is one that was paid for."""
         yield from super().problems(release)
         assert isinstance(release, SubgroupRelease)
-        if self.scores is not None and release.scores is not None:
-            unit, weight = self.schema.domain.outcome_range, release.scores.weight
-            if (weight is None) is not (self.scores.plan.weight is None):
-                yield "it holds a mean weight of records that its domain gives none, or the other way round"
-            centre, clip, error = (release.scores.numbers[:3] / unit).tolist()
-            yield from self.scores.problems(centre, clip, error, weight)
+        stated, steps = release.scores, self.scores
+        if steps is not None and stated is not None and (stated.weight is None) is not (steps.plan.weight is None):
+            yield "it holds a mean weight of records that its domain gives none, or the other way round"
 
     @cached_property
     def features(self) -> FeatureMap:

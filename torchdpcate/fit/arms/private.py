@@ -1,6 +1,5 @@
 """Nuisances of K arms that a private mechanism pays for, and scores of a trial about a private centre."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -167,13 +166,7 @@ class CentredNuisances(ScoreNuisances):
 
     @classmethod
     def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
-        """See ``ScoreSource``: centre and clip are released numbers of public grids."""
-        sizes = clips(facts.domain)
-        if not CentrePlan(facts.scoring, stated["requested_epsilon"]).clip:
-            sizes = sizes[:1]
-        for name, grid in (("centre", centres(facts.domain)), ("clip", sizes)):
-            if not on_grid(stated[name], grid):
-                raise InputError(f"{name} = {stated[name]:.6g}: none of its public candidates")
+        """See ``ScoreSource``: centre and clip are released numbers."""
         if facts.known is None:
             raise InputError("its domain knows no propensity")
         least = facts.known.of_arms.min().item()
@@ -205,11 +198,6 @@ def centred_range(clip: float, least: float) -> float:
         least: e, the least propensity.
     """
     return 2 * clip / least
-
-
-def on_grid(value: float, grid: torch.Tensor) -> bool:
-    """Return whether a stated number is one of a public grid's."""
-    return bool(((grid - value).abs() <= 1e-9 * (1 + grid.abs())).any()) and math.isfinite(value)
 
 
 _MOST_OVERLAP = 0.499  # a domain's; the overlap of a selection may be a half

@@ -60,7 +60,7 @@ class OutputPerturbation(FunctionMechanism):
     def law(self, head: Head, budget: PrivacyBudget) -> AddedNoise:
         """See ``Mechanism``."""
         mechanism = GaussianMechanism(budget, sensitivity(head.problem))
-        return AddedNoise(mechanism, head.size or 1, head.most)
+        return AddedNoise(mechanism, head.size or 1)
 
     def public(self, head: Head, law: AddedNoise) -> dict[str, Any]:
         """See ``Mechanism``."""
@@ -173,7 +173,7 @@ class ObjectivePerturbation(FunctionMechanism):
         if problem.squared:
             raise InputError(_SQUARED)
         objective = self.calibrated(problem, budget)
-        return PerturbedObjective(objective, problem.threshold * problem.weight_bound / problem.ridge)
+        return PerturbedObjective(objective)
 
     def exact(self, stage: FittedStage, law: PerturbedObjective) -> tuple[Minimise]:
         """See ``FunctionMechanism``: the minimisers of the objective with linear terms."""

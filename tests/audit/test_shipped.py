@@ -5,10 +5,10 @@ from functools import cache
 
 import pytest
 
+from tests.audit.shipped import audits_of, shipped_results
 from tests.verify.recorded import EVERY
-from tests.verify.test_card import AUDIT
 from tests.verify.test_every_forgery import DEFAULT
-from torchdpcate.audit.report import registry, shipped_results
+from torchdpcate.audit.report import registry
 from torchdpcate.composition.steps import CHOICES
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
@@ -18,7 +18,6 @@ from torchdpcate.privacy import charge as charges
 from torchdpcate.privacy.charge import Charge, fits_by
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.verify.card import audits_of, make_card
 
 SHIPPED = shipped_results()
 RULES = [f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
@@ -74,12 +73,6 @@ def test_all_that_a_release_was_charged_for_has_its_audits(kind):
     assert shown(privacy)[: len(own)] == own
 
 
-def test_a_card_shows_them():
-    shown = make_card(composed(), audit=SHIPPED)["audit"]["lower_bounds"]
-    assert list(shown) == ["composed_effect"]
-    assert shown["composed_effect"]["bound"] == SHIPPED["composed_effect"]["bound"]
-
-
 @pytest.mark.parametrize(
     ("mechanism", "public", "delta", "names"),
     [
@@ -113,7 +106,3 @@ def test_a_release_by_person_has_the_audit_of_persons():
         "composed_effect",
         "person",
     )
-
-
-def test_an_audit_that_was_not_shipped_is_not_invented():
-    assert make_card(composed(), audit=AUDIT)["audit"]["lower_bounds"] == "none shipped for this mechanism"
