@@ -186,8 +186,8 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     """Return a figure for each covariate that the answers may depend on."""
     used = _used(release)
     # a noise band is about one point: without a reference it is drawn there
-    function: Any = release.function
-    average = given is not None or function is not release or bool(function.reference is not None)
+    known = isinstance(release, EffectRelease) and release.reference is not None
+    average = given is not None or release.function is not release or known
     drawn = []
     for name in used[:_MOST_FIGURES]:
         where = FigurePoints(release.schema, name, None, rows if average else None)
