@@ -16,7 +16,6 @@ from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement, write_file
 from torchdpcate import load_release
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
@@ -25,7 +24,6 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable, ReleasedWeights
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import DIGEST_KEY, read_release_file, release_digest, save_release
-from torchdpcate.verify.card import write_card
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 SCHEMA = TableSchema.from_domain(DOMAIN)
@@ -174,6 +172,7 @@ def test_made_up_facts_are_refused(path, value, tmp_path):
         load_release(rewritten(file, facts=json.dumps(facts)))
 
 
+@pytest.mark.faults
 def test_replaced_facts_are_refused_or_answer(tmp_path):
     path, release = tmp_path / "effect.safetensors", full()
 
@@ -204,17 +203,6 @@ def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
             load_release(path)
 
 
-@pytest.mark.parametrize("name", ["balance.secret", "features.secret", "secret", "beside", "balance.before"])
-def test_tensors_that_nobody_asked_for_are_refused(name, tmp_path):
-    path = save_release(released(weights=weights()), tmp_path / "effect.safetensors")
-    file = read_release_file(path)
-    metadata = {key: text for key, text in file.metadata.items() if key != DIGEST_KEY}
-    tensors = file.tensors | {name: torch.zeros(3, dtype=torch.float64)}
-    write_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
-    with pytest.raises(ReleaseFileError):
-        load_release(path)
-
-
 def test_what_no_reader_could_use_is_refused():
     with pytest.raises(InputError, match="estimand = 'LATE': choose one of"):
         AverageEffectRelease("LATE", MAIN, {}, SCHEMA, statement())
@@ -231,21 +219,3 @@ def test_the_balance_table_as_a_frame():
     assert list(frame.columns) == ["before", "expected", "expected_sd"]
     assert frame.loc["dose", "before"] == -0.2
     assert BalanceTable(["age"]).frame().shape == (1, 0)
-
-
-def test_card_and_inspect_show_estimate_and_interval(tmp_path, capsys):
-    release = full()
-    path, interval = str(release.save(tmp_path / "effect.safetensors")), release.interval().tolist()
-    page = write_card(path).read_text()
-    assert "<th>estimate</th><td>0.25</td>" in page
-    assert f"{interval[0]:.6g} to {interval[1]:.6g}" in page
-    inspect(path)
-    shown = capsys.readouterr().out
-    assert "estimand: ATT\nestimate: 0.25\ninterval: 0.0" in shown
-    inspect(path, as_json=True)
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["kind"] == "average_effect"
-    assert facts["estimate"] == 0.25
-    assert facts["interval"] == interval
-    inspect(str(released(Estimate(0.1, None)).save(tmp_path / "none.safetensors")))
-    assert "interval: none" in capsys.readouterr().out

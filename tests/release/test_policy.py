@@ -126,7 +126,7 @@ def test_made_up_files_are_no_policies(tmp_path, facts):
         load_release(rewritten(path, facts=json.dumps(facts)))
 
 
-@pytest.mark.first(2)
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "policy",
     [

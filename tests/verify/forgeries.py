@@ -225,16 +225,6 @@ def constant(name: str, value: Any) -> Edit:
     return edit
 
 
-def without(*names: str) -> Edit:
-    """Leave public constants out."""
-
-    def edit(draft: Draft) -> None:
-        for name in names:
-            draft.privacy["public"].pop(name)
-
-    return edit
-
-
 def copied(path: Path, folder: Path) -> Path:
     """Copy a release's folder, and return the release in it."""
     shutil.copytree(path.parent, folder)

@@ -8,7 +8,6 @@ from typing import ClassVar
 import pytest
 import torch
 
-from tests.audit.shipped import audits_of, shipped_results
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.causal.estimand import make_estimand
@@ -120,17 +119,6 @@ class TestContract(PlanContract):
         **dict.fromkeys((name for name in LEARNERS if name.startswith("noisy gradient")), STEPS),
     }
     worked_out = ("main", "balance.expected", "balance.expected_sd")
-
-
-def test_one_that_holds_everything_verifies(tmp_path):
-    release = balanced()
-    assert release.balance is not None
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-
-
-def test_every_part_has_an_audit():
-    names = ["balanced_difference", "balancing_objective", "objective_box", "covariate_balancing_effect"]
-    assert sorted(audits_of(balanced().privacy, shipped_results())) == sorted(names)
 
 
 class WarmGradient(NoisyGradient):

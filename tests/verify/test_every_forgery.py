@@ -76,10 +76,6 @@ def test_every_forgery_applies_to_some_kind(written):
         assert applied, name
 
 
-def test_what_no_fact_shows_is_told_as_the_file_says(written):
-    assert "names of columns" in dict(verify_release(written("output")))["as the file says"]
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [(6.695, 1e-6), (7.28, 1e-6), (7.709, 1e-5)])
 def test_a_budget_whose_plan_is_made_anew_one_place_beside_verifies(epsilon, delta, tmp_path):
     domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")

@@ -217,17 +217,6 @@ def test_nothing_hides_between_the_words(name, made, tmp_path):
         verify_release(rewritten(path, **{name: text + " " * 600}))
 
 
-def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):
-    def another(draft):
-        draft.block("nuisance")["n"] += 100  # a batch of 100 records in 300 is one of 100 in 400 at another rate
-        draft.block("nuisance")["charges"][0]["event"]["sampling_rate"] = 0.25
-        forge.recost(draft)
-
-    path = forge.forged(made("objective"), another, tmp_path / "release.safetensors")
-    with pytest.raises(VerificationError, match=r"do not hold 0\.5 and 0.5 of n = 700 records"):
-        verify_release(path)
-
-
 @pytest.mark.parametrize(
     "features",
     [

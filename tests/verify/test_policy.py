@@ -18,9 +18,7 @@ from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
@@ -86,18 +84,6 @@ class TestContract(PlanContract):
     untold_in = FREE
 
 
-@pytest.mark.parametrize(
-    "public",
-    [
-        {"nuisance_guarantee": "fixed"},
-        {"nuisance_guarantee": "private_nuisances"},
-        {"range_sensitivity": "wide"},
-    ],
-)
-def test_constants_that_contradict_each_other(public, tmp_path):
-    assert "plan" in refusal(with_public(released(), **public), tmp_path)
-
-
 def known_effect(x):
     return np.hstack([0.5 * x, 0.2 + 0.5 * x])
 
@@ -138,33 +124,6 @@ def test_private_nuisances_of_a_users_recipe_are_conditional(tmp_path):
 def certified(release):
     claim = release.privacy.claim.replace("conditional", "certified")
     return replace(release.privacy, level="certified", conditions=[], claim=claim)
-
-
-@pytest.mark.slow
-def test_private_networks_verify(tmp_path):
-    recipe = NuisanceConfig(epochs=2, batch_size=50)
-    release = released(nuisance=recipe, nuisance_guarantee="private_nuisances")
-    verify_release(release.save(tmp_path / "honest.safetensors"))
-    assert "are not those of one release" in refusal(with_public(release, requested_epsilon=1e9), tmp_path)
-
-
-def test_a_training_block_that_did_not_pay(tmp_path):
-    release = released()
-
-    def unpaid(block):
-        if block.name != "nuisance":
-            return block
-        kept = tuple(charge for charge in block.charges if charge.purpose is not Purpose.RELEASE)
-        return replace(block, charges=kept, epsilon=0.0, naive_epsilon=0.0, delta=0.0)
-
-    assert "choice of training records" in refusal(with_blocks(release, unpaid), tmp_path)
-
-
-def test_a_guess_that_is_called_bought(tmp_path):
-    free = released(nuisance=StableNuisances(target=None))
-    assert "plan" in refusal(with_public(free, target="private"), tmp_path)
-    paid = {"target": "private", "choice_share": 0.9, "requested_epsilon": 1.0}
-    assert "arms: its charges" in refusal(with_public(free, **paid), tmp_path)
 
 
 def upper(x):

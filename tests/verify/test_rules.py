@@ -60,12 +60,6 @@ class TestContract(PlanContract):
     }
 
 
-@pytest.mark.parametrize("most", [0.5, 50.0])
-def test_weights_beyond_the_overlap_bound_are_refused(most, tmp_path):
-    forged = with_public(released("private weights"), largest_weight=most)
-    assert "largest_weight = " in refusal(forged, tmp_path)
-
-
 def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
     data, half = test_file.records(), PrivacyBudget(1.5, 0.0)
     learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE).fit(data.x, data.a, data.y)
