@@ -16,11 +16,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import plain, spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.curator import read_table, released_by
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, words
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
