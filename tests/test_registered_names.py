@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torchdpcate.candidates.kinds import Constants, Thresholds
-from torchdpcate.candidates.library import POLICY_FAMILIES
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -20,7 +19,6 @@ DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
 REGISTRIES = {
     "name": (WEIGHTS, OUTCOMES),
     "guarantee": (GUARANTEES,),
-    "kind": (POLICY_FAMILIES,),
     "way": (RULE_MECHANISMS,),
 }
 
