@@ -167,9 +167,8 @@ def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalDat
     """Return the public facts, the training and the scoring block, split as ``PolicySelector`` splits them."""
     records, domain, actions = study.records, study.domain, study.schema.actions
     positions = with_positions(actions, records)
-    first, second = training_and_scoring(records.n, config.selection.split, config.seed)
-    floor = domain.overlap if config.selection.overlap is None else float(config.selection.overlap)
-    facts = SelectionFacts(domain, actions, floor, len(first), len(second))
+    first, second = training_and_scoring(records.n, 0.5, config.seed)
+    facts = SelectionFacts(domain, actions, domain.overlap, len(first), len(second))
     return facts, positions.subset(first), positions.subset(second)
 
 

@@ -47,8 +47,7 @@ AUDIT_MISTAKES = {
     "no such guarantee": (["nuisance_guarantee=hope"], "hope"),
     "paid for": (["nuisance_guarantee=private_nuisances", "trainer.progress=false"], "private"),
     "another task": (["task=cate"], "task=cate: .*leave it out"),
-    "unknown setting": (["selection.flor=0.1"], "selection.flor"),
-    "floor above 1/K": (["selection.overlap=0.6"], "0.6"),
+    "unknown setting": (["policies.flor=0.1"], "policies.flor"),
     "no file": ([FILE], "policies.yaml"),
 }
 

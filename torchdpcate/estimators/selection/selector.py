@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
@@ -34,7 +34,6 @@ from torchdpcate.estimators.selection.composed import (
     facts_of,
     sampling_line,
 )
-from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.selection.scores import (
     FEWEST,
@@ -58,11 +57,12 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 
-_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
+_SPLIT = 0.5  # share of the records that train nuisances, where any are trained
+_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies)
 _ROW_BY_ROW = Condition(
     "row by row",
     "policies that are Python code decide on each record by its own covariates alone; tried at public points",
@@ -105,11 +105,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
             constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
             numbers); None takes the nuisances' own, or ``auto``.
-        mechanism: ``permute_and_flip`` or ``exponential``; None takes ``exponential`` for composed scores, beside whose
-            Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
-        overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
-        split: Share of the records that train nuisances; refused where none are trained (``composed``, ``fixed``).
         seed: Public seed of the split.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
@@ -152,10 +148,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     policies: Any
     nuisance: Any = None
     nuisance_guarantee: str | None = None
-    mechanism: str | None = None
     actions: tuple[int, ...] | None = None
-    overlap: float | None = None
-    split: float = 0.5
     seed: int = 0
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
@@ -215,7 +208,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
         self._own = scores.own
         session = self._session.charging([SCORING], COMPOSED_SCORES, bool(self._own))
-        plan = self.choice_plan(rows.n)
+        plan = self.plan(rows.n)
         found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
         step = sum_grid(max(rows.n, FEWEST), found.clip)
         self.baseline_, direction, library = found.baseline, self._direction, self.library_
@@ -280,7 +273,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         domain, bound, n = self.schema_.domain, math.nan, self.sizes_[SCORING]
         if self.guaranteed_ is not None:
             share = self._source.choice_share if self._source.moves_all_scores else None
-            bound = rounded_range(self.guaranteed_.range_sensitivity, n, domain, self._overlap(), share)
+            bound = rounded_range(self.guaranteed_.range_sensitivity, n, domain, self._domain().overlap, share)
         return PolicyPlan(
             sum(self.sizes_.values()),
             self.schema_,
@@ -291,8 +284,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             len(self.library_),
             self.library_,
             self.actions_,
-            self._overlap(),
-            (self.split, self.seed) if self._source.trains else None,
+            self._domain().overlap,
+            (_SPLIT, self.seed) if self._source.trains else None,
             epsilon,
             bound,
             learner=type(self).__name__,
@@ -316,9 +309,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = user_code("mechanism", self.plan_.chance(1.0, 1.0))
         rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
-        conditions = (*rests, *self._own, *mechanism)
+        conditions = (*rests, *self._own)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self._source.level
@@ -341,9 +333,9 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         of = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         scores = self._direction * times_weight(of, records)
         if not self._source.moves_all_scores:
-            step = score_step(n, domain, self._overlap())
+            step = score_step(n, domain, self._domain().overlap)
             return utilities(torch.round(scores / step) * step, self.library_, records.x)
-        parts = score_grids(n, domain, self._overlap()).parts(scores)
+        parts = score_grids(n, domain, self._domain().overlap).parts(scores)
         return utilities(parts, self.library_, records.x).sum(0)
 
     def _refuse_own(self, given: Callable[[], str] | None) -> None:
@@ -371,13 +363,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
                 f"policies: there is one policy, {library.names[0]!r}: nothing is to be chosen and nothing spent; give "
                 "two or more, or use it as it is"
             )
-        if self.split != PolicySelector.split and not self.nuisances().trains:
-            raise InputError(
-                f"split = {self.split:g}: {self.nuisances().guarantee} scores train nothing on a share of the records; "
-                "leave selection.split out, or choose nuisance_guarantee=stability"
-            )
         self._blocks(n)
-        self.chance(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
     def nuisances(self) -> ScoreSource:
@@ -391,12 +377,12 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     @property
     def chance(self) -> type[SelectionMechanism]:
-        """Class of the choice: the one that is requested, or the one that the scores decide on."""
+        """Class of the choice: beside Gaussian steps the exponential mechanism costs least, else permute-and-flip."""
         composed = isinstance(self.nuisances(), ComposedScores)
         beside = composed and (self.budget is None or self.budget.delta > 0)
-        return SELECTIONS.find(self.mechanism or ("exponential" if beside else "permute_and_flip"))
+        return ExponentialMechanism if beside else PermuteAndFlip
 
-    def choice_plan(self, n: int) -> ChoicePlan:
+    def plan(self, n: int) -> ChoicePlan:
         """Return the public plan of a choice by composed scores.
 
         Args:
@@ -410,31 +396,6 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             raise InputError(f"nuisance_guarantee = {scores.guarantee}: has no plan of one composition")
         many, arms = len(PolicyLibrary.of(self.policies)), len(self._actions())
         return scores.plan(n, self.budget, many, self._domain(), arms)
-
-    def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
-        """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
-
-        Args:
-            n: Number of records.
-            errors: What is known of the nuisances, see ``plan``; ``{"fixed": (0.3, 0.0)}`` says that propensities are
-                those of a trial. Expected for the others.
-
-        Raises:
-            InputError: No budget, or settings out of their ranges.
-        """
-        if self.budget is None:
-            raise InputError("budget = None: without privacy there is nothing to plan")
-        facts = self._facts(n)
-        return plan(
-            n,
-            len(PolicyLibrary.of(self.policies)),
-            self.budget.epsilon,
-            overlap=facts.overlap,
-            features=1 + facts.domain.dimension,
-            outcome_range=facts.domain.outcome_range,
-            actions=facts.arms,
-            errors=errors,
-        )
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the mean outcome that noise in the choice loses, in expectation.
@@ -450,13 +411,13 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         chance = self.chance
         remarks: tuple[str, ...] = (self._regime(),)
         if isinstance(nuisances, ComposedScores):
-            plan = self.choice_plan(n)
+            plan = self.plan(n)
             mechanism = chance(plan.range(chance), 2 * plan.planned_clip)
             remarks += (clip_line(plan), sampling_line(plan))
         else:
             mechanism = chance(nuisances.planned_epsilon(facts, budget), nuisances.planned_range(facts, budget))
         lost = mechanism.expected_loss(many) / facts.scoring
-        own = self._own_learner() or user_code("nuisances", nuisances) or user_code("mechanism", chance(1.0, 1.0))
+        own = self._own_learner() or user_code("nuisances", nuisances)
         return PlannedNoise(
             lost,
             f"the mean outcome that a private choice among {many} policies loses",
@@ -466,7 +427,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             {"choice": lost},
             Level.CONDITIONAL if own else nuisances.level,
             assumes=("all other policies are equally far behind the best, at the worst distance",),
-            left_out=("sampling, and errors of the nuisances: plan() bounds the regret with both",),
+            left_out=("sampling, and errors of the nuisances",),
             remarks=remarks,
         )
 
@@ -493,16 +454,13 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         return f"scores: {source.guarantee}, " + ("as requested" if requested else REASONS[source.guarantee])
 
     def _facts(self, n: int) -> SelectionFacts:
-        train = round(self.split * n) if self.nuisances().trains else 0
-        return SelectionFacts(self._domain(), self._actions(), self._overlap(), train, n - train, self.seed)
-
-    def _overlap(self) -> float:
-        return self._domain().overlap if self.overlap is None else self.overlap
+        train = round(_SPLIT * n) if self.nuisances().trains else 0
+        return SelectionFacts(self._domain(), self._actions(), self._domain().overlap, train, n - train, self.seed)
 
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         if not self.nuisances().trains:
             return {SCORING: torch.arange(n)}  # type: ignore[dict-item]
-        first, second = training_and_scoring(n, self.split, self.seed)
+        first, second = training_and_scoring(n, _SPLIT, self.seed)
         return {NUISANCE: first, SCORING: second}
 
     def _actions(self) -> tuple[int, ...]:
