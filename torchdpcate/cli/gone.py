@@ -14,6 +14,8 @@ GONE = {
     "effect.fitter=k_norm_gradient": "effect.fitter=null takes the fit of least noise",
     "effect.readout": _EFFECT,
     "effect.shares": "the parts of the budget are the library's",
+    "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
+    "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
     "matching": "task=rule compares arms by an effect",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
     "mechanism=report_noisy_max": "mechanism=permute_and_flip is never worse at the same epsilon",

@@ -78,6 +78,7 @@ def planned_targets(
         >>> [target.task for target in found]
         ['average_effect', 'subgroups', 'rule', 'cate']
     """
+
     def average() -> PlannedNoise:
         if schema.cluster is None:
             return AverageEffect(schema, budget).expected_noise(n)

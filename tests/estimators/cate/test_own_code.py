@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from torchdpcate.fit.arms.stable import StableNuisances
 
 from tests.fit import own_maps
 from torchdpcate import (
@@ -20,7 +21,6 @@ from torchdpcate import (
 )
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.weights.private import PrivateWeights

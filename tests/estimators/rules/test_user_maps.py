@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torchdpcate.fit.arms.stable import StableNuisances
 
 from tests.fit import own_maps
 from torchdpcate.candidates.kinds import Thresholds
@@ -13,7 +14,6 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torchdpcate.fit.arms.stable import StableNuisances
 
 from torchdpcate.causal.score import score_spread
 from torchdpcate.data.domain import Domain
@@ -12,7 +13,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import SelectionFacts, WithKnown
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
 
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
 THIRDS = [0.3333333333, 0.3333333333, 0.3333333333]
