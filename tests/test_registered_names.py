@@ -4,25 +4,21 @@ import pytest
 import torch
 
 from torchdpcate.candidates.kinds import Constants, Thresholds
-from torchdpcate.candidates.library import POLICY_FAMILIES
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.base import GUARANTEES
 from torchdpcate.fit.linear_fits import LINEAR_FITS
 from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
 REGISTRIES = {
-    "name": (WEIGHTS, OUTCOMES, SELECTIONS),
+    "name": (WEIGHTS, OUTCOMES),
     "guarantee": (GUARANTEES,),
-    "kind": (POLICY_FAMILIES,),
     "way": (RULE_MECHANISMS,),
 }
 
@@ -60,11 +56,6 @@ POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
         (RULE_MECHANISMS, "output", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET, mechanism="output")),
         (LOSSES, "huber_hinge", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
         (OUTCOMES, "private_residual", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
-        (
-            SELECTIONS,
-            "permute_and_flip",
-            lambda: PolicySelector(DOMAIN, BUDGET, policies=POLICIES, mechanism="permute_and_flip"),
-        ),
         (LINEAR_FITS, "objective", lambda: CovariateBalancingEffect(DOMAIN, BUDGET, fitter="objective")),
     ],
 )

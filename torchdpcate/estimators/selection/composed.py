@@ -319,13 +319,8 @@ class ComposedScores(ScoreSource):
         return ChoicePlan(n, budget, policies, domain, self.clip, self.constants, arms)
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreSource.check``; also refuses another overlap, and delta = 0 with more than two actions."""
+        """See ``ScoreSource.check``; also refuses delta = 0 with more than two actions."""
         super().check(facts, budget)
-        if facts.overlap != facts.domain.overlap:
-            raise InputError(
-                f"overlap = {facts.overlap:g}: nuisance_guarantee = composed takes the domain's, "
-                f"{facts.domain.overlap:g}; write it into the domain"
-            )
         if budget is not None and budget.delta == 0 and facts.arms > 2:
             raise InputError(
                 f"delta = 0: nuisance_guarantee = composed has pure events for two actions, not for {facts.arms}; "

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
@@ -59,7 +59,7 @@ from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, Permu
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
-_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
+_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies)
 _ROW_BY_ROW = Condition(
     "row by row",
     "policies that are Python code decide on each record by its own covariates alone; tried at public points",

@@ -50,7 +50,7 @@ class PrivateWeights(WeightScheme):
 
     Guarantee:
         Certified: objective perturbation with the fraction's epsilon (pure, or (epsilon, delta) with a Gaussian), which
-        adds to the rule's own by composition; with a block of its own the larger of the two counts (theory note
+        adds to the rule's own by composition (theory note
         ``policy_learning``, sections 3 and 4.3; docs/guarantees/objective_perturbation.md).
 
     Args:
@@ -58,8 +58,6 @@ class PrivateWeights(WeightScheme):
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
         perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
-        block_fraction: Fraction of the records that fit the propensity with the full budget and then nothing else; None
-            uses all.
 
     Raises:
         InputError: A fraction, ridge or law out of its range.
@@ -75,15 +73,14 @@ class PrivateWeights(WeightScheme):
     ridge: float | None = None
     features: FeatureMap | None = None
     perturbation: str = "box"
-    block_fraction: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
         refuse_strings(type(self), vars(self))
-        for name in ("budget_fraction", "block_fraction"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise InputError(f"weights.{name} = {value}: give a number strictly between 0 and 1")
+        if not 0 < self.budget_fraction < 1:
+            raise InputError(
+                f"weights.budget_fraction = {self.budget_fraction}: give a number strictly between 0 and 1"
+            )
         if self.ridge is not None:
             positive("weights.ridge", self.ridge)
         if self.perturbation not in PERTURBATIONS:
