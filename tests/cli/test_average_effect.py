@@ -242,8 +242,6 @@ HALF = [
     "task=rule",
     "task=two_stage_rule weights=ipw",
     "task=two_stage_rule weights=private",
-    "task=policy_selection nuisance_guarantee=stability",
-    "task=policy_selection nuisance_guarantee=private_nuisances trainer.progress=false",
 ]
 
 

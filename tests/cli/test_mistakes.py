@@ -60,9 +60,6 @@ EFFECTS = {
     f"{STREAM} data.n=100": "data.n is 100; a stream has all records",
     f"{STREAM} task=two_stage_rule": "all records are needed at once: TwoStageRule.*task=rule",
     f"{STREAM} task=owl": "all records are needed at once: OutcomeWeightedLearner.*task=rule",
-    f"{STREAM} task=policy_selection nuisance_guarantee=stability": (
-        "all records are needed at once: nuisance_guarantee = stability.*nuisance_guarantee=composed"
-    ),
 }
 BALANCING = "effect=covariate_balancing"
 AVERAGES = {
@@ -87,12 +84,11 @@ POLICIES = {
     "policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "policies.shares=[1.5]": "shares",
     "selection.overlap=0.6": "the domain's overlap",
-    f"{GUARANTEE}=none": "nuisance_guarantee=none.*stability",
+    f"{GUARANTEE}=none": "nuisance_guarantee=none.*frozen",
     f"{GUARANTEE}=fixed {GUARANTEE}.propensity=1.5": "propensity",
-    f"{GUARANTEE}=stability {GUARANTEE}.ridge=-1": "ridge = -1",
-    f"{GUARANTEE}=stability {GUARANTEE}.constants=magic": "constants = 'magic'",
+    f"{GUARANTEE}=stability": "composed, or the paper's own: torchdpcate study spillover",
     f"{GUARANTEE}=frozen": "propensity",
-    f"{GUARANTEE}=private_nuisances privacy.delta=0 trainer.progress=false": "delta",
+    f"{GUARANTEE}=private_nuisances": "composed learns nuisances and effect in one plan",
     "privacy.epsilon=0": "epsilon",
     "mechanism=objective": "mechanism: not used by task=policy_selection",
 }
@@ -146,9 +142,9 @@ OF_OTHERS = {
     "task=average_effect effect=composed features=legendre": "it is of effect=auto and covariate_balancing",
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
-    "task=policy_selection nuisance=mlp": "nuisance: not used.*private_nuisances",
+    "task=policy_selection nuisance=mlp": "nuisance: not used by task=policy_selection",
     "task=policy_selection nuisance_guarantee=fixed trainer=gpu": "trainer: not used",
-    "task=policy_selection nuisance_guarantee.ridge=1": "with nuisance_guarantee=auto; it is of .*=stability",
+    "task=policy_selection nuisance_guarantee.clip=1": "with nuisance_guarantee=auto; it is of .*=composed",
     "task=policy_selection figure.level=0.9": "figure.level: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",

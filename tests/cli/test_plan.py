@@ -150,7 +150,6 @@ SAME = {
     "a mechanism": ["second_stage=linear", "mechanism=influence"],
     "a ridge": ["second_stage=linear", "nuisance=convex", "second_stage.ridge=1e-9"],
     "an estimand": ["task=average_effect", "effect=covariate_balancing", "effect.estimand=none"],
-    "few records": ["task=policy_selection", "nuisance_guarantee=private_nuisances", "privacy.delta=0"],
     "a folder": ["run_dir=."],
 }
 

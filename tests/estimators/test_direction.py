@@ -23,7 +23,6 @@ LEARNERS = {
     "owl shifted": (OutcomeWeightedLearner, {"outcome": "shifted"}, 0.0),
     "two stage": (TwoStageRule, {}, 0.0),
     "composed choice": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "composed"}, 1e-5),
-    "choice by stable scores": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "stability"}, 0.0),
     "choice by centred scores": (PolicySelector, {"policies": POLICIES}, 0.0),
 }
 KNOWN = ("effect", "choice by centred scores")

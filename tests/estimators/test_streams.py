@@ -167,10 +167,6 @@ REFUSED = {
     ),
     "weighted rule": (OutcomeWeightedLearner(OBSERVED, PURE), "features of all records.*use task=rule"),
     "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
-    "stable scores": (
-        PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
-        "stability trains on a block.*use nuisance_guarantee=composed",
-    ),
     "policies from records": (
         PolicySelector(
             OBSERVED,

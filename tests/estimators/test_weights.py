@@ -102,7 +102,6 @@ REFUSED = {
     "no estimator": AverageEffect(OBSERVED, PURE),
     "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
     "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
-    "stable scores": PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
 }
 
 

@@ -25,6 +25,8 @@ GONE = {
     "effect.seed": "no estimator of an average splits the records",
     "effect.slope_bound": _PLAN,
     "effect.shares": "the parts of the budget are the library's",
+    "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
+    "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
     "matching": "task=rule compares arms by an effect",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
     "mechanism=by_scores": _CHOICE,

@@ -6,14 +6,11 @@ import pytest
 import torch
 
 from tests.fit import own_maps
-from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
@@ -42,8 +39,6 @@ def learners(features):
     for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
         yield TwoStageRule(AGE, BUDGET, weights=scheme)
     yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))
-    nuisance = StableNuisances(features=features)
-    yield PolicySelector(AGE, BUDGET, policies=Thresholds("x0", [30.0, 60.0]), nuisance=nuisance)
 
 
 CASES = range(len(list(learners(None))))

@@ -49,7 +49,7 @@ class Policies(TaskSpec):
 
     heading = "Choices of a policy side by side"
     note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
-    settings = ("nuisance_guarantee", "policies", "nuisance")
+    settings = ("nuisance_guarantee", "policies")
     measures = (
         Measure(
             key="regret_expected",
@@ -98,7 +98,7 @@ class Policies(TaskSpec):
         library, nuisances = make_library(config, schema), make_nuisances(config)
         from torchdpcate.estimators.selection.selector import PolicySelector
 
-        return PolicySelector(schema, budget, policies=library, nuisance=nuisances, seed=config.seed, **rest)
+        return PolicySelector(schema, budget, policies=library, nuisance=nuisances, **rest)
 
     def size(self) -> int:
         """Return more than the letters of the library, once it is made."""
@@ -146,10 +146,9 @@ class Policies(TaskSpec):
         }
 
     def secrets(self) -> dict[str, Tensor]:
-        """Return utilities, the law of the choice, and nuisances that were not paid for."""
+        """Return utilities, the law of the choice, and the nuisances."""
         selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
         assert selector.mechanism_ is not None
-        mark = "" if selector.nuisances().moves_all_scores else "public."
         known = (
             {} if fitted is None else {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
         )
@@ -162,7 +161,7 @@ class Policies(TaskSpec):
             "utility": selector.utilities_,
             "probability": selector.mechanism_.probabilities(selector.utilities_),
             **gains,
-            **({} if x is None else {f"{mark}{name}_at_queries": find(x).flatten() for name, find in known.items()}),
+            **({} if x is None else {f"public.{name}_at_queries": find(x).flatten() for name, find in known.items()}),
             **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
         }
 
