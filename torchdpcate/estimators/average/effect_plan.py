@@ -60,7 +60,7 @@ class ErrorPrior:
         spread: Mean of 1/(4 e (1 - e)) over people where the propensity is not known: 1 at e = 1/2 for everybody.
         least_propensity: Least propensity that a private fit releases where the overlap bound lets it be smaller.
         product: What the errors of private nuisances add to a doubly robust score, times n epsilon over the number of
-            coefficients; found by simulation (``experiments/average_effects/defaults.md``).
+            coefficients; found by simulation (``experiments/average_effects/defaults.csv``).
         furthest: Most that they add.
 
     Example:

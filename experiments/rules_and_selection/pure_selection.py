@@ -1,4 +1,7 @@
-"""A choice with delta = 0 before and after: `python -m experiments.less_noise.selection` prints selection.md."""
+"""A choice with delta = 0 before and after: tables that nothing keeps, printed.
+
+python -m experiments.rules_and_selection.pure_selection
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -55,7 +58,7 @@ of what they were, and of a count .577.
 
 ## Regret in five designs
 
-Regret over that of a random policy, as in `experiments/rules_and_selection/selection.md`: {len(LAWS)} laws,
+Regret over that of a random policy, as in `selection.csv`: {len(LAWS)} laws,
 {SEEDS} seeds each, 160 linear policies, delta = 0, expected under the exact law of the choice. Noise
 before the choice comes from fixed seeds, so nothing here is private.
 """
@@ -225,8 +228,7 @@ def law(seed: int, n: int) -> Setting | None:
 def main() -> None:
     """Print both tables."""
     print("# Choice of a policy with delta = 0: less noise\n")
-    print("Written by `python -m experiments.less_noise.selection`. Proofs: docs/guarantees/stable_nuisances.md and")
-    print("docs/guarantees/policy_selection.md.\n")
+    print("Proofs: docs/guarantees/stable_nuisances.md and docs/guarantees/policy_selection.md.\n")
     print(INTRODUCTION)
     print(f"Noise scale of the choice for a unit outcome range and m = n = {M:,}, by the target:\n")
     print("\n".join(scales()))
