@@ -10,7 +10,7 @@ from experiments.defaults.methods import CONSTANT, DEFAULT, ZERO
 from experiments.defaults.random_laws import random_setting
 from experiments.defaults.runs import plan, read, run
 from experiments.defaults.sources import Source, sources
-from experiments.defaults.summaries import Cell, Cells
+from experiments.defaults.summaries import Cells
 from experiments.defaults.tables import cells_page
 from experiments.defaults.verdicts import made
 
@@ -22,10 +22,6 @@ DATA = Path(__file__).parents[2].parent / "shared" / "data"
 def small() -> list[Source]:
     chosen = [source for source in sources(None) if source.name in ("niu_b", "dataset1")]
     return [Source(s.name, s.title, (500,), s.draw) for s in chosen]
-
-
-def cell(method: str, rmse: float, data: str = "niu_a", n: int = 4_000, epsilon: str = "1", scale: float = 0.5) -> Cell:
-    return Cell(data, n, epsilon, method, 10, rmse**2, 0.01, rmse, 0.01, 0.0, 1.0, scale, 0.1, "6: 12", 0.1)
 
 
 def test_runs_are_done_once_and_torn_lines_again(small, tmp_path):
@@ -64,13 +60,6 @@ def test_real_tables_are_read_within_their_domains(name):
 def test_verdicts_are_met_missed_or_within_noise():
     word = {seen: targets.Verdict("designs", "niu_a", 1, 1.0, 1.0, seen, 0.1).word for seen in (0.9, 1.1, 1.3)}
     assert word == {0.9: "met", 1.1: "within noise", 1.3: "missed"}
-
-
-def test_the_constants_target_has_a_tenth_of_the_residuals_scale():
-    verdicts = targets.constants_cells(Cells([cell(DEFAULT, 0.4), cell(CONSTANT, 0.3)]))
-    (verdict,) = verdicts
-    assert verdict.limit == pytest.approx(1.1 * 0.3 + 0.1 * 0.5)
-    assert verdict.seen == pytest.approx(0.4)
 
 
 def test_random_laws_are_those_of_their_seeds_and_lie_in_their_domains():
