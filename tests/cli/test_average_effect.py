@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import change, checked, one_line, redomained, summary, table
+from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tasks.averages import true_average
@@ -232,19 +233,21 @@ def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
     assert err.count("\n") == 1
 
 
-HALF = [
-    "task=average_effect",
-    "task=cate",
-    "task=average_effect effect=composed",
-    "task=average_effect effect=covariate_balancing",
-    "task=average_effect effect=covariate_balancing effect.loss=logistic effect.estimand=ATO",
-    "task=subgroups subgroups=everybody subgroup_effects.propensity=composed",
-    "task=rule",
-    "task=two_stage_rule weights=ipw",
-    "task=two_stage_rule weights=private",
-    "task=policy_selection nuisance_guarantee=stability",
-    "task=policy_selection nuisance_guarantee=private_nuisances trainer.progress=false",
-]
+HALF = shipped(
+    [
+        "task=average_effect",
+        "task=cate",
+        "task=average_effect effect=composed",
+        "task=average_effect effect=covariate_balancing",
+        "task=average_effect effect=covariate_balancing effect.loss=logistic effect.estimand=ATO",
+        "task=subgroups subgroups=everybody subgroup_effects.propensity=composed",
+        "task=rule",
+        "task=two_stage_rule weights=ipw",
+        "task=two_stage_rule weights=private",
+        "task=policy_selection nuisance_guarantee=stability",
+        "task=policy_selection nuisance_guarantee=private_nuisances trainer.progress=false",
+    ]
+)
 
 
 @pytest.mark.first(2)

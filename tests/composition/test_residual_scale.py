@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.summaries import (
@@ -21,9 +22,6 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
