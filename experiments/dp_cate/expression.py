@@ -5,8 +5,7 @@ public points are requested at. Writes expression_LABEL.png and .csv into the fo
 
     python -m experiments.dp_cate.expression --path xena_layout.tsv.gz --label demo --runs RUNS \
         --words data.low=0 data.high=24
-    python -m experiments.dp_cate.expression --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS \
-        --words second_stage=linear screen=private
+    python -m experiments.dp_cate.expression --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS
 """
 
 import argparse

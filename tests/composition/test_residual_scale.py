@@ -86,6 +86,7 @@ def test_where_that_is_nothing_too_the_planned_scale_stands():
 
 
 @given(st.floats(1e-6, 1e6), st.integers(2, 14))
+@pytest.mark.slow
 def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     scales = ScoreScales.of(DOMAIN)
     found = scales.nearest(scale, levels)
