@@ -91,6 +91,7 @@ def test_bounds_taken_from_the_records_are_reported():
     assert any(place.startswith("torchdpcate/privacy/mechanisms.py:") for place in kinds["scale of gaussian"])
 
 
+@pytest.mark.slow
 def test_a_split_by_value_is_reported(monkeypatch):
     held = {}
 
@@ -333,6 +334,7 @@ def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
     assert report.outputs == 4
 
 
+@pytest.mark.slow
 def test_without_keeping_its_gradients_the_weights_differ(monkeypatch):
     monkeypatch.setattr(ReplayingNoise, "released", lambda noise, output: output)
     assert "result.module.outcome.net.0.weight" in found(dp_sgd(rate=1.0))["result"]
