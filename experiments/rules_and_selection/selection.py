@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.rows import Lines, resume
+from experiments.csv_files import Lines, resume
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from experiments.rules_and_selection.three_arms import THREE, THREE_ARMS, three_arms
 from torchdpcate.candidates.kinds import Constants, LinearPolicies
@@ -34,7 +34,7 @@ from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent
-TABLE, PAGE = HERE / "selection.csv", HERE / "selection.md"
+TABLE = HERE / "selection.csv"
 LAWS, SIZES, EPSILONS, DELTA = ("A", "B", "D", "E", "2"), (1_000, 4_000, 20_000), (0.5, 1.0, 4.0), 1e-5
 RARE, RARE_SIZES = "rare region", (4_000, 20_000)
 EARLIER_SEEDS = 5  # of the rare region
@@ -191,15 +191,11 @@ def cells_of(seed: int) -> Iterator[tuple[str, int, float, int, str]]:
 
 
 def main() -> None:
-    """Run what is not in the table yet, and write the page."""
+    """Run what is not in the table yet, and print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--pages", action="store_true", help="write the page alone")
-    seeds, pages = (lambda a: (a.seeds, a.pages))(parser.parse_args())
-    wanted = [cell for seed in range(seeds) for cell in cells_of(seed)]
-    found = resume(TABLE, FIELDS, [] if pages else wanted, rows)
-    lines = PAGE.read_text().split("<!-- tables -->") if PAGE.exists() else [f"# Selection\n\n{__doc__}\n", ""]
-    PAGE.write_text(lines[0] + "<!-- tables -->\n\n" + page(found))
+    seeds = parser.parse_args().seeds
+    print(page(resume(TABLE, FIELDS, [cell for seed in range(seeds) for cell in cells_of(seed)], rows)))
 
 
 if __name__ == "__main__":

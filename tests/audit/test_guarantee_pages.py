@@ -117,7 +117,7 @@ def unchecked_numbers(text: str) -> list[str]:
 
 def unsafe_math(text: str) -> list[str]:
     """Inline formulas that Markdown would change: escaped punctuation, stars, a dollar sign without its twin."""
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
     lonely = [line for line in prose.splitlines() if line.count("$") % 2]
     return lonely + [m for m in re.findall(r"\$[^$]*\$", prose) if re.search(r"\\[^A-Za-z\s]|\*", m)]
 

@@ -131,9 +131,9 @@ OF_OTHERS = {
     "second_stage.private_threshold.points=9": "of second_stage=kernel_ridge, linear and tangent",
     "second_stage.width=9": "of second_stage=neural",
     "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
-    "weights=ipw": "weights: not used by task=cate; it is of task=owl and two_stage_rule",
+    "weights=ipw": "weights: not used by task=cate; it is of task=owl",
     "+weights=ipw": "weights: not used by task=cate",
-    "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl and two_stage_rule",
+    "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl",
     "effect=covariate_balancing": "effect: not used.*task=average_effect",
     "policies.path=policies.yaml": "policies.path: not used by task=cate",
     "mechanism=permute_and_flip": "the scores decide",
@@ -152,7 +152,7 @@ OF_OTHERS = {
     "task=owl effect.overlap=0.1": "effect.overlap: not used.*task=average_effect",
     "task=owl nuisance_guarantee=fixed": "nuisance_guarantee: not used by task=owl",
     "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
-    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl and two_stage_rule",
+    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl",
 }
 WORDS = [
     *((["task=cate", *QUICK], *row) for row in LINEAR.items()),

@@ -3,14 +3,11 @@
 import pytest
 import torch
 
+from tests.registered import EffectRule, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
 from tests.verify import forgeries as forge
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release

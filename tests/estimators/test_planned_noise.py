@@ -7,21 +7,28 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from tests.registered import (
+    CovariateBalancingEffect,
+    DRLearner,
+    InfluencePerturbation,
+    ObjectivePerturbation,
+    OutcomeWeightedLearner,
+    OutputPerturbation,
+    PolicySelector,
+    RLearner,
+    SmoothSensitivity,
+    SubgroupEffects,
+    TwoStageRule,
+)
+from torchdpcate import PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.linear import LinearProblem

@@ -12,33 +12,35 @@ import torch
 from torch import Tensor
 
 from tests.fit import own_maps
-from tests.release.object_graph import arrays
-from torchdpcate import (
+from tests.registered import (
     AverageEffect,
     ComposedAverageEffect,
-    ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
-    Domain,
     DRLearner,
-    KernelSecondStage,
+    InfluencePerturbation,
     KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TwoStageRule,
+)
+from tests.release.object_graph import arrays
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    Domain,
+    KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
     NuisanceConfig,
-    OutcomeWeightedLearner,
-    PolicySelector,
     PrivacyBudget,
     PrivateWeights,
-    RLearner,
-    SubgroupEffects,
     TangentSecondStage,
-    TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom

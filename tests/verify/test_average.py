@@ -9,14 +9,11 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.registered import AverageEffect, ComposedAverageEffect, CovariateBalancingEffect, KnownPropensityEffect
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -8,30 +8,32 @@ import pytest
 import torch
 
 from tests.faults.guards import bounded
+from tests.registered import (
+    CovariateBalancingEffect,
+    CrossFit,
+    DRLearner,
+    InfluencePerturbation,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    TwoStageRule,
+)
 from tests.verify import forgeries as forge
 from tests.verify.forgery import rewritten
 from torchdpcate import (
     CausalData,
-    CovariateBalancingEffect,
-    CrossFit,
     Domain,
-    DRLearner,
     KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
     NoiseSource,
     NuisanceConfig,
-    OutcomeWeightedLearner,
-    PolicySelector,
     PrivacyBudget,
-    RLearner,
     TangentSecondStage,
-    TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom

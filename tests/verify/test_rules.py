@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.registered import OutcomeWeightedLearner, TwoStageRule
 from tests.verify import test_file
 from tests.verify.forgeries import refusal, with_public
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.weights.private import PrivateWeights

@@ -7,17 +7,8 @@ import pytest
 import torch
 
 from tests.fit import own_maps
-from torchdpcate import (
-    ConvexNuisanceConfig,
-    CovariateBalancingEffect,
-    Domain,
-    LinearSecondStage,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    PrivacyBudget,
-    RLearner,
-    TwoStageRule,
-)
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
+from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Identity

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import Domain, OutcomeWeightedLearner, PrivacyBudget, TwoStageRule
+from tests.registered import OutcomeWeightedLearner, TwoStageRule
+from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.papers.rules import ITR, OWL

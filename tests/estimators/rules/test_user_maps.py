@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from tests.fit import own_maps
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, RLearner, TwoStageRule
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights

@@ -1,15 +1,12 @@
-"""README.md: each target, whether it was reached, and the cells where it was not."""
+"""Each target, whether it was reached, and the cells where it was not."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from experiments.defaults.cells import Cells
+from experiments.defaults.formats import number, with_error
+from experiments.defaults.summaries import Cells
 from experiments.defaults.targets import MET, MISSED, NEAR, Verdict, all_cells
-from experiments.defaults.words import number, with_error
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 
-BEGIN = "<!-- made by experiments.defaults.pages from table.csv -->\n"
-END = "<!-- end of what is made -->\n"
 GROUPS = {
     "designs": "Niu's designs: mean squared error",
     "ratios": "Datasets 1 and 2, ACIC: RMSE over the private constant's, epsilon = 1",
@@ -18,16 +15,8 @@ GROUPS = {
 }
 
 
-def write(cells: Cells, folder: Path) -> None:
-    """Write what the cells say into README.md, between two marks; what else stands there stays."""
-    path = folder / "README.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# The release at default settings\n\n{BEGIN}{END}"
-    before, _, rest = text.partition(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{made(cells)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
 def made(cells: Cells) -> str:
-    """The part of the page that the cells make."""
+    """Return the tables of targets, as text."""
     verdicts = all_cells(cells)
     parts = ["## Targets\n", table(list(_summary(verdicts))), paragraph(_WORDS)]
     for group, title in GROUPS.items():
@@ -54,5 +43,5 @@ def _cells(verdicts: list[Verdict]) -> Iterator[list[str]]:
 
 _WORDS = (
     "*Within noise*: above the limit by less than two standard errors. Every number is a mean over the seeds; "
-    "[table](table.md) has them all."
+    "table.csv has them all."
 )

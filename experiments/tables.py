@@ -1,12 +1,13 @@
-"""What repeats say together: tables of cells, as csv files hold them."""
+"""Tables of a study: of what repeats say together, as csv files hold them, and as text for a person."""
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import stdev
 from typing import ClassVar, Generic, Self, TypeVar
 
-from experiments.rows import read_rows, write_rows
+from experiments.csv_files import read_rows, write_rows
 
 C = TypeVar("C")
 
@@ -36,3 +37,14 @@ class Table(Generic[C]):
 def standard_error(values: Sequence[float]) -> float:
     """Return the standard error of a mean; not a number for a single value."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def paragraph(text: str) -> str:
+    """A paragraph in lines of a page."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def table(lines: list[list[str]]) -> str:
+    """A table, its head first."""
+    shown = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([shown[0], "| --- " * len(lines[0]) + "|", *shown[1:]]) + "\n"

@@ -39,6 +39,12 @@ def write_rows(path: Path, kind: type[R], rows: Iterable[R], digits: int = 6) ->
             file.write(row, digits)
 
 
+def write_lines(path: Path, lines: Iterable[Sequence[object]]) -> None:
+    """Write a csv file, its head first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+
+
 class Appender:
     """Appends lines to a csv file, with a head where there is none, after what is whole."""
 

@@ -1,7 +1,7 @@
 """The default average effect of randomised data before and after: RMSEs, coverage and widths on the same draws.
 
-``python -m experiments.less_noise.average`` writes a csv file a law and ``average.md``; cells that are done are kept.
-All noise is from fixed seeds: nothing here is private.
+``python -m experiments.average_effects.randomised`` writes a csv file a law and prints their
+tables; cells that are done are kept. All noise is from fixed seeds: nothing here is private.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from experiments.rows import Lines, read_lines, resume
-from experiments.words import table
+from experiments.csv_files import Lines, read_lines, resume
+from experiments.tables import table
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -201,7 +201,8 @@ def _covered(line: Mapping[str, str] | None) -> str:
 
 WORDS = """# The average effect of randomised data
 
-Written by `python -m experiments.less_noise.average`. 5,000 records, four covariates, overlap .1, outcomes in [0, 1],
+Written by `python -m experiments.average_effects.randomised`.
+5,000 records, four covariates, overlap .1, outcomes in [0, 1],
 an effect of .1 but for what the bounds cut off, treatment randomised with a probability that the domain does not
 state; {draws} data sets a cell, the same for all methods of a law. *Bounds for all coefficients*: covariate balancing
 with the sensitivities of any coefficients, each sum charged by itself. *Released coefficients*: suprema over the domain
@@ -221,19 +222,19 @@ Coverage of nominal 95 % intervals, and their mean width:
 
 
 def main() -> None:
-    """Compute what is not done, and write the page."""
+    """Compute what is not done, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--processes", type=int, default=1, help="laws at once")
     parser.add_argument("--folder", type=Path, default=HERE)
     given = parser.parse_args()
-    files = {law: given.folder / f"average_{law.replace(' ', '_')}.csv" for law in LAWS}
+    files = {law: given.folder / f"randomised_{law.replace(' ', '_')}.csv" for law in LAWS}
     work = [(files[law], law, given.draws, given.methods) for law in LAWS]
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
         list(pool.map(_law, *zip(*work, strict=True)))
     lines = [line for path in files.values() for line in read_lines(path)]
-    (given.folder / "average.md").write_text(page(lines), encoding="utf-8")
+    print(page(lines))
 
 
 def _law(path: Path, law: str, draws: int, methods: list[str]) -> None:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from experiments.average_effects.designs import Design
 from experiments.average_effects.runs import Line
-from experiments.cells import Table, standard_error
+from experiments.tables import Table, standard_error
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from experiments.cells import Table, standard_error
 from experiments.defaults.runs import NONE, Row
+from experiments.tables import Table, standard_error
 
 
 @dataclass(frozen=True)

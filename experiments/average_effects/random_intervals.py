@@ -1,7 +1,7 @@
 """Coverage of average effects' intervals on generated data: trials, confounded laws with right models, and wrong ones.
 
-``python -m experiments.less_noise.random_intervals`` writes ``random_intervals.csv`` and ``random_intervals.md``; cells
-that are done are kept. All noise is from fixed seeds: nothing here is private.
+``python -m experiments.average_effects.random_intervals`` writes ``random_intervals.csv`` and prints its
+table; cells that are done are kept. All noise is from fixed seeds: nothing here is private.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from experiments.csv_files import Lines, resume
 from experiments.defaults.random_laws import random_setting
-from experiments.rows import Lines, resume
-from experiments.words import table
+from experiments.tables import table
 from torchdpcate import CovariateBalancingEffect, NoiseSource, PrivacyBudget
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -101,7 +101,8 @@ def _words(line: Mapping[str, str] | None) -> str:
 
 WORDS = """# Intervals of average effects on generated data
 
-Written by `python -m experiments.less_noise.random_intervals`. Covariates, public ranges and overlap of generated data
+Written by `python -m experiments.average_effects.random_intervals`.
+Covariates, public ranges and overlap of generated data
 (2, 4, 6 or 10 covariates, ranges up to three times as wide as they need be), a law a draw: coverage of nominal 95 %
 intervals, their mean width, and root mean squared error, over the outcome's public range. *Trial*: treated at random,
 in 20 to 80 % of all cases, which the domain does not state; the outcome is linear. *Both models linear*: the log-odds
@@ -112,7 +113,7 @@ of treatment too. *Neither model right*: the generated data as they are, with sq
 
 
 def main() -> None:
-    """Compute what is not done, and write the page."""
+    """Compute what is not done, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--folder", type=Path, default=HERE)
@@ -120,7 +121,7 @@ def main() -> None:
     path = given.folder / "random_intervals.csv"
     cells = [(law, *cell, method) for law, cell, method in product(LAWS, CELLS, (BALANCING, COMPOSED))]
     lines = resume(path, NAMES, cells, partial(measure, given.draws))
-    (given.folder / "random_intervals.md").write_text(page(lines), encoding="utf-8")
+    print(page(lines))
 
 
 if __name__ == "__main__":
