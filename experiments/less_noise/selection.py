@@ -225,7 +225,7 @@ def law(seed: int, n: int) -> Setting | None:
 def main() -> None:
     """Print both tables."""
     print("# Choice of a policy with delta = 0: less noise\n")
-    print("Written by `python -m experiments.less_noise.selection`. Proofs: docs/guarantees/stable_nuisances.md and")
+    print("Written by `python -m experiments.less_noise.selection`. Proofs: docs/guarantees/policy_selection.md and")
     print("docs/guarantees/policy_selection.md.\n")
     print(INTRODUCTION)
     print(f"Noise scale of the choice for a unit outcome range and m = n = {M:,}, by the target:\n")

@@ -299,7 +299,7 @@ class PermuteAndFlip(SelectionMechanism):
 
 
 class ReportNoisyMax(SelectionMechanism):
-    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/private_choices.md.
+    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/noise.md.
 
     Utilities are rounded to the noise's public grid, of step g, for which the range sensitivity is enlarged by 2 g.
     Ties go to the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.

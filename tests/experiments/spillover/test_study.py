@@ -165,7 +165,7 @@ def test_pages_quote_the_committed_run():
     regrets = {(line["setting"], line["epsilon"], line["method"]): float(line["mean"]) for line in lines}
     ours = (control.PRINTED_CHOICE, "control, localised bounds", DEFAULT)
     plain, there = ([regrets[name, "1", method] for method in ours] for name in (CONTROL, SCALED))
-    page = " ".join((folder.parents[1] / "docs" / "selection.md").read_text(encoding="utf-8").split())
+    page = " ".join((folder.parents[1] / "docs" / "rules.md").read_text(encoding="utf-8").split())
     assert f"regret {plain[0]:.4f} with the noise as printed and {plain[1]:.4f} with localised bounds" in page
     assert f"rare region {there[0]:.4f}, {there[1]:.4f} and {there[2]:.4f}" in page
     assert plain[2] < 1e-4

@@ -6,7 +6,7 @@ With targets e of the arms' shares and :math:`\mu` of their means, features of n
     \mu_a(x) = \mu_a + R\, b_a^\top x, \qquad \log e_a(x) = \log e_a + \Theta_a^\top x + \text{const},
 
 with ridges on b and Theta alone. All bounds are suprema over every data set in the public domain, whatever the targets
-are worth. Proofs: docs/guarantees/stable_nuisances.md.
+are worth. Proofs: docs/guarantees/policy_selection.md.
 """
 
 import math

@@ -8,7 +8,7 @@ All bounds are suprema over every data set in the public domain; none looks at r
     \frac1m \sum_i \log(1 + e^{-t_i \theta^\top x_i}) + \tfrac\lambda2 \|\theta\|^2,
 
 with outcomes in [-1/2, 1/2]: multiply what is said of outcomes by the outcome's range. Theory note
-``policy_learning``, section 6.2; proofs: docs/guarantees/stable_nuisances.md.
+``policy_learning``, section 6.2; proofs: docs/guarantees/policy_selection.md.
 """
 
 import math

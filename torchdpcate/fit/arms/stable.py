@@ -65,7 +65,7 @@ class StableNuisances(ScoreNuisances):
             Fits are
         checked to a public gradient norm, which enters it. Both blocks pay for the choice; a private target is paid by
         the training block (pure epsilon, see ``private_target``). Source: theory note ``policy_learning``, section 6.2;
-        docs/guarantees/stable_nuisances.md.
+        docs/guarantees/policy_selection.md.
 
     Args:
         target: What fits are shrunk towards: ``private`` (default) takes noisy shares and mean outcomes of the arms in
