@@ -209,6 +209,10 @@ class CompositionPlan(Plan):
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
             yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
+        elif numbers is not None and numbers.nuisances is not None:
+            sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
+            if (len(numbers.nuisances.propensity), len(numbers.nuisances.outcome_curvatures)) != sizes:
+                yield "its numbers of nuisances are not of the features that its plan requests"
 
 
 def stated_plan(release: Release) -> ComposedPlan:
