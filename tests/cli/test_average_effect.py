@@ -89,7 +89,7 @@ def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(
     # whom the propensity's slopes favour is more frequent among the treated
     assert np.sign(balance["before"]).tolist() == [1, 1, -1, -1]
     records, release = Confounded(n=3000).load().records, load_release(folder.parent / "release/release.safetensors")
-    weights = release.weights_of(records.x, records.a)
+    weights = release.weights.weights(records.x, records.a).numpy()
     pull = (2 * records.a.numpy() - 1) * weights
     np.testing.assert_allclose(balance["after"], pull @ records.x.numpy() / (weights.sum() / 2), atol=1e-12)
     numbers = load_file(folder / "numbers.safetensors")

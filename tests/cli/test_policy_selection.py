@@ -27,7 +27,7 @@ RUNS = {
     "pure": [],
     "stable": ["nuisance_guarantee=stability"],
     "exponential": ["mechanism=exponential", "selection.split=0.4", "nuisance_guarantee=stability"],
-    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee=stability", "nuisance_guarantee.constants=paper"],
+    "noisy max": ["mechanism=permute_and_flip", "nuisance_guarantee=stability", "nuisance_guarantee.constants=paper"],
     "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
         "nuisance_guarantee=frozen",

@@ -23,7 +23,7 @@ from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -120,7 +120,7 @@ def test_steps_in_parts_are_the_same_steps():
 def test_the_steps_are_what_is_paid_for():
     plan = full_batches(GaussianEvent(math.sqrt(STEPS) / 0.2680511232), STEPS, N, P)
     assert plan.event == DPSGDEvent(2 * math.sqrt(STEPS) / 0.2680511232, 1.0)
-    assert gaussian_dp([(plan.event, plan.steps)], 0.0).mu == pytest.approx(0.2680511232)
+    assert math.sqrt(plan.steps) * event_mu(plan.event) == pytest.approx(0.2680511232)
     # (1, 1e-5) is mu = .2680511232
     assert compose([(plan.event, plan.steps)], 1e-5) == pytest.approx(1.0, abs=1e-4)
 

@@ -22,7 +22,7 @@ from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -218,7 +218,7 @@ def test_all_of_them_pay_the_same(nuisance):
     assert nuisance.learn(fit, plan, z, steps_of(None, 0.2, own)).scores(fit.predictors, z).shape == (N,)
     entries = [session.ledger.entry(number) for number in sorted(own.entries)]
     assert [entry.count for entry in entries] == [4, 16]
-    assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
+    assert math.sqrt(sum(entry.count * event_mu(entry.event) ** 2 for entry in entries)) == pytest.approx(0.2)
 
 
 def test_features_are_shrunk_by_what_is_given():

@@ -9,7 +9,7 @@ import pytest
 from tests.pages.test_offline import rich
 from torchdpcate.pages.reader import write_page
 from torchdpcate.release import rule
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright drives the browser")
 

@@ -6,7 +6,7 @@ import torch
 from tests.release.test_population import SCHEMA, release
 from torchdpcate.errors import InputError
 from torchdpcate.pages.effect_points import MID_RANGE, POPULATION, PROFILE, FigurePoints
-from torchdpcate.release.post_processing import reference_population
+from torchdpcate.release.population import reference_population
 
 FULL = {"age": 30, "sex": "m", "site": "b"}
 

@@ -14,7 +14,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 NAMES = ("north", "south", "west")
 SIZES = (400, 1200, 2500)

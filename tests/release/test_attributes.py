@@ -18,9 +18,9 @@ from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.release import average_effect, composed, post_processing, rule, subgroups
+from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release import release as functions
-from torchdpcate.release.release import RELEASES
+from torchdpcate.release.file import RELEASES
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
@@ -47,7 +47,7 @@ KINDS = {
     "composed_rule": composed._example,
     "function": functions._example,
     "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
-    "queries": post_processing._example,
+    "queries": functions._answered_example,
     "rule": rule._example,
     "subgroups": subgroups._example,
 }

@@ -100,17 +100,13 @@ def test_propensities_and_weights_of_anybody():
     np.testing.assert_allclose(release.propensity(x), e)
     frame = pd.DataFrame(x.numpy(), columns=["age", "dose"])[["dose", "age"]]
     np.testing.assert_allclose(release.propensity(frame), e)
-    a = (torch.arange(50) % 2).numpy()
-    np.testing.assert_allclose(release.weights_of(x, a), np.where(a == 1, 1.0, e / (1 - e)))
+    a = torch.arange(50) % 2
+    np.testing.assert_allclose(release.weights.weights(x, a), np.where(a == 1, 1.0, e / (1 - e)))
     assert release.weights.clipped_share(x) == pytest.approx((e == 0.8).double().mean().item())
-    for treatments in ([1.0], np.full(50, 2.0)):
-        with pytest.raises(InputError, match="a 0 or a 1 for each of the 50 rows"):
-            release.weights_of(x, treatments)
     with pytest.raises(InputError, match="outside"):
         release.propensity([[2.0, 0.0]])
-    for ask in (lambda: released().propensity(x), lambda: released().weights_of(x, a)):
-        with pytest.raises(InputError, match="releases no propensity"):
-            ask()
+    with pytest.raises(InputError, match="releases none"):
+        released().propensity(x)
 
 
 def test_it_has_no_column():

@@ -14,7 +14,7 @@ from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.questions import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.post_processing import reference_population
+from torchdpcate.release.population import reference_population
 
 SCHEMA = TableSchema.from_dict(
     {

@@ -17,8 +17,7 @@ from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.file import kinds
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, kinds
 
 
 def composed_release() -> ComposedRelease:

@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.release.helpers import QUERIES
-from tests.verify.forgery import BUDGET, release, restated, statement
+from tests.verify.forgery import release, restated, statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.composed import _example
 from torchdpcate.release.file import check_sums, file_sum, load_release, write_sums
@@ -27,7 +26,6 @@ from torchdpcate.verify.card import UNSIGNED, card_html, write_card
 from torchdpcate.verify.card_words import describe, most_detected, summary_rows
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
-from torchdpcate.verify.statement import is_tuning
 
 UNCLAIMED = {
     "failing": statement(Level.CONDITIONAL, holds=False),
@@ -102,26 +100,6 @@ def test_a_card_says_what_becomes_of_values_beyond_the_bounds():
     assert "moved to them, of records and queries alike" in card_html(clipped)
 
 
-def mu_of(privacy: PrivacyStatement) -> str:
-    """Return what a card says of mu."""
-    return re.search(r"Mu \(Gaussian DP\)(.*?)Level(?:certified|conditional)", card(privacy))[1].strip()
-
-
-def test_mu_is_the_largest_of_the_blocks():
-    made = statement(gaussian=True)
-    own = 1 / GaussianMechanism(BUDGET, 1.0).event.noise_multiplier
-    alone = replace(made, blocks=made.blocks[1:], n=made.blocks[1].n, epsilon=made.blocks[1].epsilon)
-    alone = replace(alone, claim=claim_sentence(alone.epsilon, alone.delta, alone.level))
-    assert mu_of(alone).startswith(f"{own:.6g} (exact")
-    both = mu_of(made)
-    assert float(both.partition(" ")[0]) >= round(own, 5)
-    assert "upper bound over the accountant's curve down to the delta given with it" in both
-
-
-def test_an_approximate_event_has_no_mu_and_the_card_says_why():
-    assert mu_of(statement()) == "not available: an (epsilon, delta) event has no Gaussian curve"
-
-
 def test_a_conditional_card_lists_its_conditions():
     page = card(statement(Level.CONDITIONAL))
     assert "If the conditions hold: " in page
@@ -161,8 +139,6 @@ def test_the_card_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path,
     runs, text = reservation.words()
     told = replace(statement(gaussian=True), tuning={"runs": runs, "text": text})
     assert f"run {number} of a ledger over the same records: in all epsilon = {0.5 * number:g}" in card(told)
-    assert is_tuning(told.tuning)
-    assert not is_tuning({"runs": number + 1, "text": text})
 
 
 @pytest.mark.slow

@@ -58,6 +58,12 @@ def test_a_release_verifies_and_no_forgery_of_it(kind, written, tmp_path):
     assert refused >= 4
 
 
+@pytest.mark.parametrize("names", forge.LOOK_ALIKE)
+def test_names_that_look_alike_are_refused(names, written, tmp_path):
+    passed, refused = passing(written("output"), [(names, forge.LOOK_ALIKE[names])], tmp_path)
+    assert (passed, refused) == ([], 1)
+
+
 def test_every_forgery_applies_to_some_kind(written):
     for name, edit in forge.EVERY.items():
         applied = 0

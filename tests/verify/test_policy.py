@@ -52,7 +52,7 @@ SETTINGS = {
     "private": (DOMAIN, SOME, {"nuisance_guarantee": "private_nuisances"}),
     "private of three arms": (DOMAIN, SOME, {"nuisance_guarantee": "private_nuisances", **THREE}),
     "fixed": (DOMAIN, PURE, {"nuisance": FixedNuisances(propensity=0.4, outcome=0.5)}),
-    "fixed, known": (KNOWN, PURE, {"nuisance_guarantee": "fixed", "mechanism": "report_noisy_max"}),
+    "fixed, known": (KNOWN, PURE, {"nuisance_guarantee": "fixed", "mechanism": "exponential"}),
     "centred": (KNOWN, PURE, {}),
     "centred, clipped at half": (KNOWN, PrivacyBudget(8.0, 0.0), {"nuisance_guarantee": "centred"}),
     "composed": (DOMAIN, SOME, {}),

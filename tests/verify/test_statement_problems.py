@@ -103,7 +103,7 @@ PLANTED = {
         "level is certified, but the charge 'release by objective' is heuristic",
     ),
     "nothing used": (nothing_used, "is stated with a count of 0"),
-    "another mechanism": (said(mechanism="gaussian"), "no charge is for a release by gaussian"),
+    "another mechanism": (said(mechanism="gaussian"), "none of the library's, so it may claim nothing"),
     "no event": (
         lambda privacy: privacy["blocks"][0]["charges"][0].pop("event"),
         "'nuisance' has a charge without event",

@@ -10,7 +10,7 @@ import torch
 
 from tests.audit.shipped import audits_of, shipped_results
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
-from tests.verify.forgeries import refusal, with_public
+from tests.verify.forgeries import refusal
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
@@ -108,11 +108,8 @@ def with_scores(release: SubgroupRelease, **scores) -> SubgroupRelease:
 
 
 FORGED = {
-    "less noise than was paid": ("laplace", lambda r: replace(with_public(r, scale=r.scale / 2), scale=r.scale / 2)),
-    "a constant of a fit that was not made": ("laplace", lambda r: with_public(r, weights_ridge=1.0)),
     "numbers of arms": ("scores", lambda r: replace(r, statistics=r.statistics.expand(-1, 2, -1).clone(), scores=None)),
     "a propensity that is not there": ("fitted", lambda r: replace(r, weights=None)),
-    "a budget that no charge is near": ("scores", lambda r: with_public(r, epsilon=1e9)),
 }
 
 

@@ -17,8 +17,7 @@ from torchdpcate.cli.task import TaskSpec, family_of
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import RELEASE_FILE, load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, Release, load_release
 
 if TYPE_CHECKING:
     import pandas as pd

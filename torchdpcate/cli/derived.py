@@ -21,8 +21,7 @@ from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.evaluation.figures import png_of
 from torchdpcate.pages.beside import Made, figures_of
 from torchdpcate.pages.reader import PAGE, reader_page
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, check_sums, load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, check_sums, load_release
 from torchdpcate.release.signature import signature_path
 from torchdpcate.verify.card import texts_beside
 from torchdpcate.verify.file import verify_release

@@ -16,6 +16,7 @@ GONE = {
     "effect.shares": "the parts of the budget are the library's",
     "matching": "task=rule compares arms by an effect",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
+    "mechanism=report_noisy_max": "mechanism=permute_and_flip is never worse at the same epsilon",
     "mechanism=statistics": "mechanism=objective is the least noisy for linear heads, output has a public band",
     "screen": _SECOND_STAGE,
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
-    from torchdpcate.release.release import Release
+    from torchdpcate.release.file import Release
 
 
 # Elsewhere in a summary, or of no consequence for what is released.

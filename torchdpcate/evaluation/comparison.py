@@ -27,14 +27,34 @@ def pehe(effect: Tensor, truth: Tensor) -> float:
 
     .. math:: \Big(\frac{1}{m} \sum_i (\hat\tau_i - \tau_i)^2\Big)^{1/2}
 
-    ``evaluation.metrics.PEHE`` is the same number over batches.
-
     Example:
         >>> round(pehe(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])), 4)
         1.4142
     """
     difference = torch.as_tensor(effect, dtype=torch.float64) - torch.as_tensor(truth, dtype=torch.float64)
     return difference.square().mean().sqrt().item()
+
+
+def policy_value(decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor, own: Tensor | None = None) -> float:
+    r"""Return the value of a rule on records, by inverse probabilities that are normalised; NaN where nobody followed.
+
+    .. math:: \hat V(d) = \frac{\sum_i w_i y_i}{\sum_i w_i}, \qquad w_i = \frac{1\{d_i = a_i\}}{P(a_i \mid x_i)}
+
+    Args:
+        decision: Whether the rule treats, [m].
+        a: Treatments [m] in {0, 1}.
+        y: Outcomes [m].
+        propensity: P(A = 1 | x), [m].
+        own: How much each record counts, [m]; None for all alike.
+    """
+    weight = ((decision > 0) == (a > 0)).double() / torch.where(a > 0, propensity, 1 - propensity)
+    weight = weight if own is None else weight * own
+    return ((weight * y).sum() / weight.sum()).item()
+
+
+def decision_accuracy(decision: Tensor, effect: Tensor) -> float:
+    """Return the share of decisions [m] that treat exactly where the effect [m] is above zero."""
+    return ((decision > 0) == (effect > 0)).double().mean().item()
 
 
 CURVES_FILE = "curves.json"

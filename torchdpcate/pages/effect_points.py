@@ -15,7 +15,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.post_processing import reference_population
+from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
 
 GIVEN = "averaged over the reference population"

@@ -11,8 +11,7 @@ from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.pages.loopback import OwnOrigin
 from torchdpcate.pages.questions import LEVEL, Curve, Question, answer, curve, questions
-from torchdpcate.release.display import subject
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, subject
 from torchdpcate.verify.finding import findings
 
 MOST_BYTES = 64 * 2**20

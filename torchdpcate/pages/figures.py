@@ -26,8 +26,7 @@ from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect, CombinedRule
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.post_processing import noise_scales, quantile
+from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -123,7 +122,7 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     if isinstance(release, ComposedRelease | CombinedEffect):
         if isinstance(release, CombinedEffect) or release.law is not None:
             band = release.mean_interval(x, level, len(x) // len(grid))
-    elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
+    elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)
@@ -141,7 +140,7 @@ def plot_answers(
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
     x = release.queries
-    band = None if noise_scales(release, x) is None else release.noise_band(x, level)
+    band = None if release.known_noise(x) is None else release.noise_band(x, level)
     where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
     return answers_figure(
         release.answers.numpy(),

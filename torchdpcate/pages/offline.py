@@ -9,11 +9,11 @@ from torch import Tensor
 from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import MOST
+from torchdpcate.fit.weighted_basis import MOST, effects_of
 from torchdpcate.pages.questions import Question, questions
 from torchdpcate.release.combined import Combined
-from torchdpcate.release.composed import ComposedRelease, ComposedRule, effects_of
-from torchdpcate.release.release import Release
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
 

@@ -14,14 +14,15 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.post_processing import reference_population
-from torchdpcate.release.release import EffectRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.population import reference_population
+from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import SubgroupRelease
 from torchdpcate.verify.finding import amount, numbers
 
 if TYPE_CHECKING:
-    from torchdpcate.release.release import Release
+    from torchdpcate.release.file import Release
 
 STEPS = 200
 """Positions of a slider between its bounds, and points of a curve."""

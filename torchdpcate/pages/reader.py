@@ -27,9 +27,8 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
 from torchdpcate.release.combined_lines import CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.display import subject
-from torchdpcate.release.file import load_release
-from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.file import Release, load_release, subject
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.verify.card import card_values, write_beside

@@ -30,23 +30,17 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "file": (
             "FORMAT_VERSION",
+            "Release",
             "check_sums",
             "load_release",
             "save_release",
             "write_sums",
         ),
-        "post_processing": (
-            "clipped",
-            "mean_effect",
-            "monotone",
-            "rank",
-            "reference_population",
-        ),
+        "population": ("reference_population",),
         "release": (
             "EffectRelease",
             "FunctionRelease",
             "QueryRelease",
-            "Release",
         ),
         "rule": (
             "PolicyRelease",

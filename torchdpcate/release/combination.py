@@ -13,9 +13,8 @@ from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule, law_of
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.file import release_digest
+from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
-from torchdpcate.release.release import Release
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     PrivacyStatement,

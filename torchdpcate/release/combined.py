@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.display import draw
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.file import ReleaseFile
+from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
-from torchdpcate.release.post_processing import reference_population
-from torchdpcate.release.release import EffectRelease, Release
+from torchdpcate.release.population import reference_population
+from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 from torchdpcate.release.subgroups import LEVEL
@@ -366,9 +365,6 @@ class CombinedEffect(Combined, EffectRelease):
             InputError: Always.
         """
         raise InputError("module: a combination has none; export the module of each site's release")
-
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        raise self._no_band()
 
     def _no_band(self) -> InputError:
         return InputError("noise_band: a combination has none; interval(X) holds all noise and sampling")

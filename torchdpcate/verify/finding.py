@@ -19,9 +19,10 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import Release
 from torchdpcate.release.meta_analysis import FIXED
-from torchdpcate.release.post_processing import noise_scales, reference_population
-from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.population import reference_population
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
@@ -133,7 +134,7 @@ def noise_of(release: Release) -> float | None:
         return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
     if isinstance(effect, EffectRelease):
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
-        scales = noise_scales(effect, rows)
+        scales = effect.known_noise(rows)
         return None if scales is None else scales.mean().item()
     return None
 

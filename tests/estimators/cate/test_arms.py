@@ -14,7 +14,6 @@ from torchdpcate.pages.reader import findings, reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
-from torchdpcate.release.post_processing import clipped, rank
 
 FACTS = {
     "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
@@ -96,8 +95,6 @@ def test_what_compares_two_arms_is_refused(release):
     refused = {
         why: lambda: release.interval(x[:2]),
         "and a rule by an effect compares two": release.rule,
-        "and a view of effects compares two": lambda: clipped(release, 0, 1),
-        "and a ranking by an effect compares two": lambda: rank(release, x[:2]),
         f"intervals = true: {why}": lambda: RLearner(
             COHORT, MANY, second_stage=AdaptiveSecondStage(intervals=True)
         ).check(N),

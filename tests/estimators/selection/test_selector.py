@@ -55,7 +55,7 @@ def selector(**settings) -> PolicySelector:
         ({"nuisance_guarantee": "fixed"}, {SCORING}),
         ({"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}, {SCORING}),
         ({"mechanism": "exponential"}, {NUISANCE, SCORING}),
-        ({"mechanism": "report_noisy_max"}, {NUISANCE, SCORING}),
+        ({"mechanism": "permute_and_flip"}, {NUISANCE, SCORING}),
     ],
 )
 def test_the_best_policy_is_chosen_and_each_block_pays_once(settings, blocks):

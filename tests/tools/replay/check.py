@@ -29,7 +29,7 @@ from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 _PLAIN = (str, bytes, int, float, type(None))
 _PROBLEM = ("n", "ridge", "threshold", "weight_bound", "target_bound", "tolerance", "condition")

@@ -39,7 +39,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import RELEASE_FILE
-from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ class Effects(TaskSpec):
     def results(self) -> dict[str, Any]:
         """Return effects and noise at the queries, and errors where the truth is known, as of generated data."""
         study, learner, release = self.study, self.learner, self.release
-        scales = None if study.queries is None else noise_scales(release, study.queries)
+        scales = None if study.queries is None else release.known_noise(study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)

@@ -200,7 +200,7 @@ class Rules(TaskSpec):
 
     def _accuracies(self) -> dict[str, float]:
         """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
-        from torchdpcate.evaluation.metrics import decision_accuracy
+        from torchdpcate.evaluation.comparison import decision_accuracy
 
         study = self.study
         if study.effect is None or study.queries is None:
@@ -226,7 +226,7 @@ class Rules(TaskSpec):
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
-        from torchdpcate.evaluation.metrics import policy_value
+        from torchdpcate.evaluation.comparison import policy_value
 
         # a rule without privacy takes all passes of a stream again; outcomes beyond the end of follow-up are not known
         if self.streams or self.study.domain.censoring is not None:

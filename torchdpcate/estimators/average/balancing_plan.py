@@ -44,7 +44,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 STAGE_ONE, OUTCOME_MODEL = "stage_one", "outcome_model"
 BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
@@ -70,7 +70,6 @@ class BalancingPlan(AverageEffectPlan):
 
     name: ClassVar[str] = BalancedDifference.name
     formula: ClassVar[str] = BalancedDifference.formula  # type: ignore[override]
-    rests_on: ClassVar[tuple[str, ...] | None] = None
     close: ClassVar[float] = 1e-9
 
     features: FeatureMap

@@ -31,7 +31,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 LARGE = 0.1

@@ -30,7 +30,8 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMULA = (

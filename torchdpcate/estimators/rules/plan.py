@@ -23,7 +23,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.registry import Registry
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 

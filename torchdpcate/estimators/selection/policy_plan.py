@@ -24,7 +24,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -62,7 +62,6 @@ class PolicyPlan(Plan, names=SELECTIONS):
     """
 
     kinds: ClassVar[tuple[str, ...]] = (PolicyRelease.kind,)
-    rests_on: ClassVar[tuple[str, ...]] = ("row by row", "public nuisances")
 
     n: int
     schema: TableSchema

@@ -105,8 +105,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
             constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
             numbers); None takes the nuisances' own, or ``auto``.
-        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
-            composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
+        mechanism: ``permute_and_flip`` or ``exponential``; None takes ``exponential`` for composed scores, beside whose
+            Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
         split: Share of the records that train nuisances; refused where none are trained (``composed``, ``fixed``).

@@ -42,7 +42,7 @@ from torchdpcate.release.cell_effects import (
     mean_noise,
     mean_square,
 )
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 

@@ -90,7 +90,6 @@ class InfluencePerturbation(QueryMechanism):
     source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
     level = Level.CONDITIONAL
     kinds = QUERIES
-    rests_on = _CONDITIONS
     settings = ("damping",)
     searches = True
 
