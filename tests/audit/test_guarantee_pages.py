@@ -169,7 +169,7 @@ def test_the_sources_of_the_library_name_pages_that_exist():
 
 
 def test_planted_mistakes_are_found():
-    page, ((level, claim),) = PAGES["output_perturbation"], rows("output")
+    page, ((level, claim),) = PAGES["two_blocks"], rows("output")
     assert unknown_names(page.replace("OutputPerturbation.law", "OutputPerturbation.lawless"))
     assert unknown_names("nothing") == ["no code is named"]
     assert "gone.md" in dead_links(page + "[gone](gone.md)")

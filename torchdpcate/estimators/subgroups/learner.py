@@ -75,7 +75,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Guarantee:
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        release names under ``assumptions``. Proof: docs/guarantees/average_effects.md; of scores' steps
         docs/guarantees/average_effects.md.
 
     Args:

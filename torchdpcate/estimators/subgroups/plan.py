@@ -49,7 +49,7 @@ _INWARDS = 1e-9  # of mu^2: the accountant's rounding never exceeds the budget
 _LEAST = 1e-4  # of mu^2 that a Gaussian event of the sums needs: at tiny epsilon delta pays, and the steps have it all
 _FORMULA = (
     "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of {}; "
-    "docs/guarantees/subgroups.md"
+    "docs/guarantees/average_effects.md"
 )
 _ARMS = "each cell and arm of P partitions"
 _STEPS = "Gaussian noise in each step for the nuisances, on all records and by its share of the budget; "
@@ -147,7 +147,7 @@ class SubgroupPlan(Plan):
 
     Guarantee:
         Certified: pure with Laplace noise, (epsilon, delta) with Gaussian noise; weights are all the same, known by
-        design, or of a propensity that was paid for. Proof: docs/guarantees/subgroups.md.
+        design, or of a propensity that was paid for. Proof: docs/guarantees/average_effects.md.
 
     Attributes:
         n: Number of records.
