@@ -17,7 +17,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.engines import choose_mode
+from torchdpcate.fit.engines import ChainEngine, engine_of
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
@@ -26,7 +26,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
-MODES = ["hooks", "ghost", "chain"]
+MODES = ["hooks", "chain"]
 CLIP = 0.3
 SILENT = 1e-12  # a noise multiplier that is noise in name only
 
@@ -280,9 +280,9 @@ REFUSED = {
     "clipping": (Foreign, {"trainer": {"gradient_clip_val": 1.0}}, "gradient_clip_val"),
     "accumulation": (Foreign, {"trainer": {"accumulate_grad_batches": 2}}, "accumulate_grad_batches"),
     "precision": (Foreign, {"trainer": {"precision": "bf16-mixed"}}, "precision"),
-    "kept losses that broadcast": (Column, {"mode": "ghost"}, r"\[B\]"),
+    "kept losses that broadcast": (Column, {"mode": "chain"}, r"\[B\]"),
     "losses that broadcast": (Wrong, {}, r"shape \[B\]"),
-    "no kept losses": (Foreign, {"mode": "ghost"}, "RecordLossModule"),
+    "no kept losses": (Foreign, {"mode": "chain"}, "RecordLossModule"),
 }
 
 
@@ -371,7 +371,7 @@ def test_refuses_a_test_sampler_under_private_noise(dataset):
 
 def test_refuses_an_unknown_mode_and_two_callbacks(dataset):
     with pytest.raises(InputError, match="mode="):
-        DPSGD(plan(), NoiseSource.fixed(0), mode="ew")
+        DPSGD(plan(), NoiseSource.fixed(0), mode="ghost")
     second = DPSGD(plan(), NoiseSource.fixed(1))
     with pytest.raises((InputError, RuntimeError)):
         fit(Foreign(), dataset, plan(), callbacks=[second])
@@ -408,14 +408,13 @@ def test_one_batch_serves_one_step(dataset, kind):
 # ---- modes
 
 
-def test_auto_takes_the_fastest_that_can(domain):
+def test_auto_takes_the_chain_where_it_can(domain):
     module = TrainableNuisances(domain, width=8)
-    assert choose_mode(module) == "chain"
-    module.words = nn.Embedding(3, 2)
-    assert choose_mode(module) == "ghost"
-    module.extra = nn.Bilinear(2, 2, 2)
-    assert choose_mode(module) == "hooks"
-    assert choose_mode(Foreign()) == "hooks"
+    for kind, extra in ((True, None), (False, nn.Embedding(3, 2))):
+        module.extra = extra
+        engine = engine_of(module, plan())
+        assert isinstance(engine, ChainEngine) is kind
+        engine.detach()
 
 
 def test_plan_refuses_bad_values():
