@@ -13,11 +13,11 @@ from torchdpcate import (
     Domain,
     LinearSecondStage,
     NoiseSource,
-    OutcomeWeightedLearner,
     PolicySelector,
     PrivacyBudget,
     RLearner,
     TableSchema,
+    TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
@@ -70,7 +70,7 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         ),
         lambda learner: learner.stage_.block.x[:, 0],
     ),
-    "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
+    "owl": (lambda noise: TwoStageRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
     "selection": (
         lambda noise: PolicySelector(
             DOMAIN, PURE, policies=[Constants([0, 1])], nuisance=FixedNuisances(), noise=noise

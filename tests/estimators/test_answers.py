@@ -25,7 +25,7 @@ from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.rules.learner import TwoStageRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -39,8 +39,8 @@ ASKED = {
     "composed": (lambda: RLearner(KNOWN, BUDGET), (*EFFECTS, *INTERVALS)),
     "doubly robust": (lambda: DRLearner(KNOWN, BUDGET), EFFECTS),
     "effects": (lambda: ESTIMATORS["effects"](BUDGET), EFFECTS),
+    "outcome weighted": (lambda: OutcomeWeightedLearner(KNOWN, BUDGET), DECISIONS),
     "rule": (lambda: ESTIMATORS["rule"](BUDGET), DECISIONS),
-    "two-stage rule": (lambda: TwoStageRule(DOMAIN, BUDGET), DECISIONS),
     "effect rule": (lambda: EffectRule(KNOWN, BUDGET), (*DECISIONS, "effect", "ate")),
     "selection": (lambda: ESTIMATORS["selection"](BUDGET), DECISIONS),
     "composed selection": (
