@@ -8,8 +8,7 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import MOST, effects_of
+from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.pages.questions import Question, questions
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
