@@ -414,9 +414,3 @@ def test_noise_added_in_pieces_is_that_of_one_piece(monkeypatch, dtype):
     drawn = NoiseSource.fixed(3).fine_gaussian(50, 0.7)
     steps = (found[0] - drawn) / NoiseSource.fine_grid(0.7)
     assert torch.equal(steps, (total.double() / NoiseSource.fine_grid(0.7)).round())
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
-def test_reduced_precision_is_refused(dataset, precision):
-    with pytest.raises(InputError, match="rounds gradients; set Trainer"):
-        fit(Net(nn.Linear(Q, 1)), dataset, plan(), trainer={"precision": precision})

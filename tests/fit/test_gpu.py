@@ -67,6 +67,7 @@ def weights(device, mode, sigma=1e-13, rate=0.3, on="cpu"):
 
 
 @pytest.mark.parametrize(("mode", "limit"), [("chain", 10**6), ("chain", 16), ("hooks", 10**6)])
+@pytest.mark.first(2)
 @pytest.mark.parametrize("moved", [False, True])
 def test_steps_on_a_device_are_those_on_the_cpu(mode, limit, moved, device, monkeypatch):
     on = device if moved else "cpu"

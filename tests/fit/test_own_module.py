@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.tuner import Tuner
 from torch import nn
 from torch.nn import functional
@@ -174,6 +174,15 @@ def summed(found, y, module):
     return squares(found, y).sum()
 
 
+def broadcast(found, y, module):
+    return squares(found[:, None], y).mean()
+
+
+def by_weights(found, y, module):
+    weights = torch.linspace(1, 2, len(y))
+    return (weights * squares(found, y)).sum() / weights.sum()
+
+
 CACHE = []
 
 
@@ -189,20 +198,8 @@ def class_wide(found, y, module):
 
 
 LOSSES = (
-    standardised,
-    hardest,
-    by_the_median,
-    by_the_largest,
-    sorted_together,
-    mixup,
-    mixup_by_numpy,
-    by_gradients_alone,
-    contrast,
-    smoothed,
-    scaled_by_all,
-    summed,
-    baseline_of_a_closure,
-    class_wide,
+    *(standardised, hardest, by_the_median, by_the_largest, sorted_together, mixup, mixup_by_numpy, by_gradients_alone),
+    *(contrast, smoothed, scaled_by_all, summed, broadcast, by_weights, baseline_of_a_closure, class_wide),
 )
 
 
@@ -264,6 +261,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.first(10)
 @pytest.mark.parametrize("name", CHEATS)
 def test_what_mixes_or_keeps_records_is_refused_before_a_step_is_paid(table, name):
     CACHE.clear()
@@ -273,6 +271,7 @@ def test_what_mixes_or_keeps_records_is_refused_before_a_step_is_paid(table, nam
         del Own.baseline
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ["standardised", "contrast", "centred", "mixup"])
 def test_a_record_that_is_not_finite_hides_no_mixing(table, name):
     x, y, label = (part.clone() for part in table.tensors)
@@ -539,6 +538,7 @@ HONEST = {
 }
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("name", HONEST)
 def test_what_people_write_trains(table, name):
     assert tried(HONEST[name](), table) == 3
@@ -549,6 +549,7 @@ def seeded(make):
     return make()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ["functional", "tied", "folded", "penalty", "weight norm", "words"])
 def test_the_gradient_without_noise_and_clipping_is_autograd_s(table, name):
     module, plain = seeded(HONEST[name]), seeded(HONEST[name])
@@ -601,6 +602,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mode", "kind"), CASES)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("value", [1e30, float("inf"), float("nan")])
 def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(table, mode, kind, value):
     run = plan(noise_multiplier=SILENT, max_grad_norm=1e-3, sampling_rate=1.0, steps=3)
@@ -759,14 +761,6 @@ def test_a_tuner_is_refused_as_its_callback_is(table, search):
         getattr(Tuner(trainer), search)(module)
     assert module.lr == module.batch_size == 1
     assert not ledger.entries
-
-
-@pytest.mark.parametrize("several", [{"devices": 2}, {"strategy": "ddp"}])
-def test_several_devices_are_refused_before_lightning_looks_at_the_sampler(several):
-    private = DPSGD(plan(), NoiseSource.fixed(0))
-    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[private], **several)
-    with pytest.raises(InputError, match=r"DDPStrategy of . device.s.: training takes one process on one device"):
-        private.setup(trainer, Own(), "fit")
 
 
 def test_a_loader_of_another_class_is_tried_too(table):
