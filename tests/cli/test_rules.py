@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
-from tests.cli.helpers import TABLE, checked, one_line, summary, table
+from tests.cli.helpers import TABLE, checked, one_line, redomained, summary, table
 from tests.verify.forgery import write_anew
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
