@@ -47,11 +47,11 @@ CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),
     "separate": (DOMAIN, PURE, {"propensity": "randomised", "released": SEPARATE}),
-    "gaussian": (DOMAIN, SOME, {"propensity": "randomised", "law": GAUSSIAN}),
+    "gaussian": (DOMAIN, SOME, {"propensity": "randomised", "law": GAUSSIAN, "released": SEPARATE}),
     "known": (KNOWN, PURE, {}),
     "scores": (DOMAIN, SOME, {}),
     "scores, crossed": (DOMAIN, SOME, {"released": CROSSED}),
-    "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": GAUSSIAN}),
+    "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": GAUSSIAN, "released": SEPARATE}),
     "weights": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {"propensity": "randomised"}),
     "weights, scores": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {}),
     "censored": (FOLLOWED, SOME, {}),
