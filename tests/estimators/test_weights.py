@@ -103,7 +103,6 @@ REFUSED = {
     "blocks": RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()),
     "balancing": CovariateBalancingEffect(OBSERVED, PURE),
     "no estimator": AverageEffect(OBSERVED, PURE),
-    "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
     "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
 }
 

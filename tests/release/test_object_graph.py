@@ -35,7 +35,6 @@ from torchdpcate import (
     NeuralSecondStage,
     NuisanceConfig,
     PrivacyBudget,
-    PrivateWeights,
     TangentSecondStage,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
@@ -49,6 +48,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
 CONVEX = ConvexNuisanceConfig(degree=1)
@@ -94,7 +94,7 @@ def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "obj
 
 
 def rule(kind: type, **settings: Any) -> Any:
-    return kind(DOMAIN, PURE, **settings).fit(*RECORDS).release()
+    return kind(TRIAL, PURE, **settings).fit(*RECORDS).release()
 
 
 def selection(**settings: Any) -> Any:
@@ -149,11 +149,10 @@ KINDS: dict[str, Callable[[], Any]] = {
         cate, release="queries", mechanism="gaussian_process", nuisance=QUICK, second_stage=TangentSecondStage()
     ),
     "owl by output": partial(rule, OutcomeWeightedLearner, mechanism="output"),
-    "owl, private propensity": partial(rule, OutcomeWeightedLearner, propensity=PrivateWeights()),
     "two_stage": partial(rule, TwoStageRule),
     "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
-    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", ridge_bound=1e9),
-    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", ridge_bound=1e9),
+    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", mechanism="output"),
+    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", mechanism="output"),
     "selection, composed": selection,
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
@@ -198,11 +197,11 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     keeping = own_maps.Keeping()
     releases = [cate(second_stage=LinearSecondStage(features=keeping), mechanism="objective")]
     for learner in (
-        OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
-        CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),
+        TwoStageRule(DOMAIN, PURE, features=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, basis=keeping),
     ):
         learner.fit(x, a, y)
-        if isinstance(learner, OutcomeWeightedLearner):
+        if isinstance(learner, TwoStageRule):
             learner.nonprivate_score(x)
         else:
             learner.weights_.propensity(x)

@@ -15,7 +15,7 @@ from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
 
-AVERAGES = ("ATE", "strata of ATE", "balancing of ATT")
+AVERAGES = ("ATE", "strata of ATE", "ATT")
 
 
 def composed_average():

@@ -150,6 +150,9 @@ class Rules(TaskSpec):
             **({} if scores is None else {"score_at_queries_without_noise": scores}),
         }
 
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Write nothing: the curator has no more than the release."""
+
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
         """Return the rule of a single run; several are compared by a report's figures."""
@@ -297,9 +300,6 @@ class EffectRules(Rules):
             for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
             for what, value in (("mean", values.mean()), ("sd", values.std()))
         }
-
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write nothing: the curator has no more than the release."""
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; and what it does where it is a constant one."""
