@@ -53,7 +53,6 @@ class RulePlan(Plan):
     """
 
     kinds = (RuleRelease.kind,)
-    repeats = True
 
     n: int
     schema: TableSchema
