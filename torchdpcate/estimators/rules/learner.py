@@ -15,9 +15,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, magnitudes, try_outcome
-from torchdpcate.estimators.rules.plan import RulePlan, share_of
+from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
 from torchdpcate.estimators.rules.weighted_erm import (
     LEAST_RIDGE,
     LOSSES,
