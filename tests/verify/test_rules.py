@@ -3,8 +3,6 @@
 from functools import cache
 from typing import ClassVar
 
-import pytest
-
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.registered import OutcomeWeightedLearner, TwoStageRule
 from tests.verify import test_file
@@ -52,16 +50,6 @@ class TestContract(PlanContract):
         "with delta": ("delta",),
         "signed": ("epsilon",),
     }
-
-
-def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
-    data, half = test_file.records(), PrivacyBudget(1.5, 0.0)
-    learner = OutcomeWeightedLearner(test_file.TRIAL, PURE).fit(data.x, data.a, data.y)
-    for number, release in enumerate([learner.release(half), learner.release(half), learner.release()]):
-        verify_release(release.save(tmp_path / f"{number}.safetensors"))
-        assert release.privacy.epsilon == pytest.approx((1.9, 3.4, 4.0)[number])
-    twice = with_public(release, epsilon=3.9)
-    assert "cost more than the budget that was requested" in refusal(twice, tmp_path)
 
 
 class Steep(HuberHinge):

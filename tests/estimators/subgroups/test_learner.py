@@ -12,8 +12,16 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.terms import EQUAL, KNOWN, Weighting, cell_sums, record_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import (
+    EQUAL,
+    KNOWN,
+    SubgroupPlan,
+    Weighting,
+    cell_sums,
+    plan_subgroups,
+    record_numbers,
+    sensitivity,
+)
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource

@@ -15,8 +15,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.plan import CellSteps
-from torchdpcate.estimators.subgroups.terms import cell_sums, score_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import CellSteps, cell_sums, score_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource

@@ -20,14 +20,15 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.terms import (
+from torchdpcate.estimators.subgroups.plan import (
     COMPOSED,
     EQUAL,
     KNOWN,
     RANDOMISED,
+    SubgroupPlan,
     Weighting,
     cell_sums,
+    plan_subgroups,
     record_numbers,
     score_numbers,
 )

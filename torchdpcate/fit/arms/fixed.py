@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import check_source
+from torchdpcate.candidates.kinds import check_source
 from torchdpcate.causal.score import project_to_floor, score_spread
 from torchdpcate.data.propensity import KnownPropensity, StratumPropensity
 from torchdpcate.data.records import CausalData
