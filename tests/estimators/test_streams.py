@@ -14,7 +14,6 @@ from tests.registered import (
     PolicySelector,
     RLearner,
     SubgroupEffects,
-    TwoStageRule,
 )
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
@@ -170,7 +169,6 @@ REFUSED = {
         "solver LightningFit.*leave it out",
     ),
     "weighted rule": (OutcomeWeightedLearner(OBSERVED, PURE), "features of all records.*use task=rule"),
-    "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
     "stable scores": (
         PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
         "stability trains on a block.*use nuisance_guarantee=composed",

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.faults.guards import answered
-from tests.faults.mutations import NASTY_TEXTS, byte_faults, examples, json_faults, paths, replaced, twice, without
+from tests.faults.mutations import byte_faults, examples, json_faults, paths, replaced, twice, without
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -106,14 +106,6 @@ def test_damaged_bytes_are_refused_or_read(path, written, data):
 def test_any_bytes_are_refused(path, data):
     path.write_bytes(data)
     assert not answered(lambda: read(path))
-
-
-@pytest.mark.parametrize("text", [t for t in NASTY_TEXTS if t.startswith(("[[[", '{"a":{"a"'))])
-def test_deep_nesting_is_refused(path, lines, text):
-    for place, line in enumerate(lines):
-        for where in paths(json.loads(line)):
-            forge(path, one_changed(lines, place, replaced(json.loads(line), where, text)))
-            assert not answered(lambda: read(path))
 
 
 def test_every_number_must_be_one(path, lines):

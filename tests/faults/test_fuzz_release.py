@@ -120,15 +120,6 @@ def test_replaced_headers_are_refused_or_read(sound):
     check()
 
 
-def test_numbers_that_are_none_are_refused(sound):
-    path, header, body = sound
-    for name, entry in header.items():
-        if name != "__metadata__":
-            start = entry["data_offsets"][0]
-            signed(path, header, body[:start] + struct.pack("<d", float("nan")) + body[start + 8 :])
-            assert not answered(lambda: read(path)), name
-
-
 DTYPES = ["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "U64", "I8", "U8", "BOOL", "C64", "F4", "X", ""]
 
 
@@ -179,13 +170,6 @@ def test_a_header_larger_than_the_file_is_refused(sound, size):
     path, _, body = sound
     path.write_bytes(struct.pack("<Q", size) + body)
     assert not answered(lambda: read(path))
-
-
-@pytest.mark.parametrize("version", ["", "-1", "1.0", "\u00b2", "\u0661", "1" * 5000, "1e3", " 1", "0"])
-def test_odd_versions_are_refused_or_read(sound, version):
-    path, header, body = sound
-    signed(path, {**header, "__metadata__": {**header["__metadata__"], "format_version": version}}, body)
-    answered(lambda: read(path))
 
 
 SIZES = {
