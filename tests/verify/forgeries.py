@@ -189,7 +189,7 @@ def certified(draft: Draft) -> None:
 def certified_in_every_word(draft: Draft) -> None:
     """The same, with the words and constants of an honest certified release."""
     certified(draft)
-    honest = opened(draft.others["smooth_sensitivity"]).privacy
+    honest = opened(draft.others["queries"]).privacy
     draft.privacy |= {name: honest[name] for name in ("accountant", "assumptions", "public")}
 
 
