@@ -30,6 +30,13 @@ def shipped(table: Any) -> Any:
     return [words for words in table if _is_shipped(str(words))]
 
 
+def mechanism(name: Any) -> Any:
+    """Return the name of a mechanism of effects, or the mechanism; skip the test where conf/ has none of this name."""
+    if isinstance(name, str) and not _is_shipped(f"mechanism={name}"):
+        pytest.skip(f"conf/ has no mechanism {name}")
+    return name
+
+
 def _is_shipped(words: str) -> bool:
     chosen = re.findall(r"\b(task|effect|mechanism|nuisance_guarantee)=(\w+)", words)
     return all((conf_dir() / group / f"{choice}.yaml").exists() for group, choice in chosen)

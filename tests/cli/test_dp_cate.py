@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.helpers import summary
+from tests.registered import shipped
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -23,7 +24,7 @@ LIBRARIES = {
     "gpytorch": "gpytorch.kernels.kernel",
 }
 """A module of each library that works at every step of it, and not when it is imported."""
-WAYS = ["adaptive", "smooth_sensitivity", "gaussian_process", "tangent"]
+WAYS = shipped(["adaptive", "mechanism=smooth_sensitivity", "mechanism=gaussian_process", "tangent"])
 
 
 def calls(words: list[str]) -> Counter[str]:

@@ -136,26 +136,6 @@ def test_without_privacy_it_is_the_exact_solution():
     assert torch.equal(LightningFit().solve(fit, plan, solver), NoisyNewton().solve(fit, plan, solver))
 
 
-def test_newton_points_of_a_quadratic_have_its_solution_as_mean_from_anywhere():
-    generator = torch.Generator().manual_seed(0)
-    solution = torch.randn(4, generator=generator, dtype=torch.float64)
-    curvature = torch.rand(4, generator=generator, dtype=torch.float64) + 1
-    points = NewtonPoints(FitPlan("outcome", curvature, 0.5 + 0 * curvature, 10, 2, 0.2, 0.25))
-    points.theta += 100
-    for _ in range(10):
-        points.step(curvature * (points.theta - solution))
-    torch.testing.assert_close(points.mean, curvature * solution / (curvature + 0.5), rtol=1e-12, atol=1e-12)
-
-
-def test_steps_are_cut_where_they_point_against_each_other():
-    one = torch.ones(30, dtype=torch.float64)
-    points = NewtonPoints(FitPlan("outcome", one, 0 * one, 8, 2, 0.2, 0.25))
-    points.step(one)
-    assert points.size == 0.25
-    points.step(-one)
-    assert points.size.item() == pytest.approx(0.15)
-
-
 def test_runs_side_by_side_are_those_one_by_one():
     generator = torch.Generator().manual_seed(0)
     scaling, ridge = torch.rand(2, 30, generator=generator, dtype=torch.float64) + 1

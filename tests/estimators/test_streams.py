@@ -14,7 +14,6 @@ from tests.registered import (
     PolicySelector,
     RLearner,
     SubgroupEffects,
-    TwoStageRule,
 )
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds

@@ -46,39 +46,6 @@ def full_after(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-class Failing:
-    """The operating system's file calls, of which the one numbered ``at`` fails for want of space."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.seen = at, 0
-
-    def of(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """The call that counts, and fails when it is its turn."""
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            self.seen += 1
-            if self.seen == self.at:
-                if real is _CLOSE:  # it frees the descriptor even where it reports a failure
-                    real(*arguments)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return real(*arguments, **options)
-
-        return counted
-
-
-_CLOSE = os.close
-
-
-@contextmanager
-def failing(at: int) -> Iterator[Failing]:
-    """Make the call numbered ``at`` fail; the others work."""
-    calls = Failing(at)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("open", "fsync", "replace", "close"):
-            patch.setattr(os, name, calls.of(getattr(os, name)))
-        yield calls
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -160,12 +127,6 @@ def test_a_file_has_the_permissions_of_any_new_file(tmp_path, monkeypatch):
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-
-
-def test_a_name_as_long_as_a_name_may_be(tmp_path):
-    path = tmp_path / ("x" * 251 + ".csv")
-    write_text(path, "text")
-    assert path.read_text() == "text"
 
 
 def complaint(capsys, words: list[str], size: int) -> str:

@@ -313,12 +313,6 @@ def test_a_table_of_more_numbers_than_the_limit_is_refused_while_it_is_read(tmp_
     assert TableStream(path, SCHEMA, most_bytes=8 * 5 * 4000 - 1).n == 4000  # a stream keeps no rows
 
 
-def test_a_limit_is_a_positive_number(tmp_path):
-    for most in (0, -1, "many"):
-        with pytest.raises(InputError, match=r"data\.most_bytes"):
-            Table(tmp_path / "t.csv", SCHEMA, most_bytes=most).load()
-
-
 def test_text_whose_size_cannot_be_told_is_refused(tmp_path):
     """In DELTA_BYTE_ARRAY a word may be the one before it and one letter: no page says how long words become."""
     path = tmp_path / "t.parquet"
@@ -362,13 +356,3 @@ def test_arrays_that_are_no_real_numbers_are_refused(values):
     for arrays in ((values, [0, 1], [0.0, 1.0]), ([[0.0], [1.0]], [0, 1], values)):
         with pytest.raises(InputError, match=r"must be numbers|shape"):
             CausalData.from_arrays(*arrays)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [[1, 2.5], np.array([True, False]), np.array([decimal.Decimal("1.5"), 2], dtype=object), np.array([1, 2], ">f8")],
-    ids=["mixed", "bool", "decimal", "big-endian"],
-)
-def test_arrays_of_real_numbers_are_read(values):
-    read = CausalData.from_arrays([[0.0], [1.0]], [0, 1], values).y
-    assert read.tolist() == [float(value) for value in values]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests import registered
 from tests.fit import own_maps
 from tests.registered import (
     AverageEffect,
@@ -87,6 +88,7 @@ def held(start: Any) -> list[str]:
 
 def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "objective", **settings: Any) -> Any:
     settings = {"nuisance": CONVEX, "second_stage": LinearSecondStage(), **settings}
+    mechanism = registered.mechanism(mechanism)
     learner = kind(DOMAIN, BUDGET, **settings).fit(*RECORDS)
     if release == "function":
         return learner.release_function(mechanism)

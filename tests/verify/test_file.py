@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import registered
 from tests.faults.guards import bounded
 from tests.registered import (
     CovariateBalancingEffect,
@@ -68,7 +69,7 @@ def function(mechanism, **settings):
 
 
 def queries(mechanism, **settings):
-    return fitted(**settings).release_queries(QUERIES, mechanism)
+    return fitted(**settings).release_queries(QUERIES, registered.mechanism(mechanism))
 
 
 def other(learner, *args, domain=DOMAIN, **settings):
@@ -144,7 +145,7 @@ SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
     [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in FORGERIES],
 )
 def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
-    others = {other: made(other) for other in ("output", "smooth_sensitivity")}
+    others = {other: made(other) for other in ("output", "queries")}
     path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
     with pytest.raises((VerificationError, ReleaseFileError), match=why) as refused:
         verify_release(path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import registered
 from tests.device import trainer_on
 from tests.tools.neighbours import refitted
 from torchdpcate import (
@@ -96,6 +97,7 @@ INFLUENCE = {"linear": LINEAR, "kernel": KERNEL, "neural": NEURAL}
 @pytest.mark.parametrize("name", QUERIES)
 def test_queries(name, device):
     mechanism, settings = QUERIES[name]
+    mechanism = registered.mechanism(mechanism)
     assert np.isfinite(np.asarray(fitted(device, **settings).release_queries(STUDY.queries, mechanism).answers)).all()
 
 

@@ -13,11 +13,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
-<<<<<<< HEAD
-from torchdpcate.errors import BudgetError, InputError
-=======
-from torchdpcate.errors import InputError, VerificationError
->>>>>>> prules
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances

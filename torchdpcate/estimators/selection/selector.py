@@ -209,17 +209,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
-<<<<<<< HEAD
-    def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
-        """Choose a policy and release it.
-
-        Args:
-            budget: What to spend of the budget; None spends all that is left, and is the same choice each
-                time. Composed scores have spent it, and chose in ``fit``.
-=======
     def release(self) -> PolicyRelease:
         """Choose a policy for all that is left of the budget, the same one each time; composed scores chose in ``fit``.
->>>>>>> prules
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
