@@ -17,6 +17,7 @@ from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.ledger import Ledger

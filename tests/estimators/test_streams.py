@@ -14,6 +14,7 @@ from tests.registered import (
     PolicySelector,
     RLearner,
     SubgroupEffects,
+    TwoStageRule,
 )
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
