@@ -5,7 +5,7 @@ from torchdpcate.data.domain import Domain as Domain
 from torchdpcate.data.records import CausalData as CausalData
 from torchdpcate.data.schema import TableSchema as TableSchema
 from torchdpcate.data.table import Table as Table
-from torchdpcate.data.table import TableStream as TableStream
+from torchdpcate.data.table_stream import TableStream as TableStream
 from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
 from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect

@@ -5,10 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from torchdpcate.data.faults import column_faults
+from torchdpcate.data.checked import column_faults
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.stream import stream_effects
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 UNIT = {"low": 0, "high": 10}

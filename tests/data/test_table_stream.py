@@ -11,7 +11,8 @@ import torch
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.papers.confounded import Confounded
 

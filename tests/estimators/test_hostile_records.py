@@ -25,7 +25,8 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.score_errors import ScoreErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import TorchDPCateError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release

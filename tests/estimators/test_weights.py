@@ -8,7 +8,7 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.composed import ComposedAverageEffect

@@ -21,7 +21,8 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 SCHEMA = TableSchema.from_dict(yaml.safe_load(DOMAIN))

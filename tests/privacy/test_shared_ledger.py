@@ -14,8 +14,9 @@ from sklearn.base import clone
 
 from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.cate.learner import RLearner

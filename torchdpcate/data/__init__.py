@@ -23,10 +23,7 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "propensity": ("KnownPropensity",),
         "ray_table": ("RayTable",),
-        "records": (
-            "CausalData",
-            "RecordStream",
-        ),
+        "records": ("CausalData",),
         "schema": ("TableSchema",),
         "split": (
             "public_generator",
@@ -34,6 +31,7 @@ __getattr__, __dir__, __all__ = exports(
             "public_split",
         ),
         "stream": ("stream_effects",),
+        "streams": ("RecordStream",),
         "study": (
             "GeneratedStudy",
             "StreamedStudy",
@@ -42,9 +40,7 @@ __getattr__, __dir__, __all__ = exports(
             "read_queries",
             "record_average",
         ),
-        "table": (
-            "Table",
-            "TableStream",
-        ),
+        "table": ("Table",),
+        "table_stream": ("TableStream",),
     },
 )

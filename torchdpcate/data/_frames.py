@@ -431,7 +431,7 @@ def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
         elif "Expected" in detail:
             detail += (
                 f"; put cells with {form.separator}s in quotes; lines before the header are passed over by "
-                f"{setting('skip_lines', 'NUMBER')}, and last rows that are no records by data.footer_rows=NUMBER"
+                f"{setting('skip_lines', 'NUMBER')}; delete last rows that are no records"
             )
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 

@@ -178,7 +178,7 @@ def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
     if 2 * sum(again) > len(again):
         raise InputError(
             f"data file {str(path)!r}: {sum(again)} of {len(again)} names in line 1 are values of their columns "
-            f"too; give the table a header, or where it is there again, {setting('repeated_header', 'true')}"
+            "too; give the table a header, or where it is there again, delete these rows"
         )
 
 
@@ -191,12 +191,6 @@ def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]
     }
     for why, found in wrong.items():
         if any(found):
-            trails = found.index(True) == len(names) - 1 > 0 and why == "is empty"
             raise InputError(
                 f"data file {str(path)!r}: name {found.index(True) + 1} of its columns {why}; give the table a header"
-                + (
-                    f", or where each row ends with a separator, {setting('trailing_separator', 'true')}"
-                    if trails
-                    else ""
-                )
             )

@@ -20,6 +20,7 @@ from torchdpcate.data._arrays import (
 )
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import CovariateScales, Numeric
+from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import (
     IN_CODE,
     check_better,
@@ -514,9 +515,7 @@ class Domain:
         Raises:
             InputError: See ``TableSchema.from_yaml``.
         """
-        from torchdpcate.data.schema import TableSchema
-
-        return TableSchema.from_yaml(path).domain
+        return cls.of_columns(**read_domain_file(path, schema_arguments)["domain"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Domain) and self._facts() == other._facts()

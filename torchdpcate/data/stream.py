@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate._files import atomic_path
 from torchdpcate.data._csv import PLAIN, CsvForm, read_numbers
 from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, column_types, file_kind, iter_frames
-from torchdpcate.data.faults import every_fault
+from torchdpcate.data.checked import every_fault
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 

@@ -13,9 +13,10 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream, check_treatment
+from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator, public_split
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 

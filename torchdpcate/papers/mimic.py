@@ -18,7 +18,7 @@ import numpy as np
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import listed, plural
 from torchdpcate.data._frames import about, read_frame, without_cells
-from torchdpcate.data.checked import encode_records
+from torchdpcate.data.checked import encode_records, warn_clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import check_treatment
@@ -260,7 +260,6 @@ class IntensiveCare(StudySource):
         before: Hours before the time point over which covariates are averaged.
         after: Hours from the time point on over which the outcome is averaged.
         per_person: k, records of each person.
-        too_many: ``"draw"``, or ``"refuse"`` persons with more time points than k.
         out_of_bounds: ``"refuse"`` averages outside their bounds, or ``"clip"`` them; what the domain says is kept.
         queries: Size of the public grid.
         queries_path: File of public queries; replaces the grid.
@@ -275,7 +274,6 @@ class IntensiveCare(StudySource):
     before: int = 10
     after: int = 24
     per_person: int = 1
-    too_many: str = "draw"
     out_of_bounds: str = "refuse"
     queries: int = 300
     queries_path: str | Path | None = None
@@ -294,7 +292,7 @@ class IntensiveCare(StudySource):
     @property
     def unit(self) -> PrivacyUnit:
         """A person, with k records."""
-        check_contribution(self.per_person, self.too_many)
+        check_contribution(self.per_person)
         return PrivacyUnit.person(PERSON, self.per_person)
 
     def public(self) -> PublicStudy:
@@ -311,14 +309,14 @@ class IntensiveCare(StudySource):
         points = time_points(hours, window)
         if not len(points):
             raise InputError(
-                f"data.path = {self.path}: nobody has a time point with all measurements before and after it; raise "
-                "data.before or data.after, or bring more stays"
+                f"data.path = {self.path}: nobody has a time point with all measurements before and after it; bring "
+                "more stays"
             )
-        rows = person_rows(hours.person[points], self.per_person, self.seed, self.too_many).flatten().numpy()
+        rows = person_rows(hours.person[points], self.per_person, self.seed).flatten().numpy()
         frame = pd.DataFrame(records_at(hours, points[rows], window))
         with about(self.path):
             records = encode_records(frame, schema)
-            records.clipped.warn(schema)
+            warn_clipped(records.clipped, schema)
             check_treatment(records.a, f"treatment column {schema.treatment!r}")
         return Study(records, schema, self._points(schema), None, self.name, unit=unit)
 

@@ -13,8 +13,8 @@ from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import CausalData, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.losses import BalancingLoss, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm
