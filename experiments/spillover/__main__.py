@@ -37,7 +37,7 @@ from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
 from torchdpcate.estimators.selection.scores import training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.papers.rules import RareRegionStudy
+from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.budget import integer
 from torchdpcate.registry import conf_dir
 
@@ -71,7 +71,7 @@ def spillover(words: Sequence[str]) -> None:
     if folder is not None:
         make_folder(folder)  # before minutes of work that could then not be written
     rare, truth = None, None
-    if isinstance(source, RareRegionStudy):
+    if isinstance(source, RareRegion):
         high = dict(zip(facts.domain.names, facts.domain.covariate_high.tolist(), strict=True))
         rare, truth = {name: (low, high[name]) for name, low in source.region.items()}, _Truth(source)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -104,7 +104,7 @@ def spillover(words: Sequence[str]) -> None:
 class _Truth(FittedNuisances):
     """The law of a generator of two arms, in the place of nuisances."""
 
-    source: RareRegionStudy
+    source: RareRegion
 
     def propensity(self, x: Tensor) -> Tensor:
         second = self.source.propensity(x)

@@ -11,7 +11,6 @@ from safetensors import safe_open
 
 from torchdpcate import (
     AverageEffect,
-    ComposedAverageEffect,
     CovariateBalancingEffect,
     DRLearner,
     EffectRule,
@@ -28,6 +27,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import TorchDPCateError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import card_html

@@ -15,10 +15,8 @@ from tests.fit import own_maps
 from tests.release.object_graph import arrays
 from torchdpcate import (
     AverageEffect,
-    ComposedAverageEffect,
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
-    CrossFit,
     Domain,
     DRLearner,
     KernelSecondStage,
@@ -32,18 +30,20 @@ from torchdpcate import (
     PrivateWeights,
     RLearner,
     SubgroupEffects,
-    TangentSecondStage,
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.private import PrivateNuisances
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits

@@ -13,7 +13,6 @@ from tests.verify.forgery import rewritten
 from torchdpcate import (
     CausalData,
     CovariateBalancingEffect,
-    CrossFit,
     Domain,
     DRLearner,
     KernelSecondStage,
@@ -25,16 +24,17 @@ from torchdpcate import (
     PolicySelector,
     PrivacyBudget,
     RLearner,
-    TangentSecondStage,
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release
