@@ -92,7 +92,7 @@ def test_grid_respects_categories() -> None:
 
 @pytest.mark.parametrize("count", [0, -3, 2.5])
 def test_grid_needs_a_positive_count(count) -> None:
-    with pytest.raises(InputError, match="queries is"):
+    with pytest.raises(InputError, match="queries = "):
         schema().grid(count)
 
 

@@ -153,7 +153,7 @@ def test_a_table_opens_as_a_stream_where_that_was_asked_for(tmp_path, frame, dom
         table.load()
     with pytest.raises(InputError, match=r"data.n is 20; a stream has all records"):
         Table(path, domain_file, stream=True, n=20).open()
-    with pytest.raises(InputError, match="batch_rows is 0"):
+    with pytest.raises(InputError, match="batch_rows = 0"):
         TableStream(path, domain_file, batch_rows=0)
 
 

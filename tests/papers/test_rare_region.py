@@ -86,7 +86,7 @@ MISTAKES = {
     "no number": (lambda: RareRegion(region={"x0": "high"}), "data.region.x0"),
     "no covariate": (lambda: RareRegion(region={"age": 3}).load(), "data.region names age"),
     "everything": (lambda: RareRegion(region={f"x{j}": 0 for j in range(20)}).load(), "not all"),
-    "nobody": (lambda: RareRegion(n=0).load(), "data.n is 0"),
+    "nobody": (lambda: RareRegion(n=0).load(), "data.n = 0"),
 }
 
 

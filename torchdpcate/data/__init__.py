@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = exports(
             "public_permutation",
             "public_split",
         ),
-        "stream": ("stream_effects",),
+        "stream": ("stream_answers",),
         "streams": ("RecordStream",),
         "study": (
             "GeneratedStudy",

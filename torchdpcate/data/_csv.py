@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data._arrays import check_columns, missing_columns, plural
+from torchdpcate.data.facts import check_integer
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ class CsvForm:
                 raise InputError(f"data.{name} = {given!r}: choose one of {', '.join(known)}")
         if self.thousands == self.decimal:
             raise InputError(f"data.thousands = {self.thousands}: is the sign of data.decimal too; give each its own")
-        if isinstance(self.skip_lines, bool) or not isinstance(self.skip_lines, int) or self.skip_lines < 0:
-            raise InputError(f"data.skip_lines = {self.skip_lines!r}: give an integer from 0")
+        check_integer("data.skip_lines", self.skip_lines, 0)
         try:
             known_as = codecs.lookup(self.encoding).name
             "a".encode(known_as)

@@ -67,22 +67,6 @@ def table_columns(path: str | Path, form: CsvForm = PLAIN) -> dict[str, str]:
         return _of_csv(path, form) if kind == CSV else _of_schema(path, kind)
 
 
-def column_names(path: str | Path, form: CsvForm = PLAIN) -> list[str]:
-    """Return the names of a table's columns, whatever they are.
-
-    Args:
-        path: The table.
-        form: How it is written, if it is csv.
-
-    Raises:
-        InputError: No such file, or a broken one.
-    """
-    check_there(path)
-    kind = file_kind(path)
-    with readable(path, form):
-        return csv_names(arrow_path(path), form) if kind == CSV else _schema_of(path, kind).names  # type: ignore[no-any-return]
-
-
 def left_out(name: str, kind: str) -> str:
     """Return why a column is no covariate unless it is named as one; empty if it may be one.
 

@@ -27,6 +27,7 @@ from torchdpcate.data.facts import (
     check_bounds,
     check_count,
     check_distinct,
+    check_integer,
     check_kind,
     check_name,
     check_origin,
@@ -540,8 +541,7 @@ def unit_grid(count: int, dimension: int) -> Tensor:
     Raises:
         InputError: ``count`` is not a positive integer.
     """
-    if not isinstance(count, int) or count < 1:
-        raise InputError(f"queries is {count}; give a positive integer")
+    check_integer("queries", count)
     return torch.quasirandom.SobolEngine(dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import DECIMAL, MISSING, is_frame, plural
+from torchdpcate.data.facts import check_integer
 from torchdpcate.errors import InputError
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
@@ -154,7 +155,7 @@ def person_rows(persons: Any, per_person: int = 1, seed: int = 0) -> Tensor:
     """
     import pandas as pd
 
-    check_contribution(per_person)
+    check_integer("data.per_person", per_person)
     names = person_names(persons)
     codes, _ = pd.factorize(names)
     order = pd.Series(codes).groupby(codes).cumcount().astype(str).to_numpy(dtype=object)
@@ -177,13 +178,3 @@ def keyed_hashes(words: Any, seed: int) -> np.ndarray:
 
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=8).hexdigest()  # sixteen letters, as SipHash takes
     return pd.util.hash_array(np.asarray(words, dtype=object), hash_key=key, categorize=False)
-
-
-def check_contribution(per_person: Any) -> None:
-    """Refuse a contribution that is no positive integer.
-
-    Raises:
-        InputError: Such a setting.
-    """
-    if isinstance(per_person, bool) or not isinstance(per_person, int) or per_person < 1:
-        raise InputError(f"data.per_person = {per_person!r}: give a positive integer")

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,7 @@ from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import MOST_BYTES, PARQUET, file_kind, files_of, groups_in_metadata
 from torchdpcate.data.checked import Outcomes
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.ray_cluster import RayCluster
 from torchdpcate.data.records import NOTHING_CLIPPED, CausalData
 from torchdpcate.data.schema import TableSchema
@@ -111,8 +112,8 @@ class RayTable(TableStream):
         most_bytes: int = MOST_BYTES,
         form: CsvForm = PLAIN,
     ) -> None:
-        if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
-            raise InputError(f"data.parts = {parts}: give a positive integer")
+        if parts is not None:
+            check_integer("data.parts", parts)
         files = files_of(path)
         cluster = RayCluster(address, parts)
         self._parts, self._actors = parts, _Actors(cluster)
@@ -144,12 +145,6 @@ class RayTable(TableStream):
     def close(self) -> None:
         """See the class."""
         self._finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def copied(self, folder: str | Path) -> Iterator["RayParts"]:

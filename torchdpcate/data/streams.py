@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from torchdpcate._files import PRIVATE
 from torchdpcate._process import BATCH
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.records import NOTHING_CLIPPED, CausalData, ClippedValues
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -57,6 +57,12 @@ class RecordStream(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Give back what is held for them, such as a file; most hold nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def check_schema(self, schema: TableSchema, columns: bool) -> None:
         """Refuse a stream that is not of a learner's domain.
@@ -152,8 +158,7 @@ class CachedStream(RecordStream):
     def __init__(
         self, stream: RecordStream, folder: str | Path, batch_rows: int = BATCH, name: str = "records"
     ) -> None:
-        if batch_rows < 1:
-            raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
+        check_integer("batch_rows", batch_rows)
         self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
         self.path = Path(folder) / f"{name}.npy"
         self.folder, self._skipped = self.path.parent, 0
@@ -213,14 +218,6 @@ class CachedStream(RecordStream):
     def close(self) -> None:
         """Remove the file."""
         self.path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _write(self, file: Any, stream: RecordStream) -> None:
         """Write the header, whose length and columns later readings know, and all batches."""

@@ -13,6 +13,7 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator, public_split
@@ -276,8 +277,7 @@ class GeneratedStudy(StudySource):
 
     def _split(self) -> tuple[LongTensor, LongTensor]:
         """Return the positions of records, and of samples that are held out."""
-        if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive integer")
+        check_integer("data.n", self.n)
         return public_split(self.n, self.train_fraction, self.seed, "held-out")
 
     def _origin(self) -> str:

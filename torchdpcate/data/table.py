@@ -18,7 +18,8 @@ from torchdpcate.data._frames import (
 )
 from torchdpcate.data.checked import check_kind_said, encode_records, every_fault, record_columns, warn_clipped
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.persons import check_contribution, person_rows
+from torchdpcate.data.facts import check_integer
+from torchdpcate.data.persons import person_rows
 from torchdpcate.data.records import (
     check_treatment,
 )
@@ -95,7 +96,7 @@ class Table(CsvForm, StudySource):
         Raises:
             InputError: Several records of each person, and no column that names them; or a setting that is not allowed.
         """
-        check_contribution(self.per_person)
+        check_integer("data.per_person", self.per_person)
         if self.person is not None:
             return PrivacyUnit.person(" + ".join(self._own()), self.per_person)
         if self.per_person != 1:

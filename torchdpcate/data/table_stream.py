@@ -20,6 +20,7 @@ from torchdpcate.data._frames import (
 )
 from torchdpcate.data.checked import Outcomes, encode_records, every_fault, record_columns, warn_clipped
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.records import (
     NOTHING_CLIPPED,
     CausalData,
@@ -90,8 +91,7 @@ class TableStream(RecordStream):
         form: CsvForm = PLAIN,
         groups: Sequence[RowGroups] | None = None,
     ) -> None:
-        if batch_rows < 1:
-            raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
+        check_integer("batch_rows", batch_rows)
         self.paths = files_of(path)
         self._groups = [None] * len(self.paths) if groups is None else list(groups)
         self.schema = TableSchema.of(domain).handling(out_of_bounds)

@@ -13,7 +13,8 @@ from torchdpcate.data._arrays import plural
 from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data.checked import encode_records, warn_clipped
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.persons import check_contribution, person_rows
+from torchdpcate.data.facts import check_integer
+from torchdpcate.data.persons import person_rows
 from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import PublicStudy, Study, StudySource
@@ -170,7 +171,7 @@ class IntensiveCare(StudySource):
     @property
     def unit(self) -> PrivacyUnit:
         """A person, with k records."""
-        check_contribution(self.per_person)
+        check_integer("data.per_person", self.per_person)
         return PrivacyUnit.person(PERSON, self.per_person)
 
     def public(self) -> PublicStudy:
