@@ -207,11 +207,6 @@ def test_the_refusal_of_other_signs_names_each_setting_once_for_each_way(tmp_pat
     assert len(str(caught.value).replace(str(tmp_path), "")) < 300
 
 
-def test_a_wrong_form_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(InputError, match="choose one of point, comma"):
-        Table("nowhere.csv", FACTS, decimal="dot")
-
-
 def test_queries_of_data_without_settings_say_how_to_save_them(tmp_path) -> None:
     path = tmp_path / "queries.csv"
     path.write_text("x0;x1\n0,5;0,5\n")

@@ -52,14 +52,6 @@ def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"in.{source}", f"out.{target}", "trial.yaml"])
 
 
-def test_a_column_of_decisions(tmp_path, frame, schema) -> None:
-    write(frame, tmp_path / "in.csv")
-    output = tmp_path / "out.csv"
-    stream_answers(tmp_path / "in.csv", output, schema, lambda x: {"decision": (x[:, 0] > 30).long()})
-    assert output.read_text().split("\n")[0] == "decision"
-    assert pd.read_csv(output)["decision"].tolist() == (frame["age"] > 30).astype(int).tolist()
-
-
 def test_no_rows_give_an_empty_answer(tmp_path, frame, schema) -> None:
     write(frame[:0], tmp_path / "in.csv")
     assert stream_answers(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect).rows == 0
@@ -73,31 +65,11 @@ def test_the_output_may_replace_the_input(tmp_path, big, schema) -> None:
     assert len(pd.read_parquet(path)) == len(big)
 
 
-@pytest.mark.parametrize(
-    ("row", "column", "value", "words"),
-    [
-        (
-            4321,
-            "age",
-            99.0,
-            r"rows 4001 to 5000: query 'age' has 1 value outside .* \[16, 60\]",
-        ),
-        (4321, "age", "old", "rows 4001 to 5000: column 'age' has 1 non-numeric value"),
-        (5, "age", None, "rows 1 to 1000: column 'age' has 1 missing value"),
-        (
-            5499,
-            "race",
-            "green",
-            "rows 5001 to 5500: column 'race' has 1 value outside",
-        ),
-    ],
-)
-def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema, row, column, value, words) -> None:
-    big[column] = big[column].astype(object)
-    big.loc[row, column] = value
+def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema) -> None:
+    big.loc[4321, "age"] = 99.0
     big.to_csv(tmp_path / "in.csv", index=False)
     (tmp_path / "out.csv").write_text("what was there before")
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=r"rows 4001 to 5000: query 'age' has 1 value outside .* \[16, 60\]") as caught:
         stream_answers(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect, batch_rows=BATCH)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "out.csv").read_text() == "what was there before"

@@ -97,25 +97,6 @@ def test_bad_rows_are_named_in_one_line(tmp_path, big, domain_file, row, column,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("gone.csv", None, "does not exist"),
-        ("t.xlsx", b"", "neither csv nor parquet"),
-        ("t.csv", b"treat,y,age,sex,race\n", "holds no rows"),
-        ("t.csv", b"treat,y,age,sex\n1,2,30,0\n", "column 'race' is missing"),
-        ("t.parquet", b"PAR1 is not enough", "cannot be read"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, domain_file, name, content, words) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=words) as caught:
-        TableStream(tmp_path / name, domain_file)
-    assert name in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("change", ["longer", "same size", "gone"])
 def test_a_file_that_changes_between_readings_is_refused(tmp_path, big, domain_file, change) -> None:
     path = write(big, tmp_path / "t.csv")
