@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from torchdpcate.cli.main import main
-from torchdpcate.data.columns import DATES, IDENTIFIER, left_out
-from torchdpcate.data.domain_draft import draft_domain
+from torchdpcate.data.domain_draft import DATES, IDENTIFIER, draft_domain, left_out
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 

@@ -178,7 +178,7 @@ def test_a_part_tells_the_rows_of_its_file_and_refuses_a_file_that_has_changed(r
 )
 def test_settings_of_an_engine(settings, words):
     with pytest.raises(InputError, match=f"^{words}"):
-        Table("t.csv", DOMAIN, **settings).check_engine()
+        Table("t.csv", DOMAIN, **settings)
 
 
 class TestOnACluster:

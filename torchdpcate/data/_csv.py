@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data._arrays import check_columns, missing_columns, plural
@@ -107,10 +107,6 @@ class CsvForm:
     def is_number(self, text: str) -> bool:
         """Return whether a text is a number that is written so."""
         return re.match(_written(self.decimal, self.thousands), text) is not None
-
-    def of_whole_files(self) -> "CsvForm":
-        """Return the form of another file by the same program that holds nothing but a header and rows."""
-        return replace(self, skip_lines=0)
 
 
 PLAIN = CsvForm()

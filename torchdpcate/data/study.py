@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -193,7 +193,7 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = N
         InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
-    own = PLAIN if form is None or file_kind(path) != CSV else form.of_whole_files()
+    own = PLAIN if form is None or file_kind(path) != CSV else replace(form, skip_lines=0)
     try:
         frame = read_frame(path, schema.columns, schema.text_columns, form=own)
     except InputError as error:

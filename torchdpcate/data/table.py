@@ -1,6 +1,6 @@
 """A user's own table: csv or parquet with its public facts in a domain file, at once or batch by batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from torchdpcate.data.records import (
     check_treatment,
 )
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_permutation
 from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
 from torchdpcate.data.table_stream import TableStream, with_clusters
 from torchdpcate.errors import InputError, MissingError
@@ -89,6 +88,24 @@ class Table(CsvForm, StudySource):
     per_person: int = 1
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.engine not in (None, "ray"):
+            raise InputError(f"data.engine = {self.engine}: choose ray or null")
+        if self.engine is None and (self.address, self.parts) != (None, None):
+            name = "parts" if self.address is None else "address"
+            raise InputError(f"data.{name} = {self.parts or self.address}: is of data.engine=ray; add it")
+        if self.engine is not None and not self.stream:
+            raise InputError("data.engine = ray: sums the records of a stream; add data.stream=true")
+
+    @property
+    def _schema(self) -> TableSchema:
+        return TableSchema.of(self.domain).handling(self.out_of_bounds)
+
+    @property
+    def _form(self) -> CsvForm:
+        return CsvForm.of(self) or PLAIN
+
     @property
     def unit(self) -> PrivacyUnit:
         """Who is protected.
@@ -114,9 +131,7 @@ class Table(CsvForm, StudySource):
 
     def public(self) -> PublicStudy:
         """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
-        self.check_engine()
-        schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
-        unit = self.unit
+        schema, unit = self._schema, self.unit
         n = None if self.n is None else self.n * unit.records
         return PublicStudy(schema, table_name(self.path), n, self._points(schema), unit)
 
@@ -140,25 +155,10 @@ class Table(CsvForm, StudySource):
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
 
-    def check_engine(self) -> None:
-        """Refuse an engine that is not there, and settings of one that is not chosen.
-
-        Raises:
-            InputError: Says which.
-        """
-        if self.engine not in (None, "ray"):
-            raise InputError(f"data.engine = {self.engine}: choose ray or null")
-        if self.engine is None and (self.address, self.parts) != (None, None):
-            name = "parts" if self.address is None else "address"
-            raise InputError(f"data.{name} = {self.parts or self.address}: is of data.engine=ray; add it")
-        if self.engine is not None and not self.stream:
-            raise InputError("data.engine = ray: sums the records of a stream; add data.stream=true")
-
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         self.check_stream()
-        self.check_engine()
-        given, most, form = (self.path, self.domain, self.out_of_bounds), self.most_bytes, CsvForm.of(self) or PLAIN
+        given, most, form = (self.path, self.domain, self.out_of_bounds), self.most_bytes, self._form
         stream: TableStream
         if self.engine is None:
             stream = TableStream(*given, most_bytes=most, form=form)
@@ -170,10 +170,9 @@ class Table(CsvForm, StudySource):
 
     def load(self) -> Study:
         """Read, check and encode the table."""
-        self.check_engine()
         if self.stream:
             raise InputError("data.stream is true, and this reads all records at once; leave it out")
-        schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
+        schema = self._schema
         columns, unit, own = record_columns(schema), self.unit, self._own()
         if own and (set(own) <= set(columns) or {schema.treatment, schema.outcome} & set(own)):
             raise InputError(
@@ -181,7 +180,7 @@ class Table(CsvForm, StudySource):
                 "give a column that only names persons"
             )
         names, text = with_clusters((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
-        frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self) or PLAIN)
+        frame = read_frame(self.path, names, text, self.most_bytes, own, self._form)
         with about(self.path):
             with every_fault(frame, schema):
                 read = encode_records(frame, schema)
@@ -193,37 +192,27 @@ class Table(CsvForm, StudySource):
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed)
-        records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
+        records = read.subset(rows[subsample(len(rows), self.n, NoiseSource.system().permutation)].flatten())
         check_treatment(records.a, actions=schema.actions)
         return Study(records, schema, self._points(schema), None, table_name(self.path), unit=unit)
 
 
-def secret_subsample(total: int, n: int | None) -> Tensor:
-    """Return the positions of n records out of ``total``, drawn from the system's entropy; all if n is None.
+def subsample(total: int, n: int | None, permuted: Callable[[int], Tensor]) -> Tensor:
+    """Return the positions of n rows out of ``total``, in their order; all if n is None.
+
+    Args:
+        total: How many there are.
+        n: How many to take.
+        permuted: A random order of as many: of records by the system's entropy, of public rows by a seed.
 
     Raises:
         InputError: n is not an integer from 1 to ``total``.
     """
     if n is None:
         return torch.arange(total)
-    return NoiseSource.system().permutation(total)[: _among(total, n)].sort().values
-
-
-def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
-    """Return the positions of n rows out of ``total``, drawn by the seed alone; all if n is None. Of public rows only.
-
-    Raises:
-        InputError: n is not an integer from 1 to ``total``.
-    """
-    if n is None:
-        return torch.arange(total)
-    return public_permutation(total, seed, "subsample")[: _among(total, n)].sort().values
-
-
-def _among(total: int, n: int) -> int:
     if not isinstance(n, int) or not 1 <= n <= total:
         raise InputError(f"data.n is {n}; the data hold {total} records, request 1 to {total}")
-    return n
+    return permuted(total)[:n].sort().values
 
 
 def table_name(path: Any) -> str:
