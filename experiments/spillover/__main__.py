@@ -29,6 +29,7 @@ from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.plain_values import readable_words
+from torchdpcate.cli.task import data_source
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.composition.records import with_positions
 from torchdpcate.data.records import CausalData
@@ -61,7 +62,7 @@ def spillover(words: Sequence[str]) -> None:
     folder, neighbours, guarantees, rest = _parse(words)
     configs = {name: _compose(rest, name) for name in guarantees}
     config = next(iter(configs.values()))
-    source: StudySource = instantiate(config.data)
+    source: StudySource = data_source(config)
     study = source.load()
     facts, train, score = _blocks(config, study)
     library = make_library(config, study.schema).setup(facts.domain, facts.actions)
