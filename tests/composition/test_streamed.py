@@ -25,8 +25,8 @@ from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING

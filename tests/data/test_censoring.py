@@ -8,7 +8,9 @@ import torch
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.data.streams import CachedStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 OUTCOME = {"time": "months", "event": "died", "horizon": 12, "kind": "restricted_mean"}

@@ -16,7 +16,8 @@ from torchdpcate.data.checked import encode_records
 from torchdpcate.data.covariates import Categorical, Numeric, bounds_in_words
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {

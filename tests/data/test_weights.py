@@ -9,7 +9,9 @@ from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.data.streams import CachedStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 UNIT = {"low": 0, "high": 1}

@@ -21,9 +21,9 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.linear_fit import LightningFit
 from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.data.checked import fingerprint
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.heads.recipes import LinearSecondStage
 

@@ -50,8 +50,8 @@ def test_a_choice_is_one_of_its_groups(group, way, made, capsys):
 
 WORDS = {
     "data.person={_target_: evil_of_theirs.run}": "would run code",
-    "data.seed=[1, {a: {_target_: evil_of_theirs.run}}]": "would run code",
-    "-m data.seed=1,{_target_: evil_of_theirs.run}": "would run code",
+    "data.n=[1, {a: {_target_: evil_of_theirs.run}}]": "would run code",
+    "-m data.n=1,{_target_: evil_of_theirs.run}": "would run code",
     "trainer._target_=evil_of_theirs.run": "would run code",
     "++trainer.sub._target_=evil_of_theirs.run": "would run code",
     "trainer._args_=[1]": "would run code",

@@ -19,9 +19,10 @@ from tests.faults.guards import bounded, refusal
 from torchdpcate.cli.main import main
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 SCHEMA = TableSchema.from_dict(yaml.safe_load(DOMAIN))
@@ -184,7 +185,9 @@ def readings(path: Path) -> dict:
         "records": lambda: Table(path, SCHEMA).load().records.x,
         "stream": lambda: np.concatenate([batch.x for batch in TableStream(path, SCHEMA)]),
         "queries": lambda: read_queries(path, SCHEMA),
-        "predict": lambda: stream_effects(path, answers, SCHEMA, lambda x: x.sum(1)) and pd.read_csv(answers)["effect"],
+        "predict": lambda: (
+            stream_answers(path, answers, SCHEMA, lambda x: {"effect": x.sum(1)}) and pd.read_csv(answers)["effect"]
+        ),
     }
 
 

@@ -15,8 +15,9 @@ from sklearn.base import clone
 from tests.registered import KnownPropensityEffect
 from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget

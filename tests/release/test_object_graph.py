@@ -36,7 +36,6 @@ from torchdpcate import (
     NeuralSecondStage,
     NuisanceConfig,
     PrivacyBudget,
-    TangentSecondStage,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
@@ -45,6 +44,7 @@ from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits

@@ -30,7 +30,6 @@ from torchdpcate import (
     NoiseSource,
     NuisanceConfig,
     PrivacyBudget,
-    TangentSecondStage,
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
@@ -38,6 +37,7 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchdpcate._files import refuse_existing
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.online.service import OnlineService
@@ -45,5 +45,5 @@ def answer(run: str, queries: str, output: str | None = None, overwrite: bool = 
         answers = service.answer(read_queries(queries, service.schema, form))
         sys.stdout.write("".join(["effect\n", *(f"{value!r}\n" for value in answers.tolist())]))
         return
-    rows = stream_effects(queries, output, service.schema, service.answer_tensor, form=form)
+    rows = stream_answers(queries, output, service.schema, lambda x: {"effect": service.answer_tensor(x)}, form=form)
     print(f"{rows:,} effects ({service.privacy.headline}) written to {output}")

@@ -8,10 +8,28 @@ _CELLS = "where no propensity is known, doubly robust scores of one composition 
 _OVERLAP = "the domain's overlap is the public clip of the propensity"
 _RIDGE = "rule.ridge bounds the coefficients: null takes what n and the budget need"
 _PLAN = "the plan decides it, by public facts"
+_LAW = "the law of generated data is fixed; give its class other arguments in Python"
 GONE = {
     "data=acic_rare": _STUDY,
     "data=hospital": _STUDY,
     "data=niu": _STUDY,
+    "data.before": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(before=) in Python",
+    "data.after": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(after=) in Python",
+    "data.confounding": _LAW,
+    "data.footer_rows": "delete last rows that are no records",
+    "data.modifiers": "the first ten genes of data.genes are the modifiers",
+    "data.noise": _LAW,
+    "data.overlap": "state overlap: in the domain file; that of data=tcga is 0.1",
+    "data.queries": "queries.count=NUMBER",
+    "data.queries_path": "queries.path=FILE",
+    "data.region": "the region is the design's; RareRegion(region=) in Python",
+    "data.repeated_header": "delete rows that are the header again",
+    "data.seed": "seed=NUMBER is of data too",
+    "data.surface.confounding": _LAW,
+    "data.surface.noise": _LAW,
+    "data.too_many": "data.per_person records of each person are drawn",
+    "data.train_fraction": "nine tenths of generated data are records",
+    "data.trailing_separator": "write the table without a separator at the end of rows",
     "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
     "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
     "effect=horvitz_thompson": _EFFECT,
@@ -48,6 +66,8 @@ GONE = {
     "rule.radius": _RIDGE,
     "rule.radius_norm": _RIDGE,
     "rule.ridge_bound": "a budget whose ridge would dominate all records is refused; rule.ridge=NUMBER sets the ridge",
+    "ray.address": "data.address=HOST:PORT",
+    "ray.parts": "data.parts=NUMBER",
     "screen": _SECOND_STAGE,
     "selection.overlap": _OVERLAP,
     "selection.split": "half of the records train nuisances, where any are trained",
@@ -72,7 +92,14 @@ GONE = {
 }
 """By the setting, or by the setting with its value."""
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
-OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
+OPTIONS = {
+    "--no-questions": "torchdpcate domain asks nothing; it writes a draft to be filled in",
+    "--footer-rows": "delete last rows that are no records",
+    "--repeated-header": "delete rows that are the header again",
+    "--trailing-separator": "write the table without a separator at the end of rows",
+    "--facts": _PUBLISHER,
+    "--new-facts": _PUBLISHER,
+}
 """Options of commands."""
 COMMANDS = {"explore": "torchdpcate report RELEASE writes a page with sliders, torchdpcate predict answers a table"}
 """Commands."""

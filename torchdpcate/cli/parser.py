@@ -20,10 +20,7 @@ FORM: dict[str, dict[str, Any]] = {
     "decimal": {"metavar": "NAME", "help": "point or comma"},
     "thousands": {"metavar": "NAME", "help": "comma, point, space or apostrophe between groups of three digits"},
     "encoding": {"metavar": "NAME", "help": "utf-8, latin-1, cp1252, utf-16, ..."},
-    "trailing_separator": {"action": "store_true", "default": None, "help": "rows end with one separator more"},
-    "repeated_header": {"action": "store_true", "default": None, "help": "rows that are the header again are none"},
     "skip_lines": {"type": int, "metavar": "N", "help": "lines before the header"},
-    "footer_rows": {"type": int, "metavar": "N", "help": "last rows that are no records, such as totals"},
 }
 """Options of the form of a csv file, the settings of ``CsvForm``."""
 _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
@@ -126,13 +123,12 @@ def make_parser() -> Parser:
 
     commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
-    domain = commands.add_parser("domain", help="write the domain file of a table: asks in a terminal, else drafts")
+    domain = commands.add_parser("domain", help="draft the domain file of a table")
     domain.add_argument("table", help=_TABLE)
     domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
     domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
     domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
     domain.add_argument("--covariates", metavar="A,B,C", help="the covariates' columns; all that may be if left out")
-    domain.add_argument("--no-questions", action="store_false", dest="ask", help="draft without asking in a terminal")
     _add_form(domain)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")

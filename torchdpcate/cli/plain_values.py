@@ -16,7 +16,6 @@ PATHS = {
     "data.path": True,
     "data.domain": False,
     "data.genes": True,
-    "data.queries_path": False,
     "data.surface.path": False,
     "policies.path": False,
     "queries.path": False,

@@ -47,8 +47,8 @@ from torchdpcate.composition.summaries import (
     sizes,
 )
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.parts import PartedStream
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis
 from torchdpcate.privacy.session import FitSession

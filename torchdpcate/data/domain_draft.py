@@ -1,23 +1,54 @@
-"""Drafts of domain files: each column by name and type, and ``???`` or an answer for each public fact.
-
-What is asked of a column stands once, in ``treatment_entries``, ``outcome_entries``, ``covariate_entries`` and
-``design_entries``: drafts and questions follow from them.
-"""
+"""Drafts of domain files: each column by name and type, and ``???`` for each public fact."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchdpcate._files import write_text
-from torchdpcate.data._cells import INDICATOR
-from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data._frames import TRUTHS, WORDS
-from torchdpcate.data.columns import DATES, ENCODED, OTHER, TO_USE, TWICE, left_out, table_columns
-from torchdpcate.data.covariates import Numeric
-from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
+from torchdpcate._text import is_plain
+from torchdpcate.data._arrays import MISSING, is_number
+from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
+from torchdpcate.data._foreign import foreign_schema
+from torchdpcate.data._frames import (
+    CSV,
+    NUMBERS,
+    PARQUET,
+    TRUTHS,
+    WORDS,
+    arrow_path,
+    check_form,
+    check_there,
+    column_kind,
+    file_kind,
+    readable,
+)
+from torchdpcate.data.facts import OPEN
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
+DATES, IDENTIFIER = "dates", "an identifier by its name"
+TO_USE = {
+    OTHER: "make a number or a category of it to use it",
+    TWICE: "rename all but one to use it",
+    ENCODED: "save the file as UTF-8, or give --encoding latin-1, to use it",
+    DATES: "name it by --covariates to use it",
+    IDENTIFIER: "it says who or where a person is; name it by --covariates if it is none",
+}
+"""Kinds of columns that are no covariates, and what makes one of them."""
+_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}(?:[ T]\d.*)?")
+_WORDS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_DATE_WORDS = {"date", "datetime", "timestamp", "dob", "birthdate", "birthday", "datum"}
+_IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identifier", "email", "surname", "phone"}
+_WHOSE = ("patient", "person", "subject", "participant", "record", "study", "case", "user", "hadm", "stay", "student")
+_WHERE = ("school", "hospital", "clinic", "centre", "center", "site", "cluster", "household", "family")
+
 
 MANY = 20
 """Covariates of a draft; of more columns, those that nobody has chosen are remarks in it."""
@@ -45,133 +76,23 @@ _OF_OUTCOMES = (
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One question about a column: the entries of the domain file that its answer gives.
-
-    Args:
-        keys: The entries, ``???`` in a draft.
-        question: What is asked, and what the entry is for.
-        read: From an answer to entries and their text in yaml; raises an InputError that says what is wrong.
-        remark: Said beside the last entry in a draft.
-        default: Entries where the answer is empty; None leaves them open.
-        drafted: Whether a draft has the entries where nobody answered.
-    """
-
-    keys: tuple[str, ...]
-    question: str
-    read: Callable[[str], dict[str, str]]
-    remark: str = ""
-    default: Mapping[str, str] | None = None
-    drafted: bool = True
-
-    def lines(self, given: Mapping[str, str], indent: str) -> Iterator[str]:
-        """Yield the lines of a domain file: what was answered, or open entries."""
-        if not given and not self.drafted:
-            return
-        entries = given or (dict.fromkeys(self.keys, OPEN) if self.default is None else self.default)
-        for place, (key, value) in enumerate(entries.items()):
-            last = place == len(entries) - 1 and self.remark and not given
-            yield f"{indent}{key}: {value}{f'   # {self.remark}' if last else ''}\n"
+_OF_DESIGN = """\
+# propensity: 0.5   # of a trial alone: the share that its design treats
+# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
+# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry
+# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey
+overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
+origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
+"""
 
 
-def treatment_entries(kind: str) -> list[Entry]:
-    """Return what is asked of the treatment's column."""
-    words = kind == WORDS
-    question = "Its values, of the untreated first" + ("" if words else " (Enter for 0 and 1)")
-    return [
-        Entry(
-            ("categories",),
-            f"{question}, such as placebo, drug",
-            _levels,
-            "in the order of 0 and 1: [placebo, drug]",
-            default=None if words else {},
-        )
-    ]
-
-
-def outcome_entries(kind: str) -> list[Entry]:
-    """Return what is asked of the outcome's column."""
-    return [
-        Entry(
-            ("low", "high"),
-            "Lowest and highest value that anybody may have, such as 0 100; or [0, 1] of an outcome that is yes or no. "
-            "Noise grows with the width",
-            _range_or_levels,
-            "or categories: [0, 1] in the place of low and high",
-        ),
-        Entry(
-            ("origin",),
-            "Where these are known from, without the records, such as a scale's manual",
-            lambda answer: {"origin": _text(answer)},
-        ),
-        Entry(
-            ("better",),
-            "Which outcomes are good: higher or lower (Enter where neither)",
-            lambda answer: {"better": str(check_better(answer))},
-            default={},
-            drafted=False,
-        ),
-        _missing("drop"),
-    ]
-
-
-def covariate_entries(kind: str) -> list[Entry]:
-    """Return what is asked of a covariate's column."""
-    return [*_values(kind), _missing(INDICATOR)]
-
-
-def _missing(rule: str) -> Entry:
-    question = "May it be missing: yes or no (Enter for no)"
-    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
-
-
-def _values(kind: str) -> list[Entry]:
+def _entries(kind: str) -> dict[str, str]:
+    """Return the entries of a covariate, by what its column holds; the open ones as ``???``."""
     if kind == TRUTHS:
-        return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
+        return {"categories": "[0, 1]"}
     if kind == WORDS:
-        return [Entry(("categories",), "All levels that there may be, such as north, south, west", _levels)]
-    if kind == DATES:
-        return [
-            Entry(
-                ("low", "high"),
-                "First and last day that there may be, such as 2015-01-01 2019-12-31",
-                _days,
-                default={"kind": "date", "low": OPEN, "high": OPEN},
-            )
-        ]
-    return [
-        Entry(
-            ("low", "high"),
-            "Lowest and highest value that anybody may have, such as 18 90; or its codes, such as [1, 2, 3]",
-            _range_or_levels,
-        )
-    ]
-
-
-def design_entries() -> list[Entry]:
-    """Return what is asked of the study."""
-    return [
-        Entry(
-            ("propensity",),
-            "In a trial, the share that its design treats, such as 0.5 (Enter where treatment was not drawn)",
-            lambda answer: {"propensity": _share(answer)},
-            default={},
-            drafted=False,
-        ),
-        Entry(
-            ("overlap",),
-            "Neither arm is less likely than this, whatever the covariates, such as 0.05",
-            lambda answer: {"overlap": _share(answer)},
-            "neither arm is less likely than this, whatever the covariates: such as 0.05",
-        ),
-        Entry(
-            ("origin",),
-            "Where all this is known from, without the records, such as the protocol",
-            lambda answer: {"origin": _text(answer)},
-            "where the overlap comes from, and every bound above that has no origin of its own",
-        ),
-    ]
+        return {"categories": OPEN}
+    return ({"kind": "date"} if kind == DATES else {}) | {"low": OPEN, "high": OPEN}
 
 
 @dataclass(frozen=True)
@@ -183,14 +104,12 @@ class Draft:
         treatment: The treatment's column, or None.
         outcome: The outcome's column, or None.
         covariates: Columns that were chosen, or None where nobody chose.
-        answers: Entries by column, or by ``""`` of the study: those of each question in its place.
     """
 
     kinds: Mapping[str, str]
     treatment: str | None = None
     outcome: str | None = None
     covariates: Sequence[str] | None = None
-    answers: Mapping[str, Mapping[int, Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
         _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or ())
@@ -213,44 +132,39 @@ class Draft:
                 "the table has no column that can be a covariate, and one is needed; where there is none, as for an "
                 "average effect of a trial, add a column of zeros, with low: 0 and high: 1"
             )
-        return "".join([_HEAD, *self._treatment(), *self._outcome(), *self._covariates(chosen), *self._design()])
-
-    def _lines(self, name: str, entries: Sequence[Entry], indent: str) -> Iterator[str]:
-        own = (self.answers or {}).get(name, {})
-        for place, entry in enumerate(entries):
-            yield from entry.lines(own.get(place, {}), indent)
+        return "".join([_HEAD, *self._treatment(), *self._outcome(), *self._covariates(chosen), _OF_DESIGN])
 
     def _treatment(self) -> Iterator[str]:
         if self.treatment is None:
             yield f"treatment: {OPEN}   # a column of 0 and 1, or {{name: arm, categories: [placebo, drug]}}\n"
             return
-        lines = list(self._lines(self.treatment, treatment_entries(self.kinds[self.treatment]), "  "))
         name = quoted(self.treatment)
-        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # 0 and 1\n"]
+        if self.kinds[self.treatment] != WORDS:
+            yield f"treatment: {name}   # 0 and 1\n"
+            return
+        yield f"treatment:\n  name: {name}\n"
+        yield f"  categories: {OPEN}   # in the order of 0 and 1: [placebo, drug]\n"
 
     def _outcome(self) -> Iterator[str]:
-        name = self.outcome
-        yield f"outcome:\n  name: {OPEN if name is None else quoted(name)}\n"
-        yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
-        if self.answers is None:
-            yield from (f"  {line}\n" for line in _OF_OUTCOMES)
+        yield f"outcome:\n  name: {OPEN if self.outcome is None else quoted(self.outcome)}\n"
+        yield f"  low: {OPEN}\n  high: {OPEN}   # or categories: [0, 1] in the place of low and high\n"
+        yield f"  origin: {OPEN}\n"
+        yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
     def _covariates(self, chosen: Sequence[str]) -> Iterator[str]:
         yield "covariates:\n"
-        if self.answers is None:
-            yield from (f"  {line}\n" for line in _OF_COVARIATES)
-        if self.covariates is None and len(chosen) > MANY:
+        yield from (f"  {line}\n" for line in _OF_COVARIATES)
+        many = self.covariates is None and len(chosen) > MANY
+        if many:
             yield f"  # {len(chosen)} columns may be covariates. Each adds noise: take the # from a few that matter,\n"
             yield "  # or draft these alone by --covariates A,B,C\n"
-            for name in chosen:
-                keys = ", ".join(
-                    f"{key}: {OPEN}" for entry in covariate_entries(self.kinds[name]) for key in entry.keys
-                )
-                yield f"  # {quoted(name)}: {{{keys}}}\n"
-        else:
-            for name in chosen:
+        for name in chosen:
+            entries = _entries(self.kinds[name])
+            if many:
+                yield f"  # {quoted(name)}: {{{', '.join(f'{key}: {value}' for key, value in entries.items())}}}\n"
+            else:
                 yield f"  {quoted(name)}:\n"
-                yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
+                yield from (f"    {key}: {value}\n" for key, value in entries.items())
         yield from self._left_out(chosen)
 
     def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
@@ -260,15 +174,6 @@ class Draft:
                 yield "  # left out: a column without a name, such as the numbers of rows\n"
             elif why and name not in (self.treatment, self.outcome, *chosen):
                 yield f"  # left out: {quoted(name)}, {why}; {TO_USE[why]}\n"
-
-    def _design(self) -> Iterator[str]:
-        if not (self.answers or {}).get(""):
-            yield "# propensity: 0.5   # of a trial alone: the share that its design treats\n"
-            yield "# treated: 0.05   # of anything else, where few or most are treated: their public share, such as "
-            yield "that of another year\n"
-            yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
-            yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
-        yield from self._lines("", design_entries(), "")
 
 
 def draft_domain(
@@ -359,61 +264,135 @@ def _check_roles(
         raise InputError("covariates: names a column twice; give each once")
 
 
-def _text(answer: str) -> str:
-    return quoted(" ".join(answer.split()))
+def table_columns(path: str | Path, form: CsvForm = PLAIN) -> dict[str, str]:
+    """Return the columns of a table and what each holds, by its type.
+
+    A parquet file states its types, and so do files of Stata, SPSS and SAS. Those of a csv file are by majority of the
+    values at its beginning, so that no record decides alone.
+
+    Args:
+        path: The table.
+        form: How it is written, if it is csv.
+
+    Raises:
+        InputError: No such file, or names of columns that may be a record's (a number, an empty one that is not the
+            first), or one that cannot be shown.
+    """
+    check_there(path)
+    kind = file_kind(path)
+    check_form([path], form)
+    with readable(path, form):
+        return _of_csv(path, form) if kind == CSV else _of_schema(path, kind)
 
 
-def _share(answer: str) -> str:
-    share = to_number("this share", answer)
-    if not 0 < share < 1:
-        raise InputError(f"{answer} is no share; give a number between 0 and 1")
-    return _digits(share)
+def left_out(name: str, kind: str) -> str:
+    """Return why a column is no covariate unless it is named as one; empty if it may be one.
+
+    Example:
+        >>> left_out("patientId", "numbers"), left_out("covid", "numbers"), left_out("admission_date", "words")
+        ('an identifier by its name', '', 'dates')
+    """
+    if kind in TO_USE:
+        return kind
+    words = [word.lower() for word in _WORDS_OF_NAMES.findall(name)]
+    if _IDENTIFIERS & set(words) or any(
+        word in {f"{whose}id", f"{whose}no"} for word in words for whose in (*_WHOSE, *_WHERE)
+    ):
+        return IDENTIFIER
+    return DATES if _DATE_WORDS & set(words) else ""
 
 
-def _rule(answer: str, rule: str) -> dict[str, str]:
-    """Read yes or no, of a column whose missing values are taken by a rule."""
-    if answer.lower() not in ("y", "yes", "n", "no"):
-        raise InputError("say yes or no")
-    return {"missing": rule} if answer.lower().startswith("y") else {}
+def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
+    names = csv_names(arrow_path(path), form)
+    if len(names) == 1:  # no table; its name may be a line of another kind of file
+        raise InputError(
+            f"data file {str(path)!r}: line 1 has no {form.separator}; write a csv with {form.separator}s between its "
+            f"columns, or give {setting('separator', 'NAME')}"
+        )
+    _check_names(path, names, list(map(_like_a_number, names)))
+    columns = [name for name in names if name and names.count(name) == 1]
+    batches = csv_batches(arrow_path(path), columns, raw=True, form=form)
+    first = next(islice(batches, 1), None) if columns else None
+    if first is not None:
+        _check_header(path, first)
+    found = {} if first is None else {name: _by_majority(first.column(name), form) for name in columns}
+    return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBERS) for name in names}
 
 
-def _levels(answer: str) -> dict[str, str]:
-    """Read levels, separated by commas, as categories."""
-    levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
-    if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
-        raise InputError("give two or more levels, each once, separated by commas")
-    written = [_digits(float(level)) if _is_number(level) else quoted(level) for level in levels]
-    return {"categories": f"[{', '.join(written)}]"}
+def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
+    schema = _schema_of(path, kind)
+    numbers = list(map(_like_a_number, schema.names))
+    if schema.names == [str(place) for place in range(len(numbers))]:
+        numbers = [False] * len(numbers)  # pandas' own names
+    _check_names(path, schema.names, numbers)
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
 
 
-def _range_or_levels(answer: str) -> dict[str, str]:
-    """Read two numbers as bounds, or levels in brackets as categories."""
-    if answer.strip().startswith("["):
-        return _levels(answer)
-    words = answer.replace(",", " ").split()
-    if len(words) != 2:
-        raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
-    low, high = check_bounds("these values", words[0], words[1])
-    return {"low": _digits(low), "high": _digits(high)}
+def _schema_of(path: str | Path, kind: str) -> "pa.Schema":
+    from pyarrow import parquet
+
+    return parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
 
 
-def _days(answer: str) -> dict[str, str]:
-    """Read two dates as the bounds of dates."""
-    days = answer.replace(",", " ").split()
-    if len(days) != 2:
-        raise InputError("give two dates, the first and the last")
-    Numeric.of_dates("days", *days)  # may refuse
-    return {"kind": "date", "low": days[0], "high": days[1]}
+def _by_type(type_: "pa.DataType") -> str:
+    from pyarrow import types
+
+    if types.is_dictionary(type_):
+        return WORDS
+    if types.is_date(type_) or types.is_timestamp(type_):
+        return DATES
+    kind = column_kind(type_)
+    return kind if kind in (NUMBERS, TRUTHS, WORDS) else OTHER
 
 
-def _digits(number: float) -> str:
-    """Return a number as yaml reads it back: 1e5 would be a word there."""
-    return str(int(number)) if number == int(number) else f"{number!r}"
+def _by_majority(column: "pa.Array", form: CsvForm) -> str:
+    """Return what most values are: one record with a word among numbers does not make words of them."""
+    try:
+        values = [value.decode("utf-8").strip() for value in column.to_pylist() if value is not None]
+    except UnicodeError:
+        return ENCODED
+    known = [value for value in values if value.lower() not in MISSING]
+    if 2 * sum(bool(_DATE.fullmatch(value)) for value in known) > len(known):
+        return DATES
+    numbers = sum(_is_number(value) or form.is_number(value) for value in known)
+    return WORDS if 2 * numbers < len(known) else NUMBERS
 
 
 def _is_number(text: str) -> bool:
-    try:
-        to_number("level", text)
-    except InputError:
-        return False
-    return True
+    return is_number(text) and text.strip().lower() not in MISSING
+
+
+def _like_a_number(name: str) -> bool:
+    """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
+    letters = any(map(str.isalpha, name))
+    return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+
+
+def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
+    """Refuse names of which most are among the values of their columns, as of a table that begins with a record."""
+    from pyarrow import compute
+
+    again = [
+        compute.any(compute.equal(column, name.encode())).as_py() or False
+        for name, column in zip(first.schema.names, first.columns, strict=True)
+    ]
+    if 2 * sum(again) > len(again):
+        raise InputError(
+            f"data file {str(path)!r}: {sum(again)} of {len(again)} names in line 1 are values of their columns "
+            "too; give the table a header, or where it is there again, delete these rows"
+        )
+
+
+def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]) -> None:
+    """Refuse names that may be a record's: they are counted from 1, and not shown."""
+    wrong = {
+        "is a number": numbers,
+        "has characters that cannot be shown": [not is_plain(name) for name in names],
+        "is empty": [not name and (place > 0 or not any(names)) for place, name in enumerate(names)],
+    }
+    for why, found in wrong.items():
+        if any(found):
+            raise InputError(
+                f"data file {str(path)!r}: name {found.index(True) + 1} of its columns {why}; give the table a header"
+            )

@@ -1,33 +1,34 @@
 """Domain files: the entries that name a table's columns and their public bounds."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchdpcate.data._cells import INDICATOR, Code, check_codes, is_date
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import IN_CODE, check_bounds, check_count, check_filled, check_origin, check_unit
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
+Made = TypeVar("Made")
 _NEEDED = {"treatment", "outcome", "covariates"}
 _OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
 _OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
 
 
-def read_domain_file(path: str | Path) -> Any:
-    """Return the entries of a domain file, or of a shipped one by its name, with the file's name as their origin.
+def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """Return what is made of a domain file's entries, or of a shipped one's, with the file's name as their origin.
 
     Args:
         path: The file, or the name of a shipped one.
+        make: Of the entries.
 
     Raises:
-        InputError: No such file or name, or not yaml.
+        InputError: No such file or name, not yaml, or entries that ``make`` refuses.
     """
     file, owner = Path(path), ""
     if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
@@ -43,7 +44,7 @@ def read_domain_file(path: str | Path) -> Any:
         check_filled(facts)
         source = f"domain file {file.stem}{owner}"
         own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
-        return {**facts, "origin": source + own}
+        return make({**facts, "origin": source + own})
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -96,25 +97,25 @@ def _check_form(facts: Any) -> None:
         raise InputError(f"domain {missing}; it needs {', '.join(sorted(_NEEDED))}")
 
 
-def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> Domain:
-    """Return the public bounds of the encoded columns and of the outcome."""
+def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``Domain.of_columns`` takes: the public bounds of the encoded columns and of the outcome."""
     low, high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
-    return Domain.of_columns(
-        [column for covariate in covariates for column in covariate.columns],
-        low,
-        high,
-        entries.get("overlap", 0.05),
-        origin=entries.get("origin", IN_CODE),
-        propensity=_encoded_propensity(entries.get("propensity"), covariates),
-        outcome_kind=outcome.get("kind", "continuous"),
-        treated=entries.get("treated"),
-        indicators={c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
-        weights=entries.get("weights"),
-        missing=_dropped(entries["treatment"], outcome),
-        censoring=outcome.get("censoring"),
-        better=outcome.get("better"),
-        outcome_sd=outcome.get("sd"),
-    )
+    return {
+        "columns": [column for covariate in covariates for column in covariate.columns],
+        "outcome_low": low,
+        "outcome_high": high,
+        "overlap": entries.get("overlap", 0.05),
+        "origin": entries.get("origin", IN_CODE),
+        "propensity": _encoded_propensity(entries.get("propensity"), covariates),
+        "outcome_kind": outcome.get("kind", "continuous"),
+        "treated": entries.get("treated"),
+        "indicators": {c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
+        "weights": entries.get("weights"),
+        "missing": _dropped(entries["treatment"], outcome),
+        "censoring": outcome.get("censoring"),
+        "better": outcome.get("better"),
+        "outcome_sd": outcome.get("sd"),
+    }
 
 
 def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:

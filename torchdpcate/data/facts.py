@@ -88,6 +88,23 @@ def to_number(name: str, value: Any) -> float:
     return number
 
 
+def check_integer(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number.
+
+    Raises:
+        InputError: It is none, or below the least.
+
+    Example:
+        >>> check_integer("data.parts", 0)
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: data.parts = 0: give a positive integer
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} = {value!r}: give {'a positive integer' if least else 'an integer from 0'}")
+    return value
+
+
 def check_name(what: str, name: str) -> str:
     """Return the name of a column or category: it is shown on terminals and pages, and in releases.
 

@@ -9,7 +9,8 @@ from tests.estimators.average.confounded import DOMAIN, arrays
 from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.verify.file import verify_release

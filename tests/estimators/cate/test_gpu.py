@@ -9,18 +9,11 @@ import torch
 from tests import registered
 from tests.device import trainer_on
 from tests.tools.neighbours import refitted
-from torchdpcate import (
-    CrossFit,
-    DRLearner,
-    KernelSecondStage,
-    LinearSecondStage,
-    NeuralSecondStage,
-    PrivacyBudget,
-    RLearner,
-)
+from torchdpcate import DRLearner, KernelSecondStage, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from torchdpcate.data.records import RecordStream
+    from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.automatic import AverageEffect, ChosenEstimator
 
 

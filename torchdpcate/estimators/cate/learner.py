@@ -13,8 +13,9 @@ from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.base import PrivateEstimator

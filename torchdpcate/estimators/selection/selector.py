@@ -17,8 +17,9 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions

@@ -13,8 +13,9 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.weights import times_weight
 from torchdpcate.estimators.answers import AnswersCells
