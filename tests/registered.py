@@ -1,4 +1,4 @@
-"""Classes that the yaml files of conf/ name, for tests of many families: of one that is gone its cases are skipped.
+"""Classes that are public or that the yaml files of conf/ name, for tests of many families: of one that is gone its cases are skipped.
 
 What each family claims is attacked by its own tests, which import it where it is defined. Tests that go through all of
 them import from here, so that deleting a file and its yaml breaks its own tests and ``tests/test_registered_names``.
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import torchdpcate
 from torchdpcate.registry import conf_dir
 
 _TARGET = re.compile(r"^\s*_target_: (\S+)\.(\w+)", re.MULTILINE)
@@ -45,6 +46,8 @@ def _is_shipped(words: str) -> bool:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in torchdpcate.__all__:
+        return getattr(torchdpcate, name)
     if name in targets():
         return getattr(import_module(targets()[name]), name)
     return type(name, (), {"__new__": lambda kind, *_, **__: pytest.skip(f"no yaml of conf/ names {kind.__name__}")})
