@@ -252,3 +252,12 @@ def test_opacus_counts_records_added_or_removed_where_replacing_costs_more():
     accountant.history = [(1.0, 0.01, 10_000)]
     assert round(accountant.get_epsilon(1e-5), 2) == 6.2
     assert round(dp_sgd_epsilon(1.0, 1e-5, 0.01, 10_000), 2) == 10.88
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "steps", "sigma"),
+    [(1.0, DELTA, 211, 10.27), (1.0, DELTA, 422, 14.53), (0.5, DELTA / 2, 211, 20.25)],
+)
+def test_noise_multiplier_matches_the_theory(epsilon, delta, steps, sigma):
+    found = dp_sgd_noise_multiplier(epsilon, delta, RATE, steps)
+    assert found == pytest.approx(sigma, abs=6e-3)

@@ -550,7 +550,7 @@ EDITS = {
     "cut": "DELETE FROM ledger WHERE revision = 2",
     "hole": "DELETE FROM ledger WHERE revision = 1",
     "budget": "UPDATE ledger SET line = replace(line, '\"epsilon\": 1.0', '\"epsilon\": 9.0') WHERE revision = 0",
-    "filter": 'UPDATE ledger SET line = replace(line, \'"sums"\', \'"gaussian", "delta": 0.0\') WHERE revision = 0',
+    "filter": "UPDATE ledger SET line = replace(line, '\"sums\"', '\"gaussian\"') WHERE revision = 0",
     "more": "INSERT INTO ledger SELECT 3, line, digest FROM ledger WHERE revision = 2",
     "view": "ALTER TABLE ledger RENAME TO other; CREATE VIEW ledger AS SELECT * FROM other",
     "bytes": "UPDATE ledger SET line = x'ff'",
