@@ -19,7 +19,7 @@ DELTA = 1e-5
 RATE = 128 / 1350
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "epsilon"),
     [
@@ -34,6 +34,7 @@ def test_dp_sgd_matches_the_theory(sigma, rate, steps, epsilon):
     assert dp_sgd_epsilon(sigma, DELTA, rate, steps) == pytest.approx(epsilon, abs=6e-7)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("steps", "epsilon", "delta"),
     [(1, 0.2, 1.761373e-2), (1, 1.0, 3.272844e-4), (2, 0.2, 3.932183e-2), (2, 1.0, 1.006534e-3)],
@@ -59,7 +60,7 @@ def test_composition_of_unlike_events_matches_the_theory():
     assert compose(charges[1:], DELTA) == pytest.approx(0.594498, abs=5e-7)
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate", "steps", "also"),
     [
@@ -115,6 +116,7 @@ def test_many_pure_events_match_the_closed_form_of_randomised_response():
     assert delta <= DELTA
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("pure", "delta"), [([(0.4, 1)], 1e-5), ([(0.3, 3), (0.05, 2)], 1e-6), ([(3.0, 2)], 1e-5), ([(0.1, 1)], 0.01)]
 )
@@ -188,6 +190,7 @@ def test_naive_sum_adds_epsilons():
     assert naive_sum([], DELTA) == (0.0, DELTA)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "charges",
     [
@@ -254,6 +257,7 @@ def test_opacus_counts_records_added_or_removed_where_replacing_costs_more():
     assert round(dp_sgd_epsilon(1.0, 1e-5, 0.01, 10_000), 2) == 10.88
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "steps", "sigma"),
     [(1.0, DELTA, 211, 10.27), (1.0, DELTA, 422, 14.53), (0.5, DELTA / 2, 211, 20.25)],

@@ -186,7 +186,7 @@ charged = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(charged, st.sampled_from([1, 1, 2, 30])), max_size=4))
 def test_what_remains_is_accepted_whatever_is_made_of_it(sequence):
     def charged_with(*more):
@@ -407,7 +407,7 @@ actions = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(actions, max_size=8))
 def test_no_sequence_of_accepted_charges_overspends(sequence):
     ledger = Ledger(BLOCKS)
