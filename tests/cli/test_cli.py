@@ -180,7 +180,7 @@ def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):
     assert pd.read_csv(source).columns.tolist() == ["x0", "x1"]
 
 
-EACH = [[], ["task=average_effect"], ["task=owl", "weights.propensity=0.5"], ["task=policy_selection"]]
+EACH = [[], ["task=average_effect"], ["task=owl", "weights=constant"], ["task=policy_selection"]]
 
 
 @pytest.mark.first(1)

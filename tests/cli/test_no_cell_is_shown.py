@@ -71,7 +71,6 @@ TRAIN = {
     "data.surface.path": [
         ["data=semi_synthetic", "data/surface=given", "data.surface.path=FILE", *GOOD, "data.n=20"],
     ],
-    "effect.public_sample": [["task=average_effect", "effect=covariate_balancing", "effect.public_sample=FILE", *GOOD]],
     "rule.population": [["task=rule", "rule.share=0.5", "rule.population=FILE", *GOOD]],
     "sites.path": [["sites.path=FILE", "sites.name=a", "sites.socket=s", *GOOD]],
     "sites.socket": [["sites.path=good.yaml", "sites.name=a", "sites.socket=FILE", *GOOD]],

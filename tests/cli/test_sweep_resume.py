@@ -11,7 +11,7 @@ from torchdpcate.cli import run
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.shared_ledger import SharedLedger
 
-OWL = ["task=owl", *TABLE, "weights.propensity=0.5", "privacy.delta=0", "force=true"]
+OWL = ["task=owl", *TABLE, "weights=constant", "privacy.delta=0", "force=true"]
 SWEEP = ["train", "-m", *OWL, "run_dir=s", "privacy.epsilon=0.5,1"]
 SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=3", "budget.total.delta=0"]
 

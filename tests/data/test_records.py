@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -92,7 +92,7 @@ def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
     "learner",
     [
         RLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
-        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, propensity=0.5),
+        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5, better="higher"), None),
         PolicySelector(
             Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, policies=[{"kind": "constants", "actions": [0, 1]}]
         ),

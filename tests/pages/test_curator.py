@@ -120,7 +120,7 @@ def test_a_damaged_ledger_is_named(tmp_path, content):
 WORDS = {
     "policies.csv": ["task=policy_selection", "data.n=600", "queries.count=20", "privacy.epsilon=4", "privacy.delta=0"],
     "balance.csv": ["task=average_effect", "effect=covariate_balancing", "data.n=1500", "privacy.epsilon=8",
-                    "privacy.delta=0", "effect.overlap=0.1"],
+                    "privacy.delta=0"],
 }  # fmt: skip
 SHOWN = {
     "policies.csv": ("Selection probabilities", "chance of being chosen"),

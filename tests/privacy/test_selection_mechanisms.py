@@ -233,7 +233,7 @@ def test_price_and_claim(name):
 
 
 def test_no_attack_on_the_exponential_mechanism_shows_more_at_that_number_of_runs():
-    """Limits at expected counts of the pair of docs/guarantees/private_choices.md, w over a grid."""
+    """Limits at expected counts of the pair of docs/guarantees/noise.md, w over a grid."""
     game, runs, each = _exponential(PrivacyBudget(1.0, 0.0)), 40_000, 0.025
     w = np.geomspace(1, 100, 400)
     hits = runs / (1 + w), runs / (1 + w * math.e)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.registered import KnownPropensityEffect
 from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon

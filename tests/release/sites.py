@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.registered import KnownPropensityEffect, RLearner, SubgroupEffects
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine

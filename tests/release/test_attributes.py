@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.cli.test_arms import DOMAIN as THREE_ARMS
+from tests.registered import AverageEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
-from torchdpcate import AverageEffect, PolicySelector, PrivacyBudget, RLearner, TableSchema, release
+from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain

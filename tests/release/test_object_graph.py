@@ -12,37 +12,39 @@ import torch
 from torch import Tensor
 
 from tests.fit import own_maps
-from tests.release.object_graph import arrays
-from torchdpcate import (
+from tests.registered import (
     AverageEffect,
     ComposedAverageEffect,
-    ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
-    Domain,
     DRLearner,
-    KernelSecondStage,
+    InfluencePerturbation,
     KnownPropensityEffect,
-    LinearSecondStage,
-    NuisanceConfig,
     OutcomeWeightedLearner,
     PolicySelector,
-    PrivacyBudget,
-    PrivateWeights,
     RLearner,
     SubgroupEffects,
     TwoStageRule,
 )
+from tests.release.object_graph import arrays
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    Domain,
+    KernelSecondStage,
+    LinearSecondStage,
+    NuisanceConfig,
+    PrivacyBudget,
+)
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
 CONVEX = ConvexNuisanceConfig(degree=1)
@@ -88,7 +90,7 @@ def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "obj
 
 
 def rule(kind: type, **settings: Any) -> Any:
-    return kind(DOMAIN, PURE, **settings).fit(*RECORDS).release()
+    return kind(TRIAL, PURE, **settings).fit(*RECORDS).release()
 
 
 def selection(**settings: Any) -> Any:
@@ -125,9 +127,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "gaussian_process": partial(
         cate, release="queries", mechanism="gaussian_process", second_stage=KernelSecondStage()
     ),
-    "owl, private propensity": partial(rule, OutcomeWeightedLearner, propensity=PrivateWeights()),
     "two_stage": partial(rule, TwoStageRule),
-    "selection, stability": selection,
+    "selection, composed": selection,
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
     ),
@@ -171,11 +172,11 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     keeping = own_maps.Keeping()
     releases = [cate(second_stage=LinearSecondStage(features=keeping), mechanism="objective")]
     for learner in (
-        OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
-        CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),
+        TwoStageRule(DOMAIN, PURE, features=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, basis=keeping),
     ):
         learner.fit(x, a, y)
-        if isinstance(learner, OutcomeWeightedLearner):
+        if isinstance(learner, TwoStageRule):
             learner.nonprivate_score(x)
         else:
             learner.weights_.propensity(x)

@@ -16,8 +16,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
@@ -28,13 +26,9 @@ DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, b
 def released(policies=None, **settings) -> PolicyRelease:
     x, a = torch.rand(400, 1, dtype=torch.float64), torch.arange(400) % 2
     policies = policies or [Thresholds("x0", [0.4, 0.6])]
-    settings = {"nuisance_guarantee": None if "nuisance" in settings else "stability"} | settings
+    settings = {"nuisance_guarantee": None if "nuisance" in settings else "fixed"} | settings
     selector = PolicySelector(DOMAIN, PrivacyBudget(1.0, 1e-6), policies=policies, **settings)
     return selector.fit(x, a, torch.zeros(400)).release()
-
-
-def with_blocks(release: PolicyRelease, change) -> PolicyRelease:
-    return replace(release, privacy=replace(release.privacy, blocks=tuple(map(change, release.privacy.blocks))))
 
 
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-6)
@@ -42,27 +36,18 @@ KNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, pr
 COUNTS = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0, overlap=0.1, outcome_kind="binary", better="higher")
 THREE = {"actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}
 SETTINGS = {
-    "stability": (DOMAIN, PURE, {"nuisance_guarantee": "stability"}),
-    "stability, public target": (DOMAIN, PURE, {"nuisance": StableNuisances(target={"propensity": 0.4})}),
-    "stability, no target": (DOMAIN, PURE, {"nuisance": StableNuisances(target=None, constants="bounded_range")}),
-    "stability of three arms": (DOMAIN, PURE, {"nuisance_guarantee": "stability", **THREE}),
-    "stability, exponential": (DOMAIN, PURE, {"nuisance_guarantee": "stability", "mechanism": "exponential"}),
-    "private": (DOMAIN, SOME, {"nuisance_guarantee": "private_nuisances"}),
-    "private of three arms": (DOMAIN, SOME, {"nuisance_guarantee": "private_nuisances", **THREE}),
     "fixed": (DOMAIN, PURE, {"nuisance": FixedNuisances(propensity=0.4, outcome=0.5)}),
-    "fixed, known": (KNOWN, PURE, {"nuisance_guarantee": "fixed", "mechanism": "exponential"}),
+    "fixed, known": (KNOWN, PURE, {"nuisance_guarantee": "fixed"}),
     "centred": (KNOWN, PURE, {}),
     "centred, clipped at half": (KNOWN, PrivacyBudget(8.0, 0.0), {"nuisance_guarantee": "centred"}),
     "composed": (DOMAIN, SOME, {}),
     "composed, pure": (DOMAIN, PURE, {}),
     "composed, binary": (COUNTS, SOME, {}),
     "composed, given clip": (DOMAIN, SOME, {"nuisance": ComposedScores(clip=3.0)}),
-    "composed, by noisy max": (DOMAIN, SOME, {"mechanism": "permute_and_flip"}),
     "composed of three arms": (DOMAIN, SOME, THREE),
 }
-OF_SCORES = ("seed", "learner", "policy", "centre")  # the last is a released number
+OF_SCORES = ("learner", "policy", "centre")  # the last is a released number
 FREE = {name: ("policies",) for name in SETTINGS if not name.startswith("composed")} | {
-    "stability of three arms": ("policies", "target_outcome"),  # the bound follows from the farthest one
     "centred, clipped at half": ("policies", "requested_epsilon"),  # its centre costs 60/n, whatever epsilon is
     "composed, given clip": ("policies", "residual_scale"),  # which are needed for a clip that is not given
 }
@@ -95,10 +80,6 @@ FROZEN = {
 }
 
 
-class OwnRecipe(ConvexNuisanceConfig):
-    """A user's."""
-
-
 @pytest.mark.parametrize("name", FROZEN)
 def test_frozen_nuisances_verify_with_the_range_of_what_is_known_of_them(name, tmp_path):
     release = released(nuisance=FROZEN[name])
@@ -106,19 +87,6 @@ def test_frozen_nuisances_verify_with_the_range_of_what_is_known_of_them(name, t
     wide = release.privacy.public["range_sensitivity"]
     assert "range_sensitivity" in refusal(with_public(release, range_sensitivity=wide / 2), tmp_path)
     assert "choice" in refusal(with_public(release, choice_epsilon=2.0), tmp_path)
-
-
-def test_private_nuisances_of_a_users_recipe_are_conditional(tmp_path):
-    release = released(nuisance=OwnRecipe(), nuisance_guarantee="private_nuisances")
-    assert "conditional" in dict(verify_release(release.save(tmp_path / "honest.safetensors")))["level"]
-
-    def unpaid(block):
-        if block.name != "nuisance":
-            return block
-        return replace(block, charges=(), epsilon=0.0, naive_epsilon=0.0, delta=0.0)
-
-    assert "no charge is for their training" in refusal(with_blocks(release, unpaid), tmp_path)
-    assert "certified" in refusal(replace(release, privacy=certified(release)), tmp_path)
 
 
 def certified(release):

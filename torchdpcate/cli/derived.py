@@ -156,13 +156,17 @@ def _noiseless(run: Path, release: Release) -> Iterator[tuple[str, str]]:
     Of p numbers with noise of scale s, all are within t s of the exact ones with a probability of at most t^p.
     Objective perturbation by b moves the minimiser by at least b / L, L the largest curvature, which is the curator's.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    numbers = run / "curator" / "numbers.safetensors"
     try:
-        exact = load_file(run / "curator" / "numbers.safetensors")["theta_without_noise"]
+        exact = load_file(numbers)["theta_without_noise"]
         public, fit = release.privacy.public, json.loads((run / "curator" / "fit.json").read_text(encoding="utf-8"))
         scale = public.get("noise_scale") or public["perturbation_scale"] / fit["hessian_bound"]
         moved = np.abs(release.tensors()["theta"].numpy() - exact).max()
+    except SafetensorError as error:
+        raise InputError(f"{numbers}: is damaged, and the released noise cannot be checked; train again") from error
     except (OSError, ValueError, LookupError, TypeError):
         return  # a kind without such coefficients
     if moved < _RARE ** (1 / exact.size) * scale:

@@ -57,8 +57,8 @@ def brought(chosen: Mapping[str, str]) -> dict[str, str]:
         chosen: What the user chose, by group.
 
     Example:
-        >>> brought({"task": "policy_selection"})["mechanism"]
-        'by_scores'
+        >>> brought({"task": "policy_selection"})["policies"]
+        'thresholds'
     """
     given, found = dict(chosen), {}
     todo = [("", _ROOT)]

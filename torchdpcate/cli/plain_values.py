@@ -18,7 +18,6 @@ PATHS = {
     "data.genes": True,
     "data.queries_path": False,
     "data.surface.path": False,
-    "effect.public_sample": False,
     "policies.path": False,
     "queries.path": False,
     "release.counter": False,

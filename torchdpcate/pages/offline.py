@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import MOST, effects_of
+from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
@@ -132,7 +131,7 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         }
     if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
         return _requested(release) | {"score": _affine(release)}
-    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
+    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds):
         return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
     if isinstance(release, Combined):
         return "The answer is made of all sites' functions; torchdpcate predict evaluates them."
@@ -237,36 +236,19 @@ def _tree(release: PolicyRelease) -> Any:
     policy, names = release.policy, release.domain.names
     if isinstance(policy, Constants):
         return policy.labels[0]
-    if isinstance(policy, Thresholds):
-        above, below = (
-            (release.actions[1], release.actions[0])
-            if policy.labels is None
-            else (labels[0] for labels in policy.labels)
-        )
-        return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
-    assert isinstance(policy, TreePolicies)
-    return _node(policy.trees[0], names)
+    assert isinstance(policy, Thresholds)
+    above, below = (
+        (release.actions[1], release.actions[0]) if policy.labels is None else (labels[0] for labels in policy.labels)
+    )
+    return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
 
 
 def columns_used(release: PolicyRelease) -> set[int] | None:
     """Return the positions of the encoded columns that a policy by cuts looks at; None of any other policy."""
-    if not isinstance(release.policy, Constants | Thresholds | TreePolicies):
+    if not isinstance(release.policy, Constants | Thresholds):
         return None
-    found: set[int] = set()
-    open_nodes = [_tree(release)]
-    while open_nodes:
-        node = open_nodes.pop()
-        if isinstance(node, dict):
-            found.add(node["column"])
-            open_nodes += [node["above"], node["below"]]
-    return found
-
-
-def _node(node: Any, names: tuple[str, ...]) -> Any:
-    if not isinstance(node, dict):
-        return node
-    column = names.index(node["covariate"])
-    return {"column": column, "cut": node["cut"], **{end: _node(node[end], names) for end in ("above", "below")}}
+    tree = _tree(release)
+    return {tree["column"]} if isinstance(tree, dict) else set()
 
 
 def _finite(number: float) -> float:

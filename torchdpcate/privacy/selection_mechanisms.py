@@ -17,7 +17,6 @@ from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.registry import Registry
 
 _NODES = 64  # of the quadrature, enough for 1e-13 however many candidates there are
 _NEGLIGIBLE = 40.0  # exp(-40) of an integral is left out
@@ -248,7 +247,7 @@ class PermuteAndFlip(SelectionMechanism):
         return _each(utilities, self, noise, runs, "exponential")
 
 
-SELECTIONS = Registry("mechanism", __name__)
+SELECTIONS = {kind.name: kind for kind in (ExponentialMechanism, PermuteAndFlip)}
 """Every mechanism of selection by name."""
 
 

@@ -214,7 +214,7 @@ class CombinedEffect(Combined, EffectRelease):
     effects are expected to have beyond the released features, may be the same at all sites: they do not average out.
 
     The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
-    of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.md). It
+    of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.csv). It
     need not be the middle of its interval. Where all sites' effects are one number so is it, and its interval is the
     average's.
 

@@ -168,7 +168,7 @@ def _example() -> RuleRelease:
     return RuleRelease(theta, Identity().setup(domain), TableSchema.from_domain(domain), statement)
 
 
-NUISANCE, SCORING = "nuisance", "scoring"
+SCORING = "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import BetaEstimand, make_estimand
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
@@ -186,9 +185,6 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
 
 def _weighted(estimand: str) -> str:
     """Return whom an estimand is an average of, in words."""
-    own = make_estimand(estimand, 0.5)
-    if isinstance(own, BetaEstimand):
-        return f"everybody, weighted by p^{own.alpha + 1:g} (1 - p)^{own.beta + 1:g}, p the chance of treatment"
     return _ABOUT.get(estimand, f"those of the estimand {estimand}")
 
 

@@ -1,6 +1,5 @@
 """Replays of effects in subgroups with what is made of a release; the contract of plans replays the others."""
 
-import pytest
 import torch
 from sklearn.base import clone
 
@@ -9,7 +8,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups import learner as module
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -30,18 +29,17 @@ def report(**settings):
         fresh = clone(learner).set_params(noise=noise, ledger_path=None)
         fresh.fit(records.x, records.a, records.y, TableSchema.of(domain).own_propensity(records))
         release = fresh.release()
-        release.table(), release.summary(), shrunk(release)
+        release.table(), release.summary()
         return Run(release, None)
 
     records = CausalData(x, a, y)
     return replay(pipeline, records, *neighbours_for_replay(records, domain))
 
 
-@pytest.mark.parametrize(("propensity", "outputs"), [("randomised", 1), ("fitted", 2)])
-def test_effects_in_subgroups_pass_with_their_tables(propensity, outputs):
-    found = report(propensity=propensity)
+def test_effects_in_subgroups_pass_with_their_tables():
+    found = report(propensity="randomised")
     assert found.passed, str(found)
-    assert found.outputs == outputs
+    assert found.outputs == 1
 
 
 def test_sums_that_leave_without_noise_are_found(monkeypatch):

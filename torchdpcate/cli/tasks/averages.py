@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.data._csv import CsvForm
-from torchdpcate.data.study import StreamedStudy, Study, read_queries, record_average
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.data.study import StreamedStudy, Study, record_average
+from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.estimate import Estimate
@@ -150,16 +147,13 @@ def _write_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], path: Path
         writer.writerows([spreadsheet_cell(name), *numbers] for name, *numbers in rows)
 
 
-_SAMPLE = "public_sample"
-
-
 class Averages(TaskSpec):
     """Average effects, compared by their error and their interval."""
 
     heading = "Average effects side by side"
     note = "Means over runs; without a known truth error and coverage are dashes."
     settings = ("effect", "estimand", "features", "nuisance")
-    summarised = ("effect.estimand", f"effect.{_SAMPLE}")
+    summarised = ("effect.estimand",)
     measures = (
         Measure(
             key="estimate",
@@ -192,7 +186,7 @@ class Averages(TaskSpec):
             figure=None,
         ),
     )
-    numbers = ("low", "high", "truth", "clipped", "planned_error")
+    numbers = ("low", "high", "truth", "planned_error")
     noise_checks = (
         NoiseCheck("planned_error", "width", "standard error of the estimate", "Sampling and noise: planned for an "
                    "assumed outcome law, realised as the 95 % interval's width divided by twice 1.96.", 1 / 3.92),
@@ -205,7 +199,6 @@ class Averages(TaskSpec):
         "truth": "unreleased: truth",
         "estimate_nonprivate": "unreleased: estimate without noise",
         "difference_in_means": "unreleased: difference in means without noise",
-        "clipped": "clipped share of the public sample",
     }
 
     learner: AverageEffectLearner | AverageEffect
@@ -222,11 +215,8 @@ class Averages(TaskSpec):
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
-        effect = self.config.effect
-        settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
-        make = instantiate(OmegaConf.masked_copy(effect, [str(name) for name in effect if name != _SAMPLE]))
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return make(domain=self.study.schema, budget=budget, **settings, **rest)
+        return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
 
     def fit(self) -> None:
         """Fit the learner on the records, all at once or batch by batch; its warnings are shown."""
@@ -270,8 +260,6 @@ class Averages(TaskSpec):
         found: dict[str, Any] = measures(self.study, self.release, self._others)
         planned = self.learner.planned_error(self.study.records.n)
         found["planned_error"] = None if planned is None else planned.total
-        if self._sample is not None and self.release.weights is not None:
-            found["clipped"] = self.release.weights.clipped_share(self._sample)
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -305,8 +293,7 @@ class Averages(TaskSpec):
         if self.release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
-                "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
-                "help"
+                "interval is the whole range. More records, a larger privacy.epsilon or a larger overlap would help"
             )
         return [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
 
@@ -338,22 +325,3 @@ class Averages(TaskSpec):
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
-
-    @cached_property
-    def _sample(self) -> Tensor | None:
-        """Covariates of the public sample, [m, q].
-
-        Raises:
-            InputError: It cannot be read, or is the records themselves.
-        """
-        given = self.config.effect.get(_SAMPLE)
-        if given is None:
-            return None
-        paths = self.config.data.get("path") or []
-        for path in [paths] if isinstance(paths, str) else paths:
-            if os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path):
-                raise InputError(
-                    f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other "
-                    "people, or leave it out"
-                )
-        return read_queries(str(given), self.study.schema, CsvForm.of(self.config.data))

@@ -12,7 +12,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of, words
 from torchdpcate.composition.constants import RuleConstants
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.learner import RuleLearner
-    from torchdpcate.estimators.rules.noise_report import NoiseReport
 
 
 def check_rule(config: DictConfig) -> None:
@@ -114,7 +112,7 @@ class Rules(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
         """Return the rule's learner; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
+        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, **rest)
 
     @property
     def mechanism_name(self) -> str:
@@ -135,10 +133,9 @@ class Rules(TaskSpec):
     def facts(self) -> dict[str, Any]:
         """Return the facts of the objective."""
         problem = self.learner.problem_
-        bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
         return {
             "ridge": problem.ridge,
-            "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
+            "hessian_bound": problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most,
             "rule_parameters": problem.size,
         }
 
@@ -154,9 +151,7 @@ class Rules(TaskSpec):
         }
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Report the noise to the curator."""
-        with self.attempt("curator/noise.txt"):
-            write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+        """Write nothing: the curator has no more than the release."""
 
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
@@ -169,11 +164,11 @@ class Rules(TaskSpec):
         """Return what the report of the noise comes to."""
         if not self.release.privacy.claims:
             return []
-        agreement = (
-            f"about {self._noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
-            "records speak as clearly as hoped (curator/noise.txt)"
-        )
-        return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
+        noise = self.learner.plan()
+        return [
+            f"noise: about {noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
+            f"records speak as clearly as hoped; {noise.records_needed:,} records would make it 90 %"
+        ]
 
     @cached_property
     def _nonprivate(self) -> RuleLearner:
@@ -181,12 +176,8 @@ class Rules(TaskSpec):
         learner: Any = self.make(None)
         return learner.fit(records.x, records.a, self.study.outcomes, **self.study.own)
 
-    @cached_property
-    def _noise(self) -> NoiseReport:
-        return self.learner.plan()
-
     def _decided(self, x: Tensor) -> Tensor:
-        return self.release.answer(self.learner.view(x))
+        return self.release.answer(x)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
@@ -309,9 +300,6 @@ class EffectRules(Rules):
             for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
             for what, value in (("mean", values.mean()), ("sd", values.std()))
         }
-
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write nothing: the curator has no more than the release."""
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; and what it does where it is a constant one."""
