@@ -1,4 +1,4 @@
-"""Classes that are public or that the yaml files of conf/ name, for tests of many families: of one that is gone its cases are skipped.
+"""Classes that are public or named in conf/, for tests of many families: cases of one that is gone are skipped.
 
 What each family claims is attacked by its own tests, which import it where it is defined. Tests that go through all of
 them import from here, so that deleting a file and its yaml breaks its own tests and ``tests/test_registered_names``.

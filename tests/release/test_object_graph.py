@@ -33,7 +33,6 @@ from torchdpcate import (
     Domain,
     KernelSecondStage,
     LinearSecondStage,
-    NeuralSecondStage,
     NuisanceConfig,
     PrivacyBudget,
 )
@@ -41,10 +40,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.feature_maps import Fourier, Representation
-from torchdpcate.fit.kernels import Nystrom
-from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.heads.recipes import TangentSecondStage
+from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
@@ -123,38 +119,17 @@ KINDS: dict[str, Callable[[], Any]] = {
     "average of a trial": partial(trial, KnownPropensityEffect),
     "average that was chosen": partial(trial, AverageEffect),
     "objective, networks": partial(cate, nuisance=QUICK),
-    "objective, networks, DR": partial(cate, DRLearner, nuisance=QUICK),
     "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),
     "objective, representation": partial(
         cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
     ),
-    "objective, tangent features": partial(cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Tangent())),
-    "objective, Fourier": partial(cate, second_stage=LinearSecondStage(features=Fourier(5))),
-    "objective, Nystrom": partial(cate, second_stage=LinearSecondStage(features=Nystrom(5))),
-    "output": partial(cate, mechanism="output"),
     "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK),
-    "queries by objective": partial(cate, release="queries"),
     "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
-    "smooth_sensitivity": partial(cate, release="with nuisances", mechanism="smooth_sensitivity"),
     "influence": partial(cate, release="queries", mechanism=InfluencePerturbation(starts=2)),
-    "influence, neural": partial(
-        cate,
-        release="with nuisances",
-        mechanism=InfluencePerturbation(starts=1),
-        nuisance=QUICK,
-        second_stage=NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1),
-    ),
     "gaussian_process": partial(
         cate, release="queries", mechanism="gaussian_process", second_stage=KernelSecondStage()
     ),
-    "gaussian_process, tangent": partial(
-        cate, release="queries", mechanism="gaussian_process", nuisance=QUICK, second_stage=TangentSecondStage()
-    ),
-    "owl by output": partial(rule, OutcomeWeightedLearner, mechanism="output"),
     "two_stage": partial(rule, TwoStageRule),
-    "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
-    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", mechanism="output"),
-    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", mechanism="output"),
     "selection, composed": selection,
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)

@@ -21,7 +21,7 @@ from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, some_delta
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event, event_from_dict
-from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, filter_from
+from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, GaussianFilter, filter_from
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -133,11 +133,11 @@ class Book:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        budgets, kept = self.blocks.values(), getattr(self.filter, "delta", None)
+        budgets = self.blocks.values()
         if not budgets or "total" in self.blocks or not all(isinstance(budget, PrivacyBudget) for budget in budgets):
             raise InputError(f"blocks = {dict(self.blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
-        if kept is not None and any(budget.delta <= kept for budget in budgets):
-            raise InputError(f"filter = {self.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
+        if isinstance(self.filter, GaussianFilter) and not all(budget.delta for budget in budgets):
+            raise InputError(f"filter = {self.filter}: needs blocks of a delta above 0; use filter=sums")
         if not isinstance(self.private, bool) or not re.fullmatch("[0-9a-f]{32}", self.id):
             raise InputError("private is not a truth value, or id not 32 digits")
 
