@@ -17,6 +17,7 @@ GONE = {
     "matching": "task=rule compares arms by an effect",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
     "mechanism=statistics": "mechanism=objective is the least noisy for linear heads, output has a public band",
+    "release.counter": "the user's state folder notes how far a service has come, and a copy put back is refused",
     "screen": _SECOND_STAGE,
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
     "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",

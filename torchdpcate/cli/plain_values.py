@@ -21,7 +21,6 @@ PATHS = {
     "effect.public_sample": False,
     "policies.path": False,
     "queries.path": False,
-    "release.counter": False,
     "rule.population": False,
     "sites.path": False,
     "sites.socket": False,

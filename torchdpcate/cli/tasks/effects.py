@@ -203,7 +203,7 @@ class Effects(TaskSpec):
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
-        service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
+        service = learner.answer_online(self.folder / "curator" / "online", mechanism)
         release, self._curve = service.release(self._queries), service.release(self._where.points(None))
         return release
 

@@ -391,11 +391,7 @@ class FittedBlocks:
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
 
     def answer_online(
-        self,
-        folder: str | Path,
-        mechanism: "str | Mechanism",
-        budget: PrivacyBudget | None,
-        counter: str | Path | None,
+        self, folder: str | Path, mechanism: "str | Mechanism", budget: PrivacyBudget | None
     ) -> OnlineService:
         """Set up a service by a mechanism that can; see ``CATELearner.answer_online``."""
         chosen = self._able(mechanism)
@@ -411,7 +407,6 @@ class FittedBlocks:
                 budget=budget,
                 session=session,
                 statement=lambda terms: self._statement(chosen, terms, session.entries),
-                counter=counter,
             )
 
         return self._spend(chosen, create, budget)[0]
