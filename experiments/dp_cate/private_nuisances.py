@@ -20,14 +20,22 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import LinearSecondStage, PrivateThreshold
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.papers.semi_synthetic import SemiSynthetic
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy
-STAGE = LinearSecondStage(private_threshold=PrivateThreshold(quantile=0.75))
+
+
+class Stage(LinearSecondStage):
+    """With the threshold that the recorded table has."""
+
+    quantile = 0.75
+
+
+STAGE = Stage()
 BEST = {"nuisance": ConvexNuisanceConfig(), "second_stage": STAGE}
 BEFORE = {"nuisance": NuisanceConfig(), "second_stage": LinearSecondStage()}
 Make = Callable[[int], Study]

@@ -37,7 +37,8 @@ RUNS = {
     ],
     "private": [
         "nuisance_guarantee=private_nuisances",
-        "nuisance=linear",
+        "nuisance=mlp",
+        "nuisance.width=0",
         "nuisance.batch_size=50",
         "nuisance.epochs=1",
         "trainer.progress=false",

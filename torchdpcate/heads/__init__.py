@@ -40,7 +40,6 @@ __getattr__, __dir__, __all__ = exports(
         "recipes": (
             "LinearSecondStage",
             "NeuralSecondStage",
-            "PrivateThreshold",
             "RidgeSecondStage",
             "SecondStage",
             "TangentSecondStage",

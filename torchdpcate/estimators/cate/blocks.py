@@ -37,7 +37,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
-from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, SecondStage
+from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -57,6 +57,7 @@ BlockRecords = Mapping[str, CausalData]
 
 OBJECTIVE = "objective"
 """The mechanism where the user names none: the one of least noise."""
+_GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
 _OF = "the second stage alone at a typical covariate (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 
@@ -212,10 +213,10 @@ class Blocks:
 
     @property
     def _threshold_event(self) -> PureEvent | None:
-        private = self.second_stage.private_threshold
-        if private is None or self.first_budget is None:
+        recipe = self.second_stage
+        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold or self.first_budget is None:
             return None
-        return PureEvent(self.first_budget.epsilon * private.budget_fraction)
+        return PureEvent(self.first_budget.epsilon * recipe.threshold_share)
 
     def _first_stage(self, blocks: BlockRecords, session: FitSession) -> "FirstStage":
         models = {
@@ -234,16 +235,16 @@ class Blocks:
 
     def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where none is needed."""
-        private, event, folds = self.second_stage.private_threshold, self._threshold_event, self.split.choices
-        if private is None:
+        recipe, event, folds = self.second_stage, self._threshold_event, self.split.choices
+        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold:
             return None
         s = torch.cat([first.pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
         if event is None:
-            return torch.quantile(s, private.quantile).item()
+            return torch.quantile(s, recipe.quantile).item()
         session.charging([fold.apply for fold in folds], THRESHOLD).pay(event)
         bound = self.score.bounds(first.domain).target
-        grid = torch.logspace(-3, 0, private.points, dtype=torch.float64) * bound
-        return private_quantile(s, grid, private.quantile, event.epsilon, session.noise)
+        grid = torch.logspace(-3, 0, _GRID, dtype=torch.float64) * bound
+        return private_quantile(s, grid, recipe.quantile, event.epsilon, session.noise)
 
 
 @dataclass(frozen=True, eq=False)

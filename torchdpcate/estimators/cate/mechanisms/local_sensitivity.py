@@ -71,7 +71,7 @@ class InfluencePerturbation(QueryMechanism):
 
     Guarantee:
         Linear or kernel head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7,
-        and on the search having found the supremum. Neural head, truncated square, or any damping: heuristic,
+        and on the search having found the supremum. Neural head, or any damping: heuristic,
         row 8; no guarantee is claimed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
 
     Args:
@@ -150,13 +150,12 @@ class InfluencePerturbation(QueryMechanism):
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
     def planned_level(self, recipe: SecondStage) -> Level:
-        """See ``Mechanism``: heuristic of a neural head, of the truncated square, and with damping."""
-        convex = isinstance(recipe, RidgeSecondStage) and recipe.loss != "truncated_squared"
-        return self.level if convex and self.damping == 0 else Level.HEURISTIC
+        """See ``Mechanism``: heuristic of a neural head, and with damping."""
+        return self.level if isinstance(recipe, RidgeSecondStage) and self.damping == 0 else Level.HEURISTIC
 
     def fitted(self, stage: FittedStage) -> FittedStage:
-        """See ``QueryMechanism``: with the squared loss, but for the truncated one."""
-        return stage.squared() if isinstance(stage, RKHSStage) and not _truncated(stage) else stage
+        """See ``QueryMechanism``: with the squared loss."""
+        return stage.squared() if isinstance(stage, RKHSStage) else stage
 
     def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
         """See ``Mechanism``."""
@@ -206,10 +205,9 @@ class InfluencePerturbation(QueryMechanism):
 
     def _why_heuristic(self, stage: FittedStage) -> tuple[Condition, ...]:
         conditions = []
-        if _truncated(stage) or not isinstance(stage, LinearStage | KernelStage):
-            head = "the truncated square" if _truncated(stage) else "a neural head"
+        if not isinstance(stage, LinearStage | KernelStage):
             conditions += [
-                Condition("unique minimiser", f"{head} has several; one record may switch them", False),
+                Condition("unique minimiser", "a neural head has several; one record may switch them", False),
                 Condition("C1", "local sensitivity within the scale on all data sets", False),
             ]
         if self.damping > 0:
@@ -270,10 +268,6 @@ class InfluencePerturbation(QueryMechanism):
         nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
         stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in datasets]
         return _attack(stages, 30, budget)
-
-
-def _truncated(stage: FittedStage) -> bool:
-    return isinstance(stage, KernelStage) and stage.loss.truncated
 
 
 def _attack(stages: Sequence[FittedStage], d: int, budget: PrivacyBudget) -> Game:
