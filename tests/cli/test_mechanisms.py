@@ -93,17 +93,3 @@ def test_a_run_without_a_service_answers_nothing(trained, queries):
     code, _, error = run("answer", trained("objective"), "--queries", queries)
     assert code == 2
     assert "mechanism=gaussian_process" in error
-
-
-@pytest.mark.slow
-def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
-    words = (
-        "second_stage=linear",
-        "release=queries",
-        "mechanism=smooth_sensitivity",
-        "force=true",
-        f"run_dir={tmp_path / 'r'}",
-    )
-    code, _, error = run("train", *SMALL, *words)
-    assert code == 0
-    assert "note: mechanism=gaussian_process needs noise" in error

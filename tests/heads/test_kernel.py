@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Matern
 from sklearn.kernel_ridge import KernelRidge
 
 from tests.release.helpers import DOMAIN, QUERIES, block
+from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
@@ -20,7 +21,6 @@ from torchdpcate.heads import kernel_system
 from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
 from torchdpcate.heads.kernel_system import SQUARED, DenseSystem, ResidualLoss, minimise
 from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
-from torchdpcate.heads.refit import refit
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon

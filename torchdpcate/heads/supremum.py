@@ -243,8 +243,7 @@ def gross_error_sensitivity(
     over the box by ``maximise_over_box``. Source: Hampel (1974); it scales the noise of Schroeder, Melnychuk &
     Feuerriegel (2025), Theorem 1.
 
-    Guarantee: none. A local search gives a lower bound of the supremum; ``operator_norm_bound`` is an upper
-    bound for linear heads.
+    Guarantee: none. A local search gives a lower bound of the supremum.
 
     Args:
         influence: Influence function of the head, at the d queries.
@@ -296,30 +295,3 @@ def gross_error_sensitivity(
     with torch.no_grad():
         arm = int(norms(best.x[None]).argmax())
     return Supremum(best.value, best.x, int(a[arm]), float(y[arm]))
-
-
-def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
-    r"""Certified bound ``sup_x ||h(x)||_2 <= kappa ||J A^{-1}||_op`` for a head linear in its features.
-
-    For ``f = psi^T theta`` with ``||psi(x)|| <= kappa`` everywhere, ``h(x) = J A^{-1} psi(x)``; no search is
-    involved.
-
-    Args:
-        J: Features of the queries, [d, p].
-        A: ``ridge I + (1/n) sum w^2 psi psi^T``, half the Hessian, [p, p].
-        kappa: Public bound of the features' norm.
-
-    Returns:
-        The bound.
-
-    Raises:
-        NumericalError: if A is not positive definite.
-
-    Example:
-        >>> operator_norm_bound(torch.tensor([[3.0, 4.0]]), 2 * torch.eye(2), kappa=1.0)
-        2.5
-    """
-    L, failed_at = torch.linalg.cholesky_ex(A)
-    if int(failed_at) != 0:
-        raise NumericalError(f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`")
-    return kappa * float(torch.linalg.matrix_norm(torch.cholesky_solve(J.T, L), 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -198,7 +197,6 @@ class Effects(TaskSpec):
         """Release the function, or answers at the queries."""
         learner, mechanism, kind = self.learner, self.mechanism, self.config.release
         if kind.kind == "queries":
-            self._offer()
             return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
@@ -332,18 +330,6 @@ class Effects(TaskSpec):
             place="as in the run's own figure",
         )
         return {"Effect against one covariate": figure}
-
-    def _offer(self) -> None:
-        """Say so where the function's own noise, restricted to the queries, is certainly less."""
-        if self.mechanism.name != SmoothSensitivity.name:
-            return
-        noise = self.learner.plan(self._queries)
-        if noise["function"] < noise["smooth_sensitivity"]:
-            print(
-                f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "
-                f"queries, {self.mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
-                file=sys.stderr,
-            )
 
     def _composed_secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""

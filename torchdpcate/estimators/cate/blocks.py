@@ -29,7 +29,6 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     Prepared,
     QueryMechanism,
 )
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import noise_at_queries
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split
@@ -38,7 +37,7 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
 from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, RidgeSecondStage, SecondStage
-from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
+from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import THRESHOLD, TRAINING, Charge, Purpose
@@ -427,13 +426,6 @@ class FittedBlocks:
         """Return mu1 - mu0 of the nuisances at encoded covariates, [m]."""
         with torch.no_grad():
             return self.first.nuisances.effect(x)
-
-    def noise_at(self, queries: Tensor, budget: PrivacyBudget | None) -> dict[str, float]:
-        """Return the noise of an answer at encoded queries by mechanism; see ``CATELearner.plan``."""
-        budget = budget or self.settings.last_budget
-        if self.settings.budget is None or budget is None or not isinstance(self.stage, RKHSStage):
-            raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
-        return noise_at_queries(self.stage, queries, budget)
 
     def _able(self, mechanism: "str | Mechanism") -> Mechanism:
         """Return the mechanism if this fit can release by it."""

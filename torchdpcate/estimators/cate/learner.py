@@ -246,21 +246,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             )
         return self._fitted.answer_online(folder, mechanism, budget)
 
-    def plan(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
-        """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
-
-        It is worked out from public facts and costs nothing: ask before releasing.
-
-        Args:
-            X_query: Covariates [d, q].
-            budget: What the release would spend; None takes the block's budget.
-
-        Raises:
-            InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
-        """
-        self._require_fitted("plan")
-        return self._blocks("plan").noise_at(self.schema_.matrix(X_query, "query"), budget)
-
     def expected_noise(
         self,
         n: int,
