@@ -10,7 +10,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
@@ -69,7 +69,6 @@ def maximise_over_box(
         The best point. Local search proves no upper bound, so the value is a lower bound of the supremum.
 
     Raises:
-        InputError: if a count is not positive or the bounds do not fit.
         NumericalError: if the function is not finite at a start.
 
     Example:
@@ -78,11 +77,6 @@ def maximise_over_box(
         >>> round(best.value, 9), best.x.round(decimals=6)
         (2.0, tensor([0.2500, 1.0000], dtype=torch.float64))
     """
-    for name, count in (("starts", starts), ("climbs", climbs), ("polishes", polishes)):
-        if count < 1:
-            raise InputError(f"{name}={count} must be at least 1")
-    if low.shape != high.shape or low.ndim != 1 or bool((low > high).any()):
-        raise InputError("the box needs one lower and one upper bound a coordinate, the lower not above the upper")
 
     def placed(u: Tensor) -> Tensor:
         return torch.clamp(low + u * (high - low) if place is None else place(u), low, high)
