@@ -7,9 +7,9 @@ import pytest
 from tests.estimators.cate.online.test_service import create
 from tests.release.helpers import DOMAIN
 from torchdpcate.cli.answer import ONLINE, answer
-from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.estimators.cate.online.history import HISTORY_FILE
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.estimators.cate.online.state import SERVICE_FILE
 
 POINTS = DOMAIN.grid(30).numpy()
 
@@ -61,13 +61,13 @@ BAD = {
 @pytest.mark.parametrize("output", ["out.csv", None])
 def test_bad_queries_are_answered_by_one_line_and_no_file(run, tmp_path, capsys, text, output):
     (tmp_path / "bad.csv").write_text(text)
-    before = (run / ONLINE / HISTORY_FILE).read_bytes()
+    before = (run / ONLINE / SERVICE_FILE).read_bytes()
     if output is None or "no rows" not in BAD[text]:
         with pytest.raises(InputError, match=BAD[text]):
             answer("run", "bad.csv", output)
         assert not (tmp_path / "out.csv").exists()
     assert capsys.readouterr().out == ""
-    assert (run / ONLINE / HISTORY_FILE).read_bytes() == before
+    assert (run / ONLINE / SERVICE_FILE).read_bytes() == before
 
 
 def test_the_output_is_never_the_queries(run):
@@ -77,19 +77,19 @@ def test_the_output_is_never_the_queries(run):
 
 def test_an_output_that_is_there_is_overwritten_by_a_word_alone(run, tmp_path):
     (tmp_path / "out.csv").write_text("mine")
-    before = (run / ONLINE / HISTORY_FILE).read_bytes()
+    before = (run / ONLINE / SERVICE_FILE).read_bytes()
     with pytest.raises(InputError, match=r"output = out.csv: exists already; .*add --overwrite"):
         answer("run", "a.csv", "out.csv")
     assert (tmp_path / "out.csv").read_text() == "mine"
-    assert (run / ONLINE / HISTORY_FILE).read_bytes() == before
+    assert (run / ONLINE / SERVICE_FILE).read_bytes() == before
     answer("run", "a.csv", "out.csv", overwrite=True)
     assert len(pd.read_csv(tmp_path / "out.csv")) == 30
 
 
-def test_a_history_cut_short_is_refused_and_nothing_is_written(run, tmp_path):
+def test_a_file_cut_short_is_refused_and_nothing_is_written(run, tmp_path):
     answer("run", "a.csv", "out.csv")
-    path = run / ONLINE / HISTORY_FILE
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ReleaseFileError, match="nothing is answered"):
+    path = run / ONLINE / SERVICE_FILE
+    path.write_bytes(path.read_bytes()[:-4096])
+    with pytest.raises(InputError, match="second release"):
         answer("run", "b.parquet", "more.csv")
     assert not (tmp_path / "more.csv").exists()

@@ -13,7 +13,8 @@ from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
 SMALL = (
-    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=narrow", "nuisance.epochs=2", "nuisance.batch_size=60",
+    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=mlp", "nuisance.width=16",
+    "nuisance.epochs=2", "nuisance.batch_size=60",
     "trainer.progress=false", "privacy.epsilon=2",
 )  # fmt: skip
 CHOICES = {
@@ -92,17 +93,3 @@ def test_a_run_without_a_service_answers_nothing(trained, queries):
     code, _, error = run("answer", trained("objective"), "--queries", queries)
     assert code == 2
     assert "mechanism=gaussian_process" in error
-
-
-@pytest.mark.slow
-def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
-    words = (
-        "second_stage=linear",
-        "release=queries",
-        "mechanism=smooth_sensitivity",
-        "force=true",
-        f"run_dir={tmp_path / 'r'}",
-    )
-    code, _, error = run("train", *SMALL, *words)
-    assert code == 0
-    assert "note: mechanism=gaussian_process needs noise" in error

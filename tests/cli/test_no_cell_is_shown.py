@@ -75,7 +75,6 @@ TRAIN = {
     "sites.socket": [["sites.path=good.yaml", "sites.name=a", "sites.socket=FILE", *GOOD]],
     "budget.shared": [["budget.shared=FILE", *GOOD]],
     "run_dir": [["data.path=good.csv", "data.domain=good.yaml", "run_dir=FILE"]],
-    "release.counter": [[*SERVICE, "release.counter=FILE", *GOOD]],
     "more of data.path": [
         ["data=mimic", "data.path=FILE", "run_dir=r"],
         ["data=tcga", "data.path=FILE", "run_dir=r"],

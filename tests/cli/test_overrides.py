@@ -139,7 +139,6 @@ REFUSED = {
     "force=yes": "force = yes: give true or false",
     "second_stage.ridge=abc": "second_stage.ridge = abc: give a number",
     "second_stage={ridge: abc}": "there is no such second_stage",
-    "second_stage.private_threshold={quantile: abc}": "second_stage.private_threshold.quantile = abc: give a number",
     "second_stage.features=abc": "second_stage.features = abc: is what features=CHOICE chooses",
     "data.n=abc": "data.n = abc: give a whole number",
     "-m privacy.epsilon=interval(1,3)": "write its values, as privacy.epsilon=A,B",

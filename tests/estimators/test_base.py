@@ -115,7 +115,7 @@ def test_effects_are_released_in_the_way_that_is_asked_for():
 def test_plans_spend_nothing():
     learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
     before = learner.ledger_.spent()
-    assert all(scale > 0 for scale in learner.plan(X[:3]).values())
+    assert learner.expected_noise(600).value > 0
     assert learner.ledger_.spent() == before
     assert PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])]).plan(600)
     assert ESTIMATORS["average effect"](BUDGET).plan(600)

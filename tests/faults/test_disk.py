@@ -25,9 +25,9 @@ from tests.faults.test_fuzz_summary import SUMMARY
 from tests.faults.trainee import JOURNAL, LEDGER, Journal
 from tests.release.helpers import DOMAIN
 from tests.release.test_file import function_release
+from torchdpcate._chain import Chain
 from torchdpcate._files import state_folder, write_text
 from torchdpcate.cli.main import main
-from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
@@ -180,16 +180,16 @@ def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
 
 
 @contextmanager
-def small_pages(path: Path, make: bool = False, honest: Callable[..., Any] = ledger_file._database) -> Iterator[Any]:
+def small_pages(chain: Chain, make: bool = False, honest: Callable[..., Any] = Chain.database) -> Iterator[Any]:
     """Open a ledger's file, which grows by little at a time if it is new."""
-    with honest(path, make) as database:
+    with honest(chain, make) as database:
         database.execute("PRAGMA page_size = 512")
         yield database
 
 
 def short_of_space(folder: Path, size: int) -> None:
     """Train and release on a disk on which no file may grow beyond ``size``."""
-    ledger_file._database = small_pages
+    Chain.database = small_pages  # type: ignore[method-assign]
     sys.dont_write_bytecode = True  # half of it would be left
     log = Journal(folder / JOURNAL)
     trainee.journal_steps(log)

@@ -13,7 +13,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.faults.guards import answered
-from tests.faults.mutations import byte_faults, examples, json_faults, met_both, paths, replaced, twice, without
+from tests.faults.mutations import (
+    byte_faults,
+    examples,
+    json_faults,
+    met_both,
+    paths,
+    replaced,
+    twice,
+    without,
+)
+from torchdpcate._chain import Chain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -22,6 +32,7 @@ from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("no_pickle")
 
+TABLE = Chain(Path(), "ledger", "").table
 BLOCKS = {"nuisance": PrivacyBudget(1.0, 1e-5), "second_stage": PrivacyBudget(2.0, 1e-5)}
 
 
@@ -59,7 +70,7 @@ def forge(path: Path, lines: Iterable[str]) -> None:
     ledger_file._known.clear()
     digest = ""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.executescript(f"PRAGMA synchronous = OFF; {ledger_file._TABLE}; BEGIN")
+        database.executescript(f"PRAGMA synchronous = OFF; {TABLE}; BEGIN")
         for revision, line in enumerate(lines):
             digest = hashlib.sha256(f"{digest}{line}".encode(errors="replace")).hexdigest()
             database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (revision, line, digest))
@@ -149,7 +160,7 @@ def test_a_message_is_short_and_in_one_line(path, lines):
     [
         "CREATE VIEW ledger AS WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n) SELECT i AS revision, "
         "'' AS line, '' AS digest FROM n",
-        f"{ledger_file._TABLE}; CREATE TRIGGER forget AFTER INSERT ON ledger BEGIN DELETE FROM ledger; END",
+        f"{TABLE}; CREATE TRIGGER forget AFTER INSERT ON ledger BEGIN DELETE FROM ledger; END",
     ],
     ids=["a view without end", "a trigger that forgets"],
 )

@@ -304,7 +304,7 @@ def test_no_line_is_parsed_twice_in_a_process(path, monkeypatch):
 
 def test_a_ledger_that_is_held_is_refused_in_a_line(path, monkeypatch):
     ledger = Ledger(BLOCKS, path)
-    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.1)
+    monkeypatch.setattr("torchdpcate._chain._PATIENCE", 0.1)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(InputError, match=r"another process has held it for 0\.1 seconds; end that process"):
@@ -573,7 +573,7 @@ def test_an_edited_file_is_refused(path, edit):
             call()
 
 
-NOT_NEWEST = "is not the one that was charged last .* restore the newest"
+NOT_NEWEST = "is not the one that was changed last .* restore the newest"
 
 
 @pytest.mark.parametrize("process", ["this", "another"])

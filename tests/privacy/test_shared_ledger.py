@@ -249,7 +249,7 @@ def test_a_copy_that_is_put_back_is_refused(path):
     path.write_bytes(copy)
     ledger_file._known.clear()  # as in another process
     for call in (lambda: shared(path), lambda: SharedLedger.load(path)):
-        with pytest.raises(InputError, match="is not the one that was charged last"):
+        with pytest.raises(InputError, match="is not the one that was changed last"):
             call()
 
 

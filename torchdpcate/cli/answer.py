@@ -10,7 +10,7 @@ from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.estimators.cate.online.state import STATE_FILE
+from torchdpcate.estimators.cate.online.state import SERVICE_FILE
 
 ONLINE = Path("curator") / "online"
 
@@ -27,11 +27,10 @@ def answer(run: str, queries: str, output: str | None = None, overwrite: bool = 
 
     Raises:
         InputError: An output that is there, a run without an online service, missing columns, rows outside the domain,
-            or a full disk.
-        ReleaseFileError: The service's state or history is damaged, changed, or of another run.
+            a full disk, or a service whose file is damaged or an older one.
     """
     folder = Path(run) / ONLINE
-    if not (folder / STATE_FILE).is_file():
+    if not (folder / SERVICE_FILE).is_file():
         raise InputError(
             f"run = {run}: no online service in it; train one with release=function mechanism=gaussian_process "
             "(second_stage=kernel_ridge, linear or tangent), and give its run folder"

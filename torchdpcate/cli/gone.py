@@ -2,6 +2,8 @@
 
 _EFFECT = "effect=auto takes the estimator of least planned error"
 _SECOND_STAGE = "second_stage=adaptive, the default, chooses covariates and features within its own budget"
+_NUISANCE = "nuisance=mlp has its width, batch_size and epochs; other numbers of its training are the library's"
+_THRESHOLD = "second_stage.threshold=NUMBER gives a public one; a private one is the 0.9 quantile, at 5 % of epsilon"
 _STUDY = "the design is one of the studies: torchdpcate study --help"
 _CHOICE = "the scores decide on the mechanism of a choice: the one of least noise beside them"
 _CELLS = "where no propensity is known, doubly robust scores of one composition estimate it (with privacy.delta)"
@@ -48,7 +50,13 @@ GONE = {
     "nuisance.solver.mode": "gradients are clipped layer by layer, the fastest way",
     "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
     "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
+    "features.scale": "features=representation has half of its length for the nuisances' features",
+    "features.seed": "random features are drawn with a seed of the library's",
+    "features.squares": "features=legendre has squares, products of covariates alone are features=products",
     "matching": "task=rule compares arms by an effect",
+    "mechanism.damping": "a release with damping would be heuristic; raise second_stage.ridge",
+    "mechanism.seed": "the search for the worst record has starting points of the library's",
+    "mechanism.starts": "the search for the worst record has starting points of the library's",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
     "mechanism=by_scores": _CHOICE,
     "mechanism=exponential": _CHOICE,
@@ -79,6 +87,30 @@ GONE = {
     "subgroup_effects.propensity=known": "state propensity: in the domain file, and leave this out",
     "subgroup_effects.propensity_share": _CELLS,
     "subgroup_effects.released": _PLAN,
+    "nuisance.average": _NUISANCE,
+    "nuisance.features": "nuisance=mlp has a hidden layer alone, nuisance=additive features alone",
+    "nuisance.jacobian_share": "nuisance=convex divides its budget itself",
+    "nuisance.learning_rate": _NUISANCE,
+    "nuisance.max_grad_norm": _NUISANCE,
+    "nuisance.median_share": "nuisance=convex divides its budget itself",
+    "nuisance.noise_walk": _NUISANCE,
+    "nuisance.optimizer": _NUISANCE,
+    "nuisance.outcome_from": "nuisance=auto takes a hidden layer where there is room for it, wide_and_deep always",
+    "nuisance.outcome_share": _NUISANCE,
+    "nuisance.propensity_degree": "nuisance=convex has a propensity of degree 1",
+    "nuisance.propensity_share": "nuisance=convex divides its budget itself",
+    "nuisance.share": "nuisance=wide_and_deep has three tenths of a squared gradient for its hidden layer",
+    "nuisance=linear": "nuisance=mlp nuisance.width=0",
+    "nuisance=narrow": "nuisance=mlp nuisance.width=16",
+    "release.counter": "the user's state folder notes how far a service has come, and a copy put back is refused",
+    "second_stage.batch_size": "the neural head is polished to a stationary point, however it was trained",
+    "second_stage.depth": "the neural head has two hidden layers; second_stage.width is theirs",
+    "second_stage.largest_dense": "beyond 15,000 records conjugate gradients take over",
+    "second_stage.loss=truncated_squared": "it is not convex, so nothing bounds what a record moves; use huber",
+    "second_stage.noise_ratio": "each mechanism has the ratio it works best with; second_stage.ridge=NUMBER fixes it",
+    "second_stage.private_threshold": _THRESHOLD,
+    "second_stage.tolerance": "the neural head is polished to a stationary point, however it was trained",
+    "split.nuisance_share": "the nuisances of two folds have 0.7 of the budget",
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
     "weights.alpha": _PLAN,
     "weights.bandwidth": _PLAN,

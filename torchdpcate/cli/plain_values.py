@@ -19,7 +19,6 @@ PATHS = {
     "data.surface.path": False,
     "policies.path": False,
     "queries.path": False,
-    "release.counter": False,
     "rule.population": False,
     "sites.path": False,
     "sites.socket": False,

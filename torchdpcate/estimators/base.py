@@ -224,10 +224,6 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     def release(self, *args: Any, **settings: Any) -> Any:
         """Pay for a release and return it."""
 
-    @abstractmethod
-    def plan(self, *args: Any, **settings: Any) -> Any:
-        """Return what noise to expect, from public facts; nothing is spent."""
-
     def expected_noise(self, n: int) -> PlannedNoise:
         """Return the noise to expect in a release from n records, in outcome units, by public facts alone.
 

@@ -50,13 +50,6 @@ FUNCTIONS = {
     "doubly robust, crossed": ("output", {"kind": DRLearner, "split": CrossFit()}),
     "plug_in": ("plug_in", {}),
     "tangent": (None, {"second_stage": TangentSecondStage(ridge=0.02), "nuisance": NETWORKS}),
-    "screened": (None, {}),
-    "tuned": (
-        None,
-        {
-            "second_stage": LinearSecondStage(),
-        },
-    ),
 }
 
 

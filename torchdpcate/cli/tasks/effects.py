@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.kernel import KernelSecondStage
-from torchdpcate.heads.recipes import LinearSecondStage, SecondStage, TangentSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, RidgeSecondStage, SecondStage, TangentSecondStage
 from torchdpcate.heads.stage import RKHSStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
@@ -110,9 +109,9 @@ class Effects(TaskSpec):
             )
         if isinstance(self.mechanism, Composed):
             return config
-        left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
-        open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
-        settings: dict[str, Any] = {"second_stage": open_}
+        settings: dict[str, Any] = {}
+        if "loss" in config.second_stage and config.second_stage.loss is None:
+            settings["second_stage"] = {"loss": self.mechanism.loss}
         if not isinstance(self.mechanism, FunctionMechanism):
             settings["release"] = {"public_queries": True}  # where answers are published, so are their points
         return OmegaConf.merge(config, settings)  # type: ignore[return-value]
@@ -197,12 +196,11 @@ class Effects(TaskSpec):
         """Release the function, or answers at the queries."""
         learner, mechanism, kind = self.learner, self.mechanism, self.config.release
         if kind.kind == "queries":
-            self._offer()
             return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
-        service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
+        service = learner.answer_online(self.folder / "curator" / "online", mechanism)
         release, self._curve = service.release(self._queries), service.release(self._where.points(None))
         return release
 
@@ -332,18 +330,6 @@ class Effects(TaskSpec):
         )
         return {"Effect against one covariate": figure}
 
-    def _offer(self) -> None:
-        """Say so where the function's own noise, restricted to the queries, is certainly less."""
-        if self.mechanism.name != SmoothSensitivity.name:
-            return
-        noise = self.learner.plan(self._queries)
-        if noise["function"] < noise["smooth_sensitivity"]:
-            print(
-                f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "
-                f"queries, {self.mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
-                file=sys.stderr,
-            )
-
     def _composed_secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
         fit = self.learner.composed_
@@ -372,8 +358,10 @@ class Effects(TaskSpec):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
+                "nuisance=auto, additive, wide_and_deep or mlp, others mlp or convex"
             )
+        if isinstance(second_stage, RidgeSecondStage):
+            return replace(second_stage, noise_ratio=self.mechanism.noise_ratio)
         if not isinstance(nuisance, ComposedNuisance):
             return second_stage
         return replace(second_stage, nuisance=nuisance, site=site)
