@@ -106,11 +106,11 @@ def test_predict_refuses_and_inspect_shows(trained, tmp_path, capsys):
     frame.to_csv(tmp_path / "in.csv", index=False)
     capsys.readouterr()
     assert main(["predict", path, str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 2
-    assert "one number and no column; torchdpcate inspect shows it" in one_line(capsys)
+    assert "one number and no column; torchdpcate verify shows it" in one_line(capsys)
     assert {file.name for file in tmp_path.iterdir()} == {"in.csv"}
-    assert main(["inspect", path]) == 0
+    assert main(["verify", path]) == 0
     assert f"estimate: {release.estimate:.6g}" in capsys.readouterr().out
-    assert main(["inspect", path, "--json"]) == 0
+    assert main(["verify", path, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["kind"], shown["estimate"]) == ("average_effect", release.estimate)
 

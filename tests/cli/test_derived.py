@@ -252,7 +252,7 @@ def test_a_run_with_all_that_may_lie_there_has_no_leak(run, tmp_path, capsys):
     assert leaks(run.folder) == ()
     assert main(["sign", "--new-key", str(tmp_path / "key"), "--name", "A. Curator"]) == 0
     assert main(["report", str(run.folder)]) == 0
-    assert main(["inspect", str(run.folder), "--card"]) == 0
+    assert main(["verify", str(run.folder), "--card"]) == 0
     assert leaks(run.folder) == ()
     assert main(["sign", str(run.folder), "--key", str(tmp_path / "key")]) == 0
     names = {path.name for path in run.release.iterdir()}

@@ -55,7 +55,7 @@ def test_networks_by_opacus_in_lightning_and_influence_by_torch_func(here, capsy
     assert "planned noise alone does not order them" in shown
     assert "plans noise" not in shown
     ending = shown.partition("publish nothing of it")[2]
-    assert "torchdpcate inspect r" in ending
+    assert "torchdpcate verify r" in ending
     assert not re.search("torchdpcate (sign|report)|signature|pages", ending)
 
 
@@ -70,7 +70,7 @@ def test_kernel_ridge_by_gpytorch_answers_on(here, capsys):
     assert re.search("noise alone is about [0-9.]+, and errors of the nuisances come on top", shown)
     assert "torchdpcate sign r" in shown
     pd.DataFrame({"x0": [0.2, 0.4], "x1": [0.1, 0.9]}).to_csv("queries.csv", index=False)
-    assert main(["answer", "r", "--queries", "queries.csv", "-o", "answers.csv"]) == 0
+    assert main(["predict", "r/curator/online", "queries.csv", "-o", "answers.csv"]) == 0
     assert pd.read_csv("answers.csv")["effect"].notna().all()
 
 

@@ -82,7 +82,7 @@ def test_a_run_with_its_pages_holds_nothing_of_the_curators(task, finished, tmp_
     more = {"subgroups": ["subgroups=[{dose: [0.5]}]"]}.get(task, [])
     run = Path(shutil.copytree(finished(f"task={task}", *more, "data=table", *TABLE, files=files), tmp_path / "r"))
     assert main(["report", str(run)]) == 0
-    assert main(["inspect", str(run), "--card"]) == 0
+    assert main(["verify", str(run), "--card"]) == 0
     assert leaks(run) == ()
 
 

@@ -53,7 +53,7 @@ def test_a_run(kind, here, umask, monkeypatch):
     monkeypatch.setattr("torchdpcate.cli.run.seal", lambda folder: None)
     assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
     check(here / "r")
-    assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
+    assert main(["verify", "r/release/release.safetensors", "--card"]) == 0
     assert main(["report", "r"]) == 0
     check(here / "r")
 
@@ -72,7 +72,7 @@ def test_a_sweep(here, umask):
 @pytest.mark.slow
 def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):
     assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
-    words = ["answer", "r", "--queries", "people.csv", "-o", "answers.csv"]
+    words = ["predict", "r/curator/online", "people.csv", "-o", "answers.csv"]
     assert main(words) == 0
     for name in ("history.bin", "head.bin", "lock"):
         assert mode(Path("r/curator/online") / name) == 0o600

@@ -66,8 +66,8 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert privacy.claim.endswith("replace-one person")
     assert (privacy.n, privacy.protected) == (800, unit)
     assert any("by person with 2: " in text for _, text in verify_release(path))
-    assert main(["inspect", "--card", str(path)]) == 0
-    assert main(["inspect", str(path)]) == 0
+    assert main(["verify", "--card", str(path)]) == 0
+    assert main(["verify", str(path)]) == 0
     assert "persons: 400" in capsys.readouterr().out
     card = (path.parent / "card.html").read_text()
     assert "<tr><th>Persons</th><td>400</td></tr>" in card

@@ -82,7 +82,7 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained, caps
         {"scoring"} if name in ("composed", "pure", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
     )
     capsys.readouterr()
-    assert main(["inspect", str(released(trained(name)))]) == 0
+    assert main(["verify", str(released(trained(name)))]) == 0
     assert f"policy: {found['policy']}" in capsys.readouterr().out
 
 

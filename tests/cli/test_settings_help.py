@@ -5,7 +5,7 @@ import re
 import pytest
 
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import all_groups, all_tasks, brought, choices_of, known_settings
+from torchdpcate.cli.overrides import all_groups, all_tasks, choices_of, composition
 from torchdpcate.cli.settings_help import settings_help, settings_of
 
 
@@ -20,8 +20,9 @@ def listed(text: str) -> dict[str, str]:
 def test_every_setting_is_listed_with_words(task, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     found = listed(settings_help([f"task={task}"]))
-    said = settings_of(brought({"task": task, "data": "table"}))
-    for name in known_settings([f"task={task}", "data=table"]):
+    made = composition({"task": task, "data": "table"})
+    said = settings_of(made.groups)
+    for name in (name for name, (value, _) in made.settings.items() if name in all_groups() or not value):
         one = name in all_groups() and len(choices_of(name)) == 1  # nothing to choose
         follows = said.get(name, ("", ""))[0].startswith("${") and not said[name][1]  # another setting, which is listed
         if name != "task.name" and not one and not follows:

@@ -37,7 +37,7 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert np.allclose(table["estimate"], release.estimate)
     assert {"forest.png", "subgroups.csv", "SHA256SUMS"} <= {file.name for file in (run / "release").iterdir()}
     assert {"forest.png", "plan.txt", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
-    assert main(["inspect", str(run / "release" / "release.safetensors")]) == 0
+    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
     assert "x0 < 0: estimate" in capsys.readouterr().out
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
 

@@ -84,7 +84,9 @@ def test_a_launcher_without_its_extra_names_it(launcher, extra, here, capsys):
     if installed(f"hydra-{extra}-launcher"):
         pytest.skip(f"hydra-{extra}-launcher is installed")
     assert main(["train", "-m", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2", "seed=0,1", "run_dir=s"]) == 2
-    assert f"hydra/launcher={launcher}: needs the extra {extra}; pip install hydra-{extra}-launcher" in one_line(capsys)
+    error = one_line(capsys)
+    assert f"hydra/launcher={launcher}: " in error
+    assert f"hydra-{extra}-launcher" in error
     assert not Path("s").exists()
 
 

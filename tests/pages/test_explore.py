@@ -24,7 +24,7 @@ def served(tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "torchdpcate.cli.main", "explore", str(path), "--no-browser", "--port", str(port)]
+    words = [sys.executable, "-m", "torchdpcate.cli.main", "report", str(path), "--serve", str(port)]
     # NiceGUI serves otherwise where it finds itself under pytest
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "NICEGUI"))}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
@@ -131,8 +131,8 @@ def test_a_reader_moves_a_slider_and_uploads_a_table(served, width, tmp_path):
 
 def test_a_release_without_covariates_and_a_port_that_is_none_are_refused(tmp_path, capsys):
     one = average().save(tmp_path / "one.safetensors")
-    assert main(["explore", str(one), "--no-browser"]) == 2
+    assert main(["report", str(one), "--serve"]) == 2
     assert "no covariates to move" in capsys.readouterr().err
     function = composed().save(tmp_path / "function.safetensors")
-    assert main(["explore", str(function), "--port", "0"]) == 2
-    assert "port = 0" in capsys.readouterr().err
+    assert main(["report", str(function), "--serve", "0"]) == 2
+    assert "serve = 0" in capsys.readouterr().err

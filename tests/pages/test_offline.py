@@ -184,7 +184,7 @@ def test_the_first_position_is_where_the_sliders_begin(node: str) -> None:
 def test_other_releases_say_why_not() -> None:
     found = offline_model(RELEASES["function, identity"]())
     assert isinstance(found, str)
-    assert "torchdpcate explore" in found
+    assert "torchdpcate report --serve" in found
 
 
 def test_the_effect_of_each_arm_is_the_release_s(node):

@@ -31,5 +31,5 @@ def test_a_slider_moves_in_whole_numbers_between_whole_bounds_far_apart():
 
 
 def test_a_release_without_covariates_is_refused():
-    with pytest.raises(InputError, match="no covariates to move; torchdpcate inspect shows them"):
+    with pytest.raises(InputError, match="no covariates to move; torchdpcate verify shows them"):
         questions(average())

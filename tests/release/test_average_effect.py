@@ -16,7 +16,6 @@ from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement, write_file
 from torchdpcate import load_release
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
@@ -114,7 +113,7 @@ def test_propensities_and_weights_of_anybody():
 
 
 def test_it_has_no_column():
-    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate inspect"):
+    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate verify"):
         released().answer(DOMAIN.grid(3))
 
 
@@ -237,19 +236,9 @@ def test_the_balance_table_as_a_frame():
     assert BalanceTable(["age"]).frame().shape == (1, 0)
 
 
-def test_card_and_inspect_show_estimate_and_interval(tmp_path, capsys):
+def test_the_card_shows_estimate_and_interval(tmp_path):
     release = full()
     path, interval = str(release.save(tmp_path / "effect.safetensors")), release.interval().tolist()
     page = write_card(path).read_text()
     assert "<th>estimate</th><td>0.25</td>" in page
     assert f"{interval[0]:.6g} to {interval[1]:.6g}" in page
-    inspect(path)
-    shown = capsys.readouterr().out
-    assert "estimand: ATT\nestimate: 0.25\ninterval: 0.0" in shown
-    inspect(path, as_json=True)
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["kind"] == "average_effect"
-    assert facts["estimate"] == 0.25
-    assert facts["interval"] == interval
-    inspect(str(released(Estimate(0.1, None)).save(tmp_path / "none.safetensors")))
-    assert "interval: none" in capsys.readouterr().out

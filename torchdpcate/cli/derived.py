@@ -27,7 +27,7 @@ from torchdpcate.release.signature import signature_path
 from torchdpcate.verify.card import texts_beside
 from torchdpcate.verify.file import verify_release
 
-_AGAIN = "is not what its release makes: remove it, or write it anew (train, report, inspect --card)"
+_AGAIN = "is not what its release makes: remove it, or write it anew (train, report, verify --card)"
 _RARE = 1e-6
 """Probability that noise of the least scale is refused."""
 _PIXEL = 8  # of 255: coordinates that differ in their last places move a pixel's shade

@@ -23,6 +23,12 @@ GONE = {
 }
 """By the setting, or by the setting with its value."""
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
+COMMANDS = {
+    "answer": "torchdpcate predict RUN/curator/online TABLE -o FILE asks a run's online service",
+    "completion": "a word that is no setting is answered by the nearest ones; train task=NAME --help lists all",
+    "explore": "torchdpcate report RELEASE --serve is that page",
+    "inspect": "torchdpcate verify RELEASE says it, with --json and --card",
+}
 OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
 """Options of commands."""
 

@@ -7,6 +7,7 @@ to ``release/``.
 import math
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +31,8 @@ from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.ledger_file import LEDGER, BlockAccount, Book, read
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, release_path, write_sums
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, load_release, release_path, write_sums
+from torchdpcate.release.signature import read_signature
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -291,6 +293,7 @@ def report(
     folder: str,
     reference: str | None = None,
     output: str | None = None,
+    serve: int | None = None,
     form: CsvForm = PLAIN,
 ) -> None:
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
@@ -303,12 +306,18 @@ def report(
         folder: A run folder, a folder of run folders, or a release file.
         reference: Table of a public population that the pages' figures are averaged over, never the records.
         output: Folder of the page, of one release; None writes beside the release.
+        serve: Port on the loopback interface, of a page that asks the release, instead; None writes pages.
         form: How the reference is written, if it is csv.
 
     Raises:
         InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; damaged curves of a run
             that is drawn; an output for several releases.
     """
+    if serve is not None:
+        if reference is not None or output is not None:
+            raise InputError("report: --serve writes nothing; leave --reference and --output out")
+        _serve(folder, serve)
+        return
     root = Path(folder)
     paths = sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))
     if not paths and not _has_release(root):
@@ -350,6 +359,35 @@ def report(
         print(f"figure: {place}")
     if public and (root / "release" / SUMS_FILE).is_file():  # a run's own folder lists what lies in it
         write_sums(root / "release", list(public))
+
+
+def _serve(release: str, port: int) -> None:
+    """Serve a page to this machine alone, where covariates are moved and the release answers.
+
+    Raises:
+        InputError: A release without covariates, a port that is none or is taken, or the extra is not installed.
+    """
+    if not 1 <= port <= 65535:
+        raise InputError(f"serve = {port}: give a port from 1 to 65535")
+    from torchdpcate.pages.questions import questions
+
+    path = release_path(release)
+    loaded, signature = load_release(path), read_signature(path)
+    questions(loaded)
+    try:
+        from torchdpcate.pages.explore import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "nicegui":
+            raise
+        raise InputError("--serve: needs NiceGUI; pip install nicegui") from None
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InputError(f"serve = {port}: {error.strerror}; choose another port") from None
+    print(f"http://127.0.0.1:{port} (this machine alone; Ctrl-C ends it)", flush=True)
+    serve(loaded, "unsigned" if signature is None else signature.words, port, show=False)
 
 
 def public_figures(root: Path) -> "dict[str, Figure]":

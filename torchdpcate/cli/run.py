@@ -21,7 +21,6 @@ from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, private_folder, pub
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.curator import record_numbers, summary_path, write_curator
-from torchdpcate.cli.state import forget_run, note_run, runs_on
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec, settings
@@ -46,8 +45,8 @@ from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT: tuple[str, ...] = ("report {}", "inspect {}", "sign {} --key FILE")
-_NEXT_UNCLAIMED = ("inspect {}",)  # nothing by which it would be published
+_NEXT: tuple[str, ...] = ("report {}", "verify {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED = ("verify {}",)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -103,14 +102,13 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
 
     place, before = folder / "release", task.size()
     with (
-        nothing_left_unpaid(folder, records),
+        nothing_left_unpaid(folder),
         reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
         gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
     ):
         if records is not None:
             private_folder(folder / "curator")
             write_text(folder / "curator" / _RECORDS, records + "\n", PRIVATE)
-            note_run(records, folder)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = with_choice(told_of_the_sweep(task.released(), shared), config.privacy.chosen)
@@ -264,7 +262,7 @@ def records_of(config: DictConfig) -> str | None:
 
 
 def warn_of_runs(folder: Path, records: str) -> None:
-    """Say which earlier runs of this user, and which beside this one, are on the same files; once a sweep.
+    """Say which runs beside this one are on the same files; once a sweep.
 
     Args:
         folder: Run folder.
@@ -282,10 +280,8 @@ def warn_of_runs(folder: Path, records: str) -> None:
         with suppress(OSError, ValueError):
             if own not in (run, run.parent) and place.read_text(encoding="ascii").strip() == records:
                 found.append(run)
-    beside = {run.absolute() for run in found}
-    earlier = [run for run in runs_on(records) if own.absolute() not in (run, run.parent) and run not in beside]
-    found = [*sorted(found), *earlier]
     if found:
+        found.sort()
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         say_warning(
             f"run_dir = {folder}: is on the same files as {found[0]}{more}: what you publish of these runs adds up, "
@@ -361,21 +357,14 @@ def sweeps() -> bool:
 
 
 @contextmanager
-def nothing_left_unpaid(folder: Path, records: str | None = None) -> Iterator[None]:
-    """Remove the curator's folder where records or the disk are refused before anything was spent on them.
-
-    Args:
-        folder: Run folder.
-        records: Of ``records_of``; the note of the run on them is taken back too.
-    """
+def nothing_left_unpaid(folder: Path) -> Iterator[None]:
+    """Remove the curator's folder where records or the disk are refused before anything was spent on them."""
     try:
         yield
     except (InputError, OSError):
         ledger = folder / "curator" / LEDGER
         if not ledger.is_file() or not Ledger.load(ledger).entries:
             shutil.rmtree(folder / "curator", ignore_errors=True)
-            if records is not None:
-                forget_run(records, folder)
             if not sweeps():
                 with suppress(OSError):
                     folder.rmdir()

@@ -53,10 +53,10 @@ def offline_model(release: Release) -> dict[str, Any] | str:
     if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
         return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
     if isinstance(release, Combined):
-        return "The answer is made of all sites' functions; torchdpcate explore and torchdpcate predict evaluate them."
+        return "The answer is made of all sites' functions; report --serve and torchdpcate predict evaluate them."
     return (
         f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
-        "functions, which torchdpcate explore and torchdpcate predict do."
+        "functions, which torchdpcate report --serve and torchdpcate predict do."
     )
 
 

@@ -92,7 +92,7 @@ def questions(release: "Release") -> list[Question]:
     """
     if isinstance(release, AverageEffectRelease | SubgroupRelease | CombinedLines):
         raise InputError(
-            f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
+            f"release of {release.kind}: has numbers and no covariates to move; torchdpcate verify shows them"
         )
     starts = _starts(release)
     return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]

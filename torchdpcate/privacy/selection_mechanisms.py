@@ -355,6 +355,10 @@ SELECTIONS = Registry("mechanism", __name__)
 """Every mechanism of selection by name."""
 
 
+def by_scores() -> None:
+    """Stand for ``exponential`` with composed scores and a delta, else ``permute_and_flip``; see ``PolicySelector``."""
+
+
 def expected_regret(utilities: Tensor, probabilities: Tensor) -> Tensor:
     r"""Return how far the choice is expected to fall short of the best: max U - E U_I.
 

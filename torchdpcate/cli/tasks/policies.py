@@ -19,7 +19,6 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import plain, spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.cli.choice_by_scores import by_scores
 from torchdpcate.cli.curator import read_table, released_by
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, words
 from torchdpcate.data.schema import TableSchema
@@ -31,7 +30,7 @@ from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.arms.base import ScoreSource
 from torchdpcate.fit.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism, by_scores
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
