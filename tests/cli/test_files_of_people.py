@@ -113,10 +113,9 @@ def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_pa
     assert "warning: column 'y': 25 of 400 (6.25 %) values were outside the declared bounds [0, 10]" in err
     assert "'age'" not in err  # half a percent
     run = tmp_path / "run"
-    facts = json.loads((run / "curator" / "fit.json").read_text())
-    assert facts["clipped"] == {"rows": 400, "values": {"y": 25, "age": 2}}
-    for path in [run / "curator" / "summary.json", *(run / "release").rglob("*")]:
-        assert '"clipped"' not in path.read_text(errors="ignore")
+    facts = json.loads((run / "curator" / "summary.json").read_text())
+    assert facts["moved_to_bounds"] == {"rows": 400, "values": {"y": 25, "age": 2}}
+    assert not any("moved_to_bounds" in path.read_text(errors="ignore") for path in (run / "release").rglob("*"))
     assert main(["audit", "leak", str(run)]) == 0
 
 

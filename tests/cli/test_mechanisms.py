@@ -85,17 +85,3 @@ def test_the_curator_answers_as_often_as_wanted_and_always_the_same(choice, trai
         assert run("predict", folder / "curator" / "online", queries, "-o", out)[0] == 0
     assert outs[0].read_bytes() == outs[1].read_bytes()
     assert (folder / "curator" / "ledger.sqlite").read_bytes() == ledger  # paid for once
-
-
-@pytest.mark.slow
-def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
-    words = (
-        "second_stage=linear",
-        "release=queries",
-        "mechanism=smooth_sensitivity",
-        "force=true",
-        f"run_dir={tmp_path / 'r'}",
-    )
-    code, _, error = run("train", *SMALL, *words)
-    assert code == 0
-    assert "note: mechanism=gaussian_process needs noise" in error

@@ -109,7 +109,6 @@ RULES = {
     f"{KNOWN} privacy.epsilon=0.001": "epsilon = 0.001.*give more eps",
     f"{KNOWN} rule.ridge=1e-6": "ridge of at least",
     f"{KNOWN} rule.ridge=-1": "ridge = -1",
-    f"{KNOWN} rule.perturbation=gaussian privacy.delta=0": r"privacy\.delta above 0",
     "weights.propensity=1.5": r"weights\.propensity = 1\.5",
     f"{KNOWN} features=representation": "features = representation",
     f"{KNOWN} rule.gama=1": "rule.gama",
@@ -127,7 +126,6 @@ SUBGROUPS = {
     "subgroups=[{height:true}]": "'height' is no covariate",
     "subgroups=[{dose:[2]}]": "leaves a cell empty",
     "subgroups=gone.yaml": "no such file",
-    f"{CELLS} subgroup_effects.law=gaussian privacy.delta=0": "needs delta > 0",
     f"{CELLS} subgroup_effects.propensity=known": "the domain states none",
 }
 OF_OTHERS = {
@@ -152,7 +150,7 @@ OF_OTHERS = {
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
     "task=policy_selection nuisance=mlp": "nuisance: not used.*private_nuisances",
-    "task=policy_selection nuisance_guarantee=fixed trainer=gpu": "trainer: not used",
+    "task=policy_selection nuisance_guarantee=fixed trainer=default": "trainer: not used",
     "task=policy_selection nuisance_guarantee.ridge=1": "with nuisance_guarantee=auto; it is of .*=stability",
     "task=policy_selection split=cross_fit": "use selection.split",
     "task=policy_selection figure.level=0.9": "figure.level: not used",
@@ -330,7 +328,7 @@ def test_bounds_whose_arithmetic_overflows(task, high, here, capsys):
     ],
 )
 def test_a_gpu_that_is_not_there(words, here, capsys):
-    assert "trainer: " in said([*TABLE, *words.split(), "force=true", "trainer=gpu"], here, capsys)
+    assert "trainer: " in said([*TABLE, *words.split(), "force=true", "trainer.accelerator=gpu"], here, capsys)
 
 
 def test_torchrun(here, capsys, monkeypatch):

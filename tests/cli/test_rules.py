@@ -29,7 +29,7 @@ TASKS = {
     "two stages": ["task=two_stage_rule", *CONFOUNDED],
     "two blocks": ["task=two_stage_rule", *CONFOUNDED, "weights.block_fraction=0.25", "loss=logistic"],
     "balanced": ["task=two_stage_rule", *CONFOUNDED, "weights=entropy"],
-    "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant", "rule.perturbation=gamma"],
+    "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant", "privacy.delta=0"],
 }
 
 

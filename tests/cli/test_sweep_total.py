@@ -31,7 +31,7 @@ def test_a_sweep_on_a_table_says_what_it_has_spent(here, capsys):
     assert line == "sweep: 3 runs over the same records have spent epsilon 3.5, delta 0 together"
     assert main(["report", "s"]) == 0
     assert totals(capsys.readouterr().out) == [line.replace("sweep", "people")]
-    assert line.replace("sweep", "people") in Path("s/curator/report.md").read_text()
+    assert line.replace("sweep", "people") in Path("s/curator/report.html").read_text()
 
 
 def test_generated_data_have_nothing_to_protect(tmp_path, capsys):

@@ -98,7 +98,7 @@ def composition(chosen: Mapping[str, str]) -> Composition:
         used: dict[str, str] = {}
         while more := (chosen.keys() - used.keys()) & {"experiment", *_composed(**used).groups}:
             used |= {group: chosen[group] for group in more}
-        raise _not_used(next(group for group in chosen if group not in used), _composed(**used).groups) from None
+        raise _not_used(next(group for group in chosen if group not in used), _composed(**used)) from None
 
 
 @cache
@@ -431,13 +431,13 @@ def _check_settings(overrides: Sequence[Override]) -> None:
         if override in choices or _HYDRA.match(key):
             continue
         if key not in known:
-            raise _unknown(override, made[0].groups, known)
+            raise _unknown(override, made[0], known)
         for one in made:
             for value in _plain(override):
                 _check_type(key, value, one.settings)
 
 
-def _unknown(override: Override, used: Mapping[str, str], known: set[str]) -> InputError:
+def _unknown(override: Override, used: Composition, known: set[str]) -> InputError:
     key = override.key_or_group
     if owners(key):
         return _not_used(key, used)
@@ -451,14 +451,16 @@ def _unknown(override: Override, used: Mapping[str, str], known: set[str]) -> In
     return InputError(f"{override.input_line}: there is no setting {key}; {remedy}")
 
 
-def _not_used(key: str, used: Mapping[str, str]) -> InputError:
+def _not_used(key: str, made: Composition) -> InputError:
     """Return the error of a word that belongs to other choices than those of this run."""
-    found = owners(key)
-    group = next((group for group in found if group in used and group != "task"), "task")
-    choices = found.get(group) or sorted({choice for own in found.values() for choice in own})
-    chosen = "" if group == "task" else f" with {group}={used[group]}"
+    found, used = owners(key), made.groups
+    group = next((group for group in found if group in used and group != "task"), "task" if "task" in found else "")
+    group = group or next(iter(found), "task")
+    choices = found.get(group, [])
+    chosen = f" with {group}={used[group]}" if group in used and group != "task" else ""
     which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
-    return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}")
+    remedy = "".join(f"; use {name}" for name in sorted(made.settings) if name.endswith(f".{key}"))
+    return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}{remedy}")
 
 
 def _check_type(name: str, value: Any, defaults: Mapping[str, tuple[Any, str | None]]) -> None:

@@ -4,19 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from torchdpcate.cli.overrides import all_tasks, target_of
 from torchdpcate.errors import reason_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
     from torch import Tensor
 
     from torchdpcate.data.records import RecordStream
@@ -74,18 +73,28 @@ class Measure:
     Attributes:
         key: Its key in a summary.
         title: Its name in tables.
-        heading: Heading of its table.
         note: What the table's numbers are.
-        figure: File of its figure; None where means over runs are only in tables.
         references: What it is held against, names by their keys in a summary.
+        drawn: Whether it is drawn against budget.
+        public: Whether it follows from the release.
     """
 
     key: str
     title: str
-    heading: str
     note: str
-    figure: str | None
     references: Mapping[str, str] = field(default_factory=dict)
+    drawn: bool = True
+    public: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Heading of its table."""
+        return f"{self.title[0].upper()}{self.title[1:]} against budget"
+
+    @property
+    def figure(self) -> str:
+        """File of its figure."""
+        return f"{self.key}_against_budget.png"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -130,7 +139,7 @@ class TaskSpec(ABC):
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
         noise_checks: Planned numbers of a summary beside what came out.
-        shown: How the numbers are called that are printed of a run, by their keys in a summary.
+        also_shown: Further numbers that are printed of a run, and how they are called, by their keys in a summary.
         config: The composed configuration; set by the runner, as the others below.
         study: The data.
         folder: The run's folder.
@@ -147,7 +156,7 @@ class TaskSpec(ABC):
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
     noise_checks: ClassVar[tuple[NoiseCheck, ...]] = ()
-    shown: ClassVar[Mapping[str, str]]
+    also_shown: ClassVar[Mapping[str, str]] = {}
 
     config: DictConfig
     study: "Study | StreamedStudy | Any"
@@ -177,6 +186,15 @@ class TaskSpec(ABC):
     def summary_keys(cls) -> tuple[str, ...]:
         """Return the keys of all numbers in a summary but budgets and counts."""
         return (*(key for measure in cls.measures for key in measure.keys), *cls.numbers)
+
+    @classmethod
+    def shown(cls) -> dict[str, str]:
+        """Return how the numbers are called that are printed of a run, by their keys in a summary."""
+        found: dict[str, str] = {}
+        for measure in cls.measures:
+            found[measure.key] = measure.title if measure.public else f"unreleased: {measure.title}"
+            found |= {name: f"unreleased: {measure.title}, {held}" for name, held in measure.references.items()}
+        return {**found, **cls.also_shown}
 
     @classmethod
     def planned_keys(cls) -> tuple[str, ...]:
@@ -231,6 +249,14 @@ class TaskSpec(ABC):
             rest: Further arguments of the learner: its noise and the file of its ledger.
         """
 
+    @property
+    def trainer(self) -> Any:
+        """What makes the trainer of networks; losses and checkpoints go into the curator's folder and nowhere else."""
+        given, made = self.config.trainer, instantiate(self.config.trainer)
+        if given.logger is None and not given.enable_checkpointing:
+            return made
+        return partial(made, log_folder=str((self.folder / "curator" / "logs").absolute()))
+
     def learner_of(self, budget: "PrivacyBudget", **rest: Any) -> Any:
         """Return the learner, not fitted, of which a unit of the data costs at most a budget.
 
@@ -272,16 +298,8 @@ class TaskSpec(ABC):
         """
         return learner.expected_noise(n)
 
-    @property
-    def residual_scale(self) -> float | None:
-        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
-        from torchdpcate.data.facts import to_number
-
-        given = OmegaConf.select(self.config, "plan.residual_scale")
-        return None if given is None else to_number("plan.residual_scale", given)
-
     def certified_ways(self) -> list[str]:
-        """Return certified ways to the same question, of a release of a lesser level; its own are none."""
+        """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
         return []
 
     def size(self) -> int:
@@ -329,19 +347,17 @@ class TaskSpec(ABC):
     def results(self) -> dict[str, Any]:
         """Return the summary's numbers of what came out."""
 
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return what the curator's folder says of the fit, in plain types."""
+    def exact(self) -> "dict[str, Tensor]":
+        """Return coefficients without noise, by which released ones are checked, and what their curvature is at most.
 
-    @abstractmethod
-    def secrets(self) -> "dict[str, Tensor]":
-        """Return the numbers that must never leave, by name, besides those of the records."""
+        ``theta_without_noise`` [p], and ``hessian_bound`` [] of objective perturbation; nothing of other kinds.
+        """
+        return {}
 
     def share(self) -> None:  # noqa: B027 - most have nobody to send it to
         """Send the release to whom it is owed; nobody by default."""
 
-    @abstractmethod
-    def write(self, summary: Mapping[str, Any]) -> None:
+    def write(self, summary: Mapping[str, Any]) -> None:  # noqa: B027 - rules by effects have nothing more
         """Write further files into ``curator/``, each an ``attempt``; what readers get follows from the release.
 
         Args:
@@ -351,27 +367,6 @@ class TaskSpec(ABC):
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the lines that are printed at the end of a run, after its table."""
         return self.certified_ways()
-
-    @classmethod
-    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
-        """Return a report's figures that show nothing but releases, by the names of their files.
-
-        Args:
-            runs: One row a run, with its ``method``.
-        """
-        return {}
-
-    @classmethod
-    def curator_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
-        """Return figures of the curator's page that show more than releases do, by their captions.
-
-        Args:
-            runs: One row a run, with its ``method``.
-
-        Raises:
-            InputError: A damaged file of the curator's.
-        """
-        return {}
 
 
 def family_of(task: str) -> type[TaskSpec]:

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
-from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of, words
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
@@ -28,10 +27,6 @@ from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
@@ -62,9 +57,7 @@ class Rules(TaskSpec):
         Measure(
             key="accuracy",
             title="accuracy",
-            heading="Accuracy of rules against budget",
             note="Share of decisions that are those of the best rule: mean ± standard error over runs.",
-            figure="accuracy_against_budget.png",
             references={
                 "accuracy_nonprivate": "non-private",
                 "accuracy_treat_all": "treat all",
@@ -74,10 +67,8 @@ class Rules(TaskSpec):
         Measure(
             key="value",
             title="value",
-            heading="Value of rules against budget",
             note="Mean outcome if the rule decided, estimated by self-normalised inverse-propensity weights: mean ± "
             "standard error over runs.",
-            figure="value_against_budget.png",
             references={
                 "value_nonprivate": "non-private",
                 "value_treat_all": "treat all",
@@ -86,17 +77,7 @@ class Rules(TaskSpec):
         ),
     )
     numbers = ("regret", "regret_constant", "share_treated")
-    shown: ClassVar = {
-        "regret": "unreleased: regret of the release",
-        "regret_constant": "unreleased: regret of the best constant rule",
-        "accuracy": "unreleased: accuracy of the release",
-        "accuracy_nonprivate": "unreleased: accuracy non-private rule",
-        "value": "unreleased: value of the release",
-        "value_nonprivate": "unreleased: value non-private rule",
-        "value_treat_all": "unreleased: value treat all",
-        "value_treat_none": "unreleased: value treat none",
-    }
-
+    also_shown: ClassVar = {"regret": "unreleased: regret", "regret_constant": "unreleased: regret, best constant rule"}
     study: Study
     learner: RuleLearner
     release: DecisionRelease
@@ -132,38 +113,17 @@ class Rules(TaskSpec):
         treated = {} if queries is None else {"share_treated": self._decided(queries).double().mean().item()}
         return {**treated, **self._accuracies(), **self._regrets(), **self._values()}
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of the objective."""
+    def exact(self) -> dict[str, Tensor]:
+        """Return the rule without noise; its curvature has a bound unless a set confines the rule."""
         problem = self.learner.problem_
         bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
-        return {
-            "ridge": problem.ridge,
-            "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
-            "rule_parameters": problem.size,
-        }
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the weights in summary, the rule and its scores without noise."""
-        problem, queries = self.learner.problem_, self.study.queries
-        scores = None if queries is None else torch.from_numpy(self.learner.nonprivate_score(queries))
-        return {
-            "weight.mean": problem.weights.mean(),  # the largest is often the public bound
-            "weight.sd": problem.weights.std(),
-            "theta_without_noise": problem.minimiser,
-            **({} if scores is None else {"score_at_queries_without_noise": scores}),
-        }
+        known = {} if problem.domain is not None else {"hessian_bound": torch.tensor(float(bound))}
+        return {"theta_without_noise": problem.minimiser, **known}
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Report the noise to the curator."""
         with self.attempt("curator/noise.txt"):
             write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
-
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the rule of a single run; several are compared by a report's figures."""
-        folder = runs["folder"].iloc[0]
-        release = released_by(folder, DecisionRelease) if len(runs) == 1 else None  # type: ignore[type-abstract]
-        return {} if release is None else {"The released rule, from the release alone": release.plot()}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return what the report of the noise comes to."""
@@ -271,7 +231,7 @@ class EffectRules(Rules):
             domain=self.study.schema,
             budget=budget,
             second_stage=stage,
-            trainer=instantiate(config.trainer),
+            trainer=self.trainer,
             seed=config.seed,
             population=None if path is None else read_queries(path, self.study.schema, CsvForm.of(config.data)),
             **rest,
@@ -282,10 +242,6 @@ class EffectRules(Rules):
         """See ``TaskSpec``."""
         return "composed"
 
-    def noise_of(self, learner: Any, n: int) -> PlannedNoise:
-        """See ``TaskSpec``."""
-        return learner.expected_noise(n, residual_scale=self.residual_scale)
-
     def size(self) -> int:
         """Return the numbers of a composed effect."""
         return _NUMBERS * (1 + self.study.domain.dimension)
@@ -294,21 +250,9 @@ class EffectRules(Rules):
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
         return {"form": self.release.effect.form, **super().results()}
 
-    def facts(self) -> dict[str, Any]:
-        """Return the plan."""
-        plan = self.learner.plan_
-        return {"plan": plan.facts(), "shares": dict(plan.shares.shares), "residual_scale": self.release.effect.scale}
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the nuisances of the records in summary."""
-        if self.streams:
-            return {}
-        fit, y = self.learner.composed_, self.study.records.y
-        return {
-            f"{name}.{what}": value
-            for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
-            for what, value in (("mean", values.mean()), ("sd", values.std()))
-        }
+    def exact(self) -> dict[str, Tensor]:
+        """Return nothing: sums and solved systems have no coefficients of their own."""
+        return {}
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write nothing: the curator has no more than the release."""
