@@ -22,9 +22,6 @@ from torchdpcate.estimators.rules.outcome import Shifted as Shifted
 from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
-from torchdpcate.evaluation.metrics import PEHE as PEHE
-from torchdpcate.evaluation.metrics import DecisionAccuracy as DecisionAccuracy
-from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
 from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
 from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig

@@ -33,7 +33,7 @@ import torch
 import yaml
 from pyarrow import parquet
 
-from experiments.rows import Appender
+from experiments.csv_files import Appender
 from torchdpcate import TableStream, load_release
 from torchdpcate._process import BATCH
 from torchdpcate.cli.main import main as command

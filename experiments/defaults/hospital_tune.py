@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from experiments.cells import standard_error
 from experiments.defaults.hospital_laws import FAMILIES, TUNING, HospitalCase, hospital_case
+from experiments.tables import standard_error
 from torchdpcate.composition import score_errors
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage

@@ -110,13 +110,6 @@ def test_a_leakier_mechanism_is_refuted():
     assert 1.0 < result.bound <= 1.3
 
 
-def test_a_classifier_finds_the_direction_by_itself():
-    known = find("gaussian")
-    blind = dataclasses.replace(known, make=lambda b: dataclasses.replace(known.make(b), evidence=None))
-    result = audit(blind, BUDGET, noise=NoiseSource.fixed(2))
-    assert 0.8 <= result.bound <= 1.0
-
-
 @pytest.mark.parametrize("settings", [{"trials": 10}, {"confidence": 1.0}])
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):

@@ -23,7 +23,7 @@ from torchdpcate.audit.report import (
     registry,
     write_report,
 )
-from torchdpcate.errors import InputError, ProcessError
+from torchdpcate.errors import ProcessError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import Target
 from torchdpcate.verify.statement import plan_names
@@ -45,8 +45,8 @@ def test_the_page_holds_every_row_and_marks_what_is_broken(tmp_path):
     paths = write_report([RESULT, NONE, BROKEN], AuditSettings(epsilon=1.0, confidence=0.9), tmp_path)
     assert [path.name for path in paths] == ["README.md", "audit.json", "audit.png"]
     page = paths[0].read_text()
-    assert "| [gaussian](noise.md) | **certified** | 1 | 1e-05 | 0.950 | 2,000 | two numbers |" in page
-    assert "| influence | **heuristic** | none (noise as for 1) | 1e-05 | 4.000 |" in page
+    assert "| [gaussian](noise.md) | **certified** | 1, 1e-05 | 0.950 |" in page
+    assert "| influence | **heuristic** | none | 4.000 |" in page
     assert page.count("exceeds the claim**") == 1
     assert "`torchdpcate audit --all confidence=0.9`" in page
     numbers = json.loads(paths[1].read_text())
@@ -118,14 +118,6 @@ def test_of_the_plans_the_post_processing_alone_has_no_attack_on_a_claim_of_its_
     ]
     results = [replace(one, attacks=tuple(map(Target.from_dict, one.attacks))) for one in results]
     assert [plan for plan in plan_names() if not attained(results, plan)] == ["plug_in"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("epsilon", -1.0), ("delta", 0.0), ("confidence", 1.0), ("trials", 5), ("epsilon", "much")]
-)
-def test_settings_out_of_range_are_refused(name, value):
-    with pytest.raises(InputError, match=name):
-        AuditSettings(**{name: value})
 
 
 def test_shipped_results_are_those_of_the_guarantees_page():

@@ -46,7 +46,7 @@ def test_every_command_works_on_a_combination(files, capsys) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["average", "subgroups", "rule"])
+@pytest.mark.parametrize("task", ["average", "subgroups"])
 def test_other_kinds(task: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     files = [released(task, k).save(f"{k}.safetensors").name for k in range(3)]

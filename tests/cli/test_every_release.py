@@ -11,6 +11,7 @@ import yaml
 
 from tests.cli.helpers import one_line, released
 from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import all_tasks
 
 FOLLOWED = {"time": "days", "event": "status", "horizon": 300, "unit": "days", "censoring": {"floor": 0.5}}
 OUTCOMES = {
@@ -37,7 +38,10 @@ TASKS = {
 }
 RULES = ("rule", "owl", "two_stage_rule")
 ARMS = ["none", "low", "high"]
-CELLS = [(task, arms, outcome) for arms, task, outcome in itertools.product((2, 3), TASKS, OUTCOMES)]
+CELLS = [
+    (task, arms, outcome)
+    for arms, task, outcome in itertools.product((2, 3), filter(all_tasks().__contains__, TASKS), OUTCOMES)
+]
 
 
 def write(folder, outcome: str, arms: int) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from tests.registered import shipped
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate.blocks import on_device
@@ -35,11 +36,13 @@ def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_pat
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["second_stage=linear", "second_stage.ridge=0.02"],
-        ["second_stage=linear", "second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
-        ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
-    ],
+    shipped(
+        [
+            ["second_stage=linear", "second_stage.ridge=0.02"],
+            ["second_stage=linear", "second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
+            ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
+        ]
+    ),
 )
 def test_trainer_gpu_runs_whole(words, tmp_path):
     quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.cli.helpers import QUICK, TABLE, one_line
+from tests.registered import SmoothSensitivity
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate import composition
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
 from torchdpcate.fit.linear_taps import LinearTaps
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.ledger import Ledger

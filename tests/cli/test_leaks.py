@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 
@@ -54,15 +55,17 @@ def trained(finished, tmp_path):
 @pytest.mark.first(1)
 @pytest.mark.parametrize(
     "words",
-    [
-        [],
-        ["learner=dr", "features=fourier", "features.pairs=20"],
-        ["mechanism=output", "features=representation"],
-        ["mechanism=output", "release=queries", "queries.count=40"],
-        ["release=queries", "mechanism=smooth_sensitivity", "queries.count=7", WIDE],
-        ["release=queries", "mechanism=influence", "queries.count=7", "release.include_nuisances=true", WIDE],
-        ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence", WIDE],
-    ],
+    shipped(
+        [
+            [],
+            ["learner=dr", "features=fourier", "features.pairs=20"],
+            ["mechanism=output", "features=representation"],
+            ["mechanism=output", "release=queries", "queries.count=40"],
+            ["release=queries", "mechanism=smooth_sensitivity", "queries.count=7", WIDE],
+            ["release=queries", "mechanism=influence", "queries.count=7", "release.include_nuisances=true", WIDE],
+            ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence", WIDE],
+        ]
+    ),
     ids=lambda words: " ".join(words[:2]) or "default",
 )
 def test_the_release_folder_holds_nothing_of_the_curators(words, trained):

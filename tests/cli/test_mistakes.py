@@ -60,9 +60,6 @@ EFFECTS = {
     f"{STREAM} data.n=100": "data.n is 100; a stream has all records",
     f"{STREAM} task=two_stage_rule": "all records are needed at once: TwoStageRule.*task=rule",
     f"{STREAM} task=owl": "all records are needed at once: OutcomeWeightedLearner.*task=rule",
-    f"{STREAM} task=policy_selection nuisance_guarantee=stability": (
-        "all records are needed at once: nuisance_guarantee = stability.*nuisance_guarantee=composed"
-    ),
 }
 BALANCING = "effect=covariate_balancing"
 AVERAGES = {
@@ -86,20 +83,14 @@ GUARANTEE = "nuisance_guarantee"
 POLICIES = {
     "policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "policies.shares=[1.5]": "shares",
-    "selection.overlap=0.6": "0.6.*at most",
-    "selection.overlap=0": "overlap",
-    "selection.split=0": "split",
-    "selection.flor=0.1": "selection.flor",
-    f"{GUARANTEE}=none": "nuisance_guarantee=none.*stability",
-    f"{GUARANTEE}=composed selection.split=0.3": "leave selection.split out",
+    "selection.overlap=0.6": "the domain's overlap",
+    f"{GUARANTEE}=none": "nuisance_guarantee=none.*frozen",
     f"{GUARANTEE}=fixed {GUARANTEE}.propensity=1.5": "propensity",
-    f"{GUARANTEE}=stability {GUARANTEE}.ridge=-1": "ridge = -1",
-    f"{GUARANTEE}=stability {GUARANTEE}.constants=magic": "constants = 'magic'",
+    f"{GUARANTEE}=stability": "composed, or the paper's own: torchdpcate study spillover",
     f"{GUARANTEE}=frozen": "propensity",
-    f"{GUARANTEE}=private_nuisances privacy.delta=0 trainer.progress=false": "delta",
+    f"{GUARANTEE}=private_nuisances": "composed learns nuisances and effect in one plan",
     "privacy.epsilon=0": "epsilon",
-    "mechanism=magic": "magic",
-    "mechanism=objective": "objective: releases effects.*permute_and_flip",
+    "mechanism=objective": "mechanism: not used by task=policy_selection",
 }
 KNOWN = "weights.propensity=0.5"
 RULES = {
@@ -138,21 +129,20 @@ OF_OTHERS = {
     "second_stage.private_threshold.points=9": "of second_stage=kernel_ridge, linear and tangent",
     "second_stage.width=9": "of second_stage=neural",
     "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
-    "weights=ipw": "weights: not used by task=cate; it is of task=owl and two_stage_rule",
+    "weights=ipw": "weights: not used by task=cate; it is of task=owl",
     "+weights=ipw": "weights: not used by task=cate",
-    "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl and two_stage_rule",
+    "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl",
     "effect=covariate_balancing": "effect: not used.*task=average_effect",
     "policies.path=policies.yaml": "policies.path: not used by task=cate",
-    "mechanism=permute_and_flip": "use it with task=policy_selection",
+    "mechanism=permute_and_flip": "the scores decide",
     "task=none": "none",
     "task=average_effect mechanism=output": "mechanism: not used by task=average_effect; it is of task=cate",
     "task=average_effect effect=composed features=legendre": "it is of effect=auto and covariate_balancing",
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
-    "task=policy_selection nuisance=mlp": "nuisance: not used.*private_nuisances",
+    "task=policy_selection nuisance=mlp": "nuisance: not used by task=policy_selection",
     "task=policy_selection nuisance_guarantee=fixed trainer=default": "trainer: not used",
-    "task=policy_selection nuisance_guarantee.ridge=1": "with nuisance_guarantee=auto; it is of .*=stability",
-    "task=policy_selection split=cross_fit": "use selection.split",
+    "task=policy_selection nuisance_guarantee.clip=1": "with nuisance_guarantee=auto; it is of .*=composed",
     "task=policy_selection figure.level=0.9": "figure.level: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
@@ -160,7 +150,7 @@ OF_OTHERS = {
     "task=owl effect.overlap=0.1": "effect.overlap: not used.*task=average_effect",
     "task=owl nuisance_guarantee=fixed": "nuisance_guarantee: not used by task=owl",
     "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
-    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl and two_stage_rule",
+    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl",
 }
 WORDS = [
     *((["task=cate", *QUICK], *row) for row in LINEAR.items()),

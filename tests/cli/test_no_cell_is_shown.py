@@ -100,7 +100,6 @@ OTHERS = [
     ["predict", "FILE", "good.csv", "-o", "out.csv"],
     ["verify", "FILE"],
     ["sign", "FILE", "--key", "FILE"],
-    ["report", "FILE", "--serve"],
     ["ledger", "FILE"],
     ["sites", "FILE", "-o", "all"],
     ["report", "FILE"],

@@ -9,31 +9,34 @@ import pytest
 import yaml
 
 from tests.cli.helpers import DOMAIN, one_line
+from tests.registered import shipped
 from torchdpcate.cli.main import main
 from torchdpcate.data.table import Table
 from torchdpcate.papers import Dataset1
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
-TASKS = {
-    "cate": [],
-    "cate blocks": ["second_stage=linear", "nuisance=convex"],
-    "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
-    "owl": ["task=owl", "weights.propensity=0.5"],
-    "two_stage_rule": ["task=two_stage_rule"],
-    "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
-    "average_effect": ["task=average_effect"],
-    "balancing": ["task=average_effect", "effect=covariate_balancing"],
-    "composed average": ["task=average_effect", "effect=composed"],
-    "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
-    "cate networks": ["second_stage=linear", "nuisance=mlp"],
-    "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],
-    "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
-    "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
-    "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
-    "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
-    "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
-    "stable selection": ["task=policy_selection"],
-}
+TASKS = shipped(
+    {
+        "cate": [],
+        "cate blocks": ["second_stage=linear", "nuisance=convex"],
+        "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
+        "owl": ["task=owl", "weights.propensity=0.5"],
+        "two_stage_rule": ["task=two_stage_rule"],
+        "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
+        "average_effect": ["task=average_effect"],
+        "balancing": ["task=average_effect", "effect=covariate_balancing"],
+        "composed average": ["task=average_effect", "effect=composed"],
+        "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
+        "cate networks": ["second_stage=linear", "nuisance=mlp"],
+        "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],
+        "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
+        "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
+        "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
+        "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
+        "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
+        "stable selection": ["task=policy_selection"],
+    }
+)
 KEYS = {
     *("task", "mechanism", "n", "epsilon", "delta", "expected_noise", "outcome_range", "feasible"),
     *("table", "least_n", "least_epsilon", "precision", "targets", "parts", "level"),
@@ -143,7 +146,6 @@ SAME = {
     "a mechanism": ["second_stage=linear", "mechanism=influence"],
     "a ridge": ["second_stage=linear", "nuisance=convex", "second_stage.ridge=1e-9"],
     "an estimand": ["task=average_effect", "effect=covariate_balancing", "effect.estimand=none"],
-    "few records": ["task=policy_selection", "nuisance_guarantee=private_nuisances", "privacy.delta=0"],
     "a folder": ["run_dir=."],
 }
 

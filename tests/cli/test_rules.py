@@ -15,7 +15,7 @@ from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import TwoStageRule
-from torchdpcate.evaluation.metrics import decision_accuracy, policy_value
+from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.file import load_release, read_release_file, write_sums

@@ -7,18 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate import (
-    ConvexNuisanceConfig,
-    CovariateBalancingEffect,
-    Domain,
-    LinearSecondStage,
-    NoiseSource,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    PrivacyBudget,
-    RLearner,
-    TableSchema,
-)
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

@@ -8,7 +8,7 @@ import torch
 
 from tests.estimators.test_answers import EFFECTS, KNOWN
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
-from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
+from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import checked as used_records
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData, RecordStream

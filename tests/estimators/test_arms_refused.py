@@ -2,13 +2,10 @@
 
 import pytest
 
+from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner, SubgroupEffects
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 
 SOME = PrivacyBudget(1.0, 1e-5)

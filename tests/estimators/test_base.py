@@ -9,14 +9,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget

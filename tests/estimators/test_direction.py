@@ -3,14 +3,11 @@
 import pytest
 import torch
 
+from tests.registered import EffectRule, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
 from tests.verify import forgeries as forge
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
@@ -23,7 +20,6 @@ LEARNERS = {
     "owl shifted": (OutcomeWeightedLearner, {"outcome": "shifted"}, 0.0),
     "two stage": (TwoStageRule, {}, 0.0),
     "composed choice": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "composed"}, 1e-5),
-    "choice by stable scores": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "stability"}, 0.0),
     "choice by centred scores": (PolicySelector, {"policies": POLICIES}, 0.0),
 }
 KNOWN = ("effect", "choice by centred scores")

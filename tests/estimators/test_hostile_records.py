@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from torchdpcate import (
+from tests.registered import (
     AverageEffect,
     ComposedAverageEffect,
     CovariateBalancingEffect,
@@ -19,8 +19,8 @@ from torchdpcate import (
     PolicySelector,
     RLearner,
     SubgroupEffects,
-    TableSchema,
 )
+from torchdpcate import TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.score_errors import ScoreErrors

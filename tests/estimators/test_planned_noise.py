@@ -7,28 +7,35 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from tests.registered import (
+    CovariateBalancingEffect,
+    DRLearner,
+    InfluencePerturbation,
+    ObjectivePerturbation,
+    OutcomeWeightedLearner,
+    OutputPerturbation,
+    PolicySelector,
+    RLearner,
+    SmoothSensitivity,
+    SubgroupEffects,
+    TwoStageRule,
+)
+from torchdpcate import PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, expected_regret
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, expected_regret
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -188,7 +195,7 @@ def test_expected_losses_of_a_choice_are_those_of_its_law():
     assert mechanism.expected_loss(M) == pytest.approx(regrets.max().item(), rel=1e-4)
     assert mechanism.expected_loss(M) <= 3.0 / 0.5 * math.log(M)
     assert mechanism.expected_loss(1) == 0
-    worst = SELECTIONS.find("permute_and_flip")(0.5, 3.0).probabilities(utilities[::100])
+    worst = PermuteAndFlip(0.5, 3.0).probabilities(utilities[::100])
     assert expected_regret(utilities[::100], worst).max() <= mechanism.expected_loss(M)
 
 

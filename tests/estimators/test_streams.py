@@ -4,6 +4,18 @@ import pytest
 import torch
 
 from tests.in_parts import LocalParts
+from tests.registered import (
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TwoStageRule,
+)
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.linear_fit import LightningFit
@@ -13,14 +25,6 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.heads.recipes import LinearSecondStage
 
 N = 2_000
@@ -167,10 +171,6 @@ REFUSED = {
     ),
     "weighted rule": (OutcomeWeightedLearner(OBSERVED, PURE), "features of all records.*use task=rule"),
     "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
-    "stable scores": (
-        PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
-        "stability trains on a block.*use nuisance_guarantee=composed",
-    ),
     "policies from records": (
         PolicySelector(
             OBSERVED,

@@ -19,7 +19,6 @@ NEAR = {  # the largest ratio that 500 draws of each dataset show at least, of e
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule", "private_propensity"), 0.95),
     **dict.fromkeys(("composed_pure_effect", "pure_effect_rule", "effect_sums"), 0.95),
     **dict.fromkeys(("balancing_objective", "covariate_balancing_effect", "known_propensity"), 0.8),
-    "stable_nuisances": 0.99,
     "user_basis": 0.9,
 }
 FOUND = {  # what the attack's bound shows at least

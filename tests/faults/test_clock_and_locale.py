@@ -27,7 +27,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.file import load_release
 
 POINTS = DOMAIN.grid(40)
 NAME = "donn\u00e9es \u00fc\u4e16"
@@ -81,13 +80,6 @@ def test_a_name_that_is_no_text_is_refused_in_a_line(tmp_path):
     shutil.copy(__file__, path)
     with pytest.raises(InputError, match="not UTF-8"):
         arrow_path(path)
-
-
-@pytest.mark.parametrize("run_dir", [NAME, f"'{NAME}'", "'[/b]:x: a'"], ids=["plain", "quoted", "like markup"])
-def test_a_run_folder_in_any_letters(tmp_path, monkeypatch, run_dir):
-    monkeypatch.chdir(tmp_path)
-    assert train_quickly(f"run_dir={run_dir}") == 0
-    load_release(tmp_path / run_dir.strip("'") / "release" / "release.safetensors")
 
 
 def train_quickly(*words: str) -> int:
@@ -177,15 +169,6 @@ def test_a_clock_that_goes_backwards_is_nothing_to_the_files(folder, backwards):
     for number in range(5):
         assert Ledger.load(folder / "ledger.sqlite").charge("all", "x", PureEvent(0.1)) == number
     assert [entry.id for entry in ledger.entries] == list(range(5))
-
-
-def test_files_from_the_future_or_before_the_epoch_are_read(folder):
-    for stamp in (-1e9, 4e9):
-        for path in folder.iterdir():
-            os.utime(path, (stamp, stamp))
-        for words in commands(folder):
-            assert main(words) == 0
-    check_outputs(folder)
 
 
 class Stopped(real_datetime.datetime):

@@ -16,7 +16,6 @@ from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.figures import svg_of
 from torchdpcate.pages.offline import offline_model
-from torchdpcate.pages.questions import answer, curve, questions
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
@@ -123,18 +122,6 @@ def test_the_page_and_its_controls_have_them(release: ComposedRelease) -> None:
     ends = [model["law"]["estimates"][0] - half, model["law"]["estimates"][0] + half]
     bound = release.domain.outcome_range
     assert np.clip(ends, -bound, bound) == pytest.approx(release.average())
-
-
-def test_the_explorer_has_them(release: ComposedRelease) -> None:
-    asked = questions(release)
-    value, (low, high) = release.average_effect, release.average()
-    for person in PEOPLE.to_dict("records"):
-        found = answer(release, person)
-        assert found.headline.endswith(numbers([value])[0])
-        assert f"95% interval {low:.4g} to {high:.4g}" in found.interval
-        drawn = curve(release, person, asked[0], 3)
-        assert list(drawn.values) == pytest.approx([value] * 3)
-        np.testing.assert_allclose(drawn.ends, [[low, high]] * 3)
 
 
 def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:

@@ -28,7 +28,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import private_quantile
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ReportNoisyMax
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 NAN, INF = math.nan, math.inf
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -57,7 +57,6 @@ CASES = {
         (lambda: Guarantee(Level.CERTIFIED, BUDGET, (OPEN,)), "certified"),
         (lambda: Guarantee(Level.CERTIFIED, BUDGET, (FAILED,)), "certified"),
         (lambda: Guarantee("sure", BUDGET), "level"),
-        (lambda: Guarantee.from_dict({"level": "certified"}), "guarantee"),
     ],
     "charge": [
         (lambda fields=fields: Charge.from_dict(fields), "charge")
@@ -153,8 +152,6 @@ CASES = {
             )
         ),
         (lambda: SELECTIONS.find("argmax")(1.0, 1.0), "mechanism = argmax"),
-        (lambda: ReportNoisyMax(1e-6, 1.0), "epsilon = 1e-06"),
-        (lambda: ReportNoisyMax(1.0, 1.0).select(torch.tensor([0.0, 1e200]), NOISE), "utilities"),
     ],
     "ledger": [
         (lambda: ledger().charge("third", "x", PureEvent(0.1)), "block = 'third'"),

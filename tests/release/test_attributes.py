@@ -11,16 +11,17 @@ import pytest
 import torch
 
 from tests.cli.test_arms import DOMAIN as THREE_ARMS
+from tests.registered import AverageEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
-from torchdpcate import AverageEffect, PolicySelector, PrivacyBudget, RLearner, TableSchema, release
+from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.release import average_effect, composed, post_processing, rule, subgroups
+from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release import release as functions
-from torchdpcate.release.release import RELEASES
+from torchdpcate.release.file import RELEASES
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
@@ -39,7 +40,6 @@ KINDS = {
     "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
     "combined_average": partial(combined, "average"),
     "combined_effect": partial(combined, "effect"),
-    "combined_rule": partial(combined, "rule"),
     "combined_subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
@@ -47,7 +47,7 @@ KINDS = {
     "composed_rule": composed._example,
     "function": functions._example,
     "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
-    "queries": post_processing._example,
+    "queries": functions._answered_example,
     "rule": rule._example,
     "subgroups": subgroups._example,
 }

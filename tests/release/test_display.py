@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.pages.releases import average, composed, rule
-from torchdpcate.release.display import table
+from torchdpcate.release.file import table
 
 
 def test_a_line_says_what_it_is_and_what_it_claims():

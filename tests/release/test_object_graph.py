@@ -12,35 +12,36 @@ import torch
 from torch import Tensor
 
 from tests.fit import own_maps
-from tests.release.object_graph import arrays
-from torchdpcate import (
+from tests.registered import (
     AverageEffect,
     ComposedAverageEffect,
-    ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
-    Domain,
     DRLearner,
-    KernelSecondStage,
+    InfluencePerturbation,
     KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TwoStageRule,
+)
+from tests.release.object_graph import arrays
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    Domain,
+    KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
     NuisanceConfig,
-    OutcomeWeightedLearner,
-    PolicySelector,
     PrivacyBudget,
     PrivateWeights,
-    RLearner,
-    SubgroupEffects,
     TangentSecondStage,
-    TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.arms.private import PrivateNuisances
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.tangent_features import Tangent
@@ -153,13 +154,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
     "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", ridge_bound=1e9),
     "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", ridge_bound=1e9),
-    "selection, stability": selection,
-    "selection, private nuisances": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), nuisance_guarantee="private_nuisances"
-    ),
-    "selection, private networks": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(QUICK), nuisance_guarantee="private_nuisances"
-    ),
+    "selection, composed": selection,
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
     ),

@@ -17,8 +17,7 @@ from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.file import kinds
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, kinds
 
 
 def composed_release() -> ComposedRelease:
@@ -51,7 +50,6 @@ RELEASES = {
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
     "combined_effect": lambda: combined(effect_with_law()),
-    "combined_rule": lambda: combined(effect_with_law().rule()),
     "combined_average": lambda: combined(average_effect._example()),
     "combined_subgroups": lambda: combined(subgroups._example()),
 }

@@ -20,8 +20,7 @@ from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from, stated_cost
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.file import release_digest, write_sums
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.file import verify_release
 
@@ -123,17 +122,6 @@ def with_public(release: Release, **public: Any) -> Any:
     return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
-def a_tenth_of_epsilon(draft: Draft) -> None:
-    """Every event at a tenth of its cost."""
-    for charge in draft.charges:
-        event = charge["event"]
-        if "epsilon" in event:
-            event["epsilon"] /= 10
-        else:
-            event["noise_multiplier"] *= 10
-    recost(draft)
-
-
 def renamed(name: str) -> Edit:
     """Another mechanism's name in statement and charges."""
 
@@ -186,24 +174,10 @@ def certified(draft: Draft) -> None:
     recost(draft)
 
 
-def certified_in_every_word(draft: Draft) -> None:
-    """The same, with the words and constants of an honest certified release."""
-    certified(draft)
-    honest = opened(draft.others["smooth_sensitivity"]).privacy
-    draft.privacy |= {name: honest[name] for name in ("accountant", "assumptions", "public")}
-
-
 def nothing_assumed(draft: Draft) -> None:
     """Without assumptions, limits and sources."""
     draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
     draft.privacy["bounds_origin"] = "audited by the ministry"
-
-
-def thousandfold(draft: Draft) -> None:
-    """A thousand times as many records."""
-    for block in draft.privacy["blocks"]:
-        block["n"] *= 1000
-    recost(draft)
 
 
 def free_threshold(draft: Draft) -> None:
@@ -242,22 +216,6 @@ def fact(draft: Draft) -> None:
     draft.facts["also"] = [1, 2, 3]
 
 
-def crowd(draft: Draft) -> None:
-    """A million records that do not exist."""
-    costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
-    draft.privacy["blocks"].append({"name": "extra", "n": 10**6, "charges": [], **costs})
-    draft.privacy["n"] += 10**6
-
-
-def condition(holds: bool | None) -> Edit:
-    """A condition that a user's part would bring, stated to hold or left open."""
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["conditions"] = [{"name": "feature map", "text": "records", "holds": holds}]
-
-    return edit
-
-
 def constant(name: str, value: Any) -> Edit:
     """Another public constant, or another value of one."""
 
@@ -267,49 +225,10 @@ def constant(name: str, value: Any) -> Edit:
     return edit
 
 
-def without(*names: str) -> Edit:
-    """Leave public constants out."""
-
-    def edit(draft: Draft) -> None:
-        for name in names:
-            draft.privacy["public"].pop(name)
-
-    return edit
-
-
-def tuning(**stated: Any) -> Edit:
-    """Other words about tuning."""
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["tuning"] |= stated
-
-    return edit
-
-
-def other_blocks(draft: Draft) -> None:
-    """Blocks of other names."""
-    for number, block in enumerate(draft.privacy["blocks"]):
-        block["name"] = f"people {number}"
-
-
 def copied(path: Path, folder: Path) -> Path:
     """Copy a release's folder, and return the release in it."""
     shutil.copytree(path.parent, folder)
     return folder / path.name
-
-
-def another_statement_beside(path: Path) -> None:
-    """The statement's files say another epsilon; all sums are made to fit."""
-    fields = json.loads((path.parent / "privacy.json").read_text())
-    fields |= {"epsilon": 0.01, "claim": "(0.01, 0)-differentially private, certified, replace-one"}
-    (path.parent / "privacy.json").write_text(json.dumps(fields))
-    (path.parent / "privacy.md").write_text("# Privacy statement: certified\n\n**(0.01, 0)-differentially private**\n")
-    write_sums(path.parent)
-
-
-def no_sums(path: Path) -> None:
-    """The sums are gone."""
-    (path.parent / "SHA256SUMS").unlink()
 
 
 class DoesNotApplyError(Exception):
@@ -448,6 +367,14 @@ def infinite(draft: Draft) -> None:
     raise DoesNotApplyError
 
 
+LOOK_ALIKE: dict[str, Edit] = {
+    "names that differ by case": look_alike("Age", "age"),
+    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
+    "names that are full width": look_alike("age", "\uff41ge"),
+    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
+    "names with an invisible letter": look_alike("age", "ag\u200de"),
+    "names with another space": look_alike("the age", "the  age"),
+}
 EVERY: dict[str, Edit] = {
     "conditional without a condition": conditional_without_a_condition,
     "certified with a condition": certified_with_a_condition,
@@ -458,12 +385,6 @@ EVERY: dict[str, Edit] = {
     "assumptions of another version": another_version,
     "without assumptions": without_what_it_rests_on,
     "less by another accountant": less_by_another_accountant,
-    "names that differ by case": look_alike("Age", "age"),
-    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
-    "names that are full width": look_alike("age", "\uff41ge"),
-    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
-    "names with an invisible letter": look_alike("age", "ag\u200de"),
-    "names with another space": look_alike("the age", "the  age"),
     "infinite numbers": infinite,
 }
 """Forgeries of any kind of release that do not agree with themselves."""

@@ -15,16 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, PolicySelector, RLearner
 from tests.verify import forgeries as forge
 from tests.verify import test_average, test_subgroups
 from tests.verify.test_every_forgery import KINDS
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import OUTCOME_KINDS
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 

@@ -8,23 +8,17 @@ from typing import ClassVar
 import pytest
 import torch
 
-from tests.audit.shipped import audits_of, shipped_results
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.registered import AverageEffect, ComposedAverageEffect, CovariateBalancingEffect, KnownPropensityEffect
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.verify.file import verify_release
 
@@ -54,20 +48,6 @@ def fitted(learner) -> AverageEffectRelease:
 @cache
 def balanced(loss="balancing", budget=PURE, **settings) -> AverageEffectRelease:
     return fitted(CovariateBalancingEffect(DOMAIN, budget, loss=loss, **settings))
-
-
-def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
-    """The release with these charges, or those of these purposes, for something else, or changed."""
-
-    def changed(c: StatedCharge) -> StatedCharge:
-        return replace(c, **change) if {replace(c.charge, piece=""), c.purpose} & set(charges) else c
-
-    blocks = tuple(replace(block, charges=tuple(map(changed, block.charges))) for block in release.privacy.blocks)
-    return replace(release, privacy=replace(release.privacy, blocks=blocks))
-
-
-def _part(name: str) -> Charge:
-    return Charge(Purpose.RELEASE, "balanced_difference", name)
 
 
 def weighted(domain: Domain) -> Domain:
@@ -138,34 +118,6 @@ class TestContract(PlanContract):
     worked_out = ("main", "balance.expected", "balance.expected_sd")
 
 
-def test_one_that_holds_everything_verifies(tmp_path):
-    release = balanced()
-    assert release.balance is not None
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-
-
-def test_every_part_has_an_audit():
-    names = ["balanced_difference", "balancing_objective", "objective_box", "covariate_balancing_effect"]
-    assert sorted(audits_of(balanced().privacy, shipped_results())) == sorted(names)
-
-
-@pytest.mark.parametrize(
-    ("of", "problem"),
-    [
-        (Purpose.WEIGHTS, "it holds weights, but no charge is for them"),
-        (Purpose.OUTCOME_MODEL, "it holds an outcome model, but no charge is for it"),
-        (_part("sums"), "it holds the number 'spread', but no charge is for it"),
-    ],
-)
-def test_what_was_not_paid_for(of, problem, tmp_path):
-    refusal(relabelled(balanced(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
-
-
-def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
-    numbers = {**balanced().numbers, "oldest": 97.0}
-    refusal(replace(balanced(), numbers=numbers), tmp_path)
-
-
 class WarmGradient(NoisyGradient):
     """A fit of a user's, with public constants of its own."""
 
@@ -195,11 +147,6 @@ def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
         refusal(with_public(release, **{name: 0.5}), tmp_path)
     public = {name: value for name, value in release.privacy.public.items() if name != "weights_cooling"}
     assert refusal(replace(release, privacy=replace(release.privacy, public=public)), tmp_path)
-
-
-def test_constants_of_a_fit_that_was_not_made(tmp_path):
-    changed = with_public(honest("constant centre"), outcome_model_ridge=1.0)
-    refusal(changed, tmp_path)
 
 
 IMBALANCED = {
@@ -248,18 +195,6 @@ def test_a_release_that_contradicts_itself(make, problem, tmp_path):
     refusal(make(), tmp_path)
 
 
-def test_each_block_is_stated_once(tmp_path):
-    """Charges spread over blocks of the same records would look like half the epsilon."""
-    release = balanced()
-    block = release.privacy.blocks[0]
-    blocks = (
-        replace(block, n=1000, charges=block.charges[:2]),
-        replace(block, name="others", n=1000, charges=block.charges[2:]),
-    )
-    changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    refusal(changed, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
@@ -273,23 +208,11 @@ def test_a_balance_table_that_was_changed(columns, problem, tmp_path):
     refusal(replace(release, balance=replace(release.balance, **columns)), tmp_path)
 
 
-def test_a_balance_table_of_nothing(tmp_path):
-    table_of_another, release = balanced().balance, honest("trial of ATE")
-    refusal(replace(release, balance=table_of_another), tmp_path)
-    logistic = replace(balanced(loss="logistic"), balance=table_of_another)
-    refusal(logistic, tmp_path)
-
-
 def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
     release = honest("tiny outcomes")
     for value in (0.0, release.estimate / 2, 1e-13):
         moved = replace(release, main=replace(release.main, value=value))
         refusal(moved, tmp_path)
-
-
-def test_a_number_that_is_written_as_words(tmp_path):
-    refusal(with_public(honest("trial of ATE"), eta="0.2"), tmp_path)
-    refusal(with_public(balanced(), scale_spread="1e9"), tmp_path)
 
 
 def test_a_release_that_claims_nothing_is_not_asked(tmp_path):

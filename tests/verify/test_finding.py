@@ -8,11 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.registered import AverageEffect, RLearner, SubgroupEffects
 from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise

@@ -6,11 +6,9 @@ from typing import ClassVar
 import pytest
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
-from tests.verify import forgeries as forge
+from tests.registered import OutcomeWeightedLearner, TwoStageRule
 from tests.verify import test_file
 from tests.verify.forgeries import refusal, with_public
-from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.weights.private import PrivateWeights
@@ -62,12 +60,6 @@ class TestContract(PlanContract):
     }
 
 
-@pytest.mark.parametrize("most", [0.5, 50.0])
-def test_weights_beyond_the_overlap_bound_are_refused(most, tmp_path):
-    forged = with_public(released("private weights"), largest_weight=most)
-    assert "largest_weight = " in refusal(forged, tmp_path)
-
-
 def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
     data, half = test_file.records(), PrivacyBudget(1.5, 0.0)
     learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE).fit(data.x, data.a, data.y)
@@ -92,16 +84,3 @@ def test_bounds_of_a_loss_of_the_user_s_are_those_of_its_noise(tmp_path):
     verify_release(release.save(tmp_path / "release.safetensors"))
     for name in ("loss_slope", "loss_curvature"):
         assert "perturbation_scale" in refusal(with_public(release, **{name: 0.5}), tmp_path)
-
-
-def test_another_release_of_the_fit_is_by_a_mechanism_of_the_library(tmp_path):
-    data = test_file.records()
-    learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE).fit(data.x, data.a, data.y)
-    learner.release(PrivacyBudget(1.0, 0.0))
-    path = learner.release().save(tmp_path / "release.safetensors")
-
-    def renamed(draft: forge.Draft) -> None:
-        draft.charges[1]["mechanism"] = "words of mine"
-
-    with pytest.raises(VerificationError, match="is for a mechanism that is none of the library's"):
-        verify_release(forge.forged(path, renamed, tmp_path / "forged.safetensors"))

@@ -63,9 +63,10 @@ def find(name: str) -> WorstCase:
 
 
 _HOW_TO_READ = """\
-Each mechanism is run many times on the worst known pair of neighbouring data sets. An attack (by the likelihood ratio,
-unless said) tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the
-claim refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little."""
+Each mechanism is run many times on the worst known pair of neighbouring data sets, which `torchdpcate audit` lists. An
+attack tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the claim
+refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little. Claims are epsilon
+and delta; `audit.json` beside this page has the neighbours, the number of runs and all rates."""
 
 _WHAT_THE_BOUND_IS = """\
 Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
@@ -82,8 +83,6 @@ the doubt of counting. Of these plans no pair is known that does so for every la
 them than any records need."""
 
 _MECHANISM = re.compile(r"^\| `(\w+)` \| (?:certified|conditional|heuristic) \|", re.MULTILINE)
-
-_USUAL = "Neyman-Pearson"  # the attack that the page does not name
 
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
@@ -109,8 +108,8 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             _HOW_TO_READ,
             "",
             *_also(folder),
-            "| mechanism | level | claimed epsilon | at delta | bound | runs | neighbours |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
+            "| mechanism | level | claim | bound |",
+            "| --- | --- | --- | --- |",
             *(_row(result, pages.get(result.mechanism)) for result in results),
             "",
             f"![Claimed epsilon and lower bound of every mechanism]({figure})",
@@ -166,10 +165,9 @@ def _unattained(results: Sequence[AuditResult]) -> Iterator[str]:
 
 def _row(result: AuditResult, linked: str | None) -> str:
     link = f"[{result.mechanism}]({linked})" if linked else result.mechanism
-    claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
+    claim = "none" if result.claimed is None else f"{result.claimed:.4g}, {result.delta:g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
-    pair = result.pair if result.attack == _USUAL else f"{result.attack}: {result.pair}"
-    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, f"{result.trials:,}", pair]
+    cells = [link, f"**{result.level}**", claim, bound]
     return f"| {' | '.join(cells)} |"
 
 

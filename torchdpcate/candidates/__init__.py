@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "family": ("PolicyFamily", "check_actions"),
-        "kinds": ("Constants", "LinearPolicies", "Thresholds", "TreePolicies"),
+        "kinds": ("Constants", "LinearPolicies", "Thresholds"),
         "library": ("FunctionPolicies", "POLICY_FAMILIES", "PolicyLibrary", "policy_family"),
     },
 )

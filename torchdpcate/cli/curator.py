@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.task import TaskSpec, family_of
+from torchdpcate.cli.task import family_of
 from torchdpcate.errors import InputError
 
 WORDS, COUNTS = ("mechanism", "level"), ("seed", "n")
@@ -58,16 +58,11 @@ def read_summary(path: Path) -> dict[str, Any]:
             "spent_epsilon": None if spent is None else _positive(spent),
             "spent_delta": _number(summary["spent"]["total"]["delta"]),
             "generated": _flag(summary["generated"]),
-            **{name: _number(summary[name]) for name in _numbers_of(family) if name in summary},
+            **{name: _number(summary[name]) for name in ("planned_noise", *family.summary_keys()) if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
         raise InputError(f"{path}: not a summary of a run, or damaged; remove it or run again") from None
-
-
-def _numbers_of(family: type[TaskSpec]) -> list[str]:
-    """Return the keys of a family's numbers, each once."""
-    return list(dict.fromkeys((*family.summary_keys(), *family.planned_keys())))
 
 
 def _number(value: Any) -> float:

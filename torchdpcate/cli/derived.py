@@ -18,8 +18,7 @@ from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.pages.beside import Made, figures_of
 from torchdpcate.pages.reader import PAGE, reader_page
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, check_sums, load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, check_sums, load_release
 from torchdpcate.release.signature import signature_path
 from torchdpcate.verify.card import texts_beside
 from torchdpcate.verify.file import verify_release
@@ -143,15 +142,18 @@ def _noiseless(run: Path, release: Release) -> Iterator[tuple[str, str]]:
     Of p numbers with noise of scale s, all are within t s of the exact ones with a probability of at most t^p.
     Objective perturbation by b moves the minimiser by at least b / L, L the largest curvature, which is the curator's.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    numbers = run / "curator" / "numbers.safetensors"
     try:
-        numbers = load_file(run / "curator" / "numbers.safetensors")
-        exact = numbers["theta_without_noise"]
-        scale = release.privacy.public.get("noise_scale")
-        scale = scale or release.privacy.public["perturbation_scale"] / float(numbers["hessian_bound"])
-        moved = np.abs(release.tensors()["theta"].numpy() - exact).max()
+        exact = load_file(numbers)
+        theta, public = exact["theta_without_noise"], release.privacy.public
+        scale = public.get("noise_scale") or public["perturbation_scale"] / float(exact["hessian_bound"])
+        moved = np.abs(release.tensors()["theta"].numpy() - theta).max()
+    except SafetensorError as error:
+        raise InputError(f"{numbers}: is damaged, and the released noise cannot be checked; train again") from error
     except (OSError, ValueError, LookupError, TypeError):
         return  # a kind without such coefficients
-    if moved < _RARE ** (1 / exact.size) * scale:
+    if moved < _RARE ** (1 / theta.size) * scale:
         yield RELEASE_FILE, f"theta has far less noise than stated: {moved:.3g} where {scale:.3g} each is the least"

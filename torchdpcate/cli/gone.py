@@ -3,45 +3,87 @@
 _EFFECT = "effect=auto takes the estimator of least planned error"
 _SECOND_STAGE = "second_stage=adaptive, the default, chooses covariates and features within its own budget"
 _STUDY = "the design is one of the studies: torchdpcate study --help"
+_CHOICE = "the scores decide on the mechanism of a choice: the one of least noise beside them"
+_CELLS = "where no propensity is known, doubly robust scores of one composition estimate it (with privacy.delta)"
+_OVERLAP = "the domain's overlap is the public clip of the propensity"
+_RIDGE = "rule.ridge bounds the coefficients: null takes what n and the budget need"
+_PLAN = "the plan decides it, by public facts"
 GONE = {
     "data=acic_rare": _STUDY,
     "data=hospital": _STUDY,
     "data=niu": _STUDY,
-    "effect.fitter=k_norm_gradient": "effect.fitter=null takes the fit of least noise",
-    "effect.readout": _EFFECT,
-    "effect.shares": "the parts of the budget are the library's",
     "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
     "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
     "effect=horvitz_thompson": _EFFECT,
     "effect=subsample_aggregate": _EFFECT,
-    "matching": "task=rule compares arms by an effect",
-    "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
-    "mechanism=statistics": "mechanism=objective is the least noisy for linear heads, output has a public band",
+    "effect.fitter=k_norm_gradient": "effect.fitter=null takes the fit of least noise",
+    "effect.loss": _PLAN,
+    "effect.outcome_bounds": _PLAN,
+    "effect.overlap": _OVERLAP,
+    "effect.public_sample": "take the domain's overlap so small that it clips few propensities of the public sample",
+    "effect.readout": _EFFECT,
+    "effect.seed": "no estimator of an average splits the records",
+    "effect.slope_bound": _PLAN,
+    "effect.shares": "the parts of the budget are the library's",
+    "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
+    "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
     "plan": "sd: of the outcome, in the domain file, is what plans take",
-    "rule.perturbation": "the perturbation of least noise is taken, pure where privacy.delta=0",
-    "rule.radius_norm": "rule.radius bounds coefficients in l2",
-    "screen": _SECOND_STAGE,
-    "subgroup_effects.law": "the law of less noise is taken, Laplace where privacy.delta=0",
-    "subgroup_effects.overlap": "the domain file's overlap: is the public clip",
-    "subgroup_effects.propensity_share": "the parts of the budget are the library's",
-    "subgroup_effects.released": "whether partitions are crossed follows from public facts, by the least noise",
-    "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
-    "trainer.log_folder": "losses and checkpoints go to the run's curator/logs alone",
     "trainer=cpu": "trainer.accelerator=cpu, the default",
     "trainer=gpu": "trainer.accelerator=gpu",
-    "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
+    "trainer.log_folder": "losses and checkpoints go to the run's curator/logs alone",
     "unit": "data.person=COLUMN protects persons, else each record is one; verify says which",
+    "sweep": "sweep over the values that are missing, into another run_dir; budget.shared keeps one total",
+    "matching": "task=rule compares arms by an effect",
+    "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
+    "mechanism=by_scores": _CHOICE,
+    "mechanism=exponential": _CHOICE,
+    "mechanism=permute_and_flip": _CHOICE,
+    "mechanism=report_noisy_max": "mechanism=permute_and_flip is never worse at the same epsilon",
+    "mechanism=statistics": "mechanism=objective is the least noisy for linear heads, output has a public band",
+    "loss=squared": "loss=huber_hinge, the default, has least noise",
+    "loss.smoothing": _PLAN,
+    "outcome.budget_fraction": _PLAN,
+    "outcome.high": "outcome=shifted is by the domain's bounds of the outcome",
+    "outcome.low": "outcome=shifted is by the domain's bounds of the outcome",
+    "outcome.quantile": _PLAN,
+    "policies.shares": "write thresholds of your own into a file, policies.path=FILE",
+    "rule.perturbation": _PLAN,
+    "rule.radius": _RIDGE,
+    "rule.radius_norm": _RIDGE,
+    "rule.ridge_bound": "a budget whose ridge would dominate all records is refused; rule.ridge=NUMBER sets the ridge",
+    "screen": _SECOND_STAGE,
+    "selection.overlap": _OVERLAP,
+    "selection.split": "half of the records train nuisances, where any are trained",
+    "subgroup_effects.estimand": "effects in subgroups are averages over each cell; ATO is of task=average_effect",
+    "subgroup_effects.law": _PLAN,
+    "subgroup_effects.overlap": _OVERLAP,
+    "subgroup_effects.propensity=composed": _CELLS,
+    "subgroup_effects.propensity=fitted": _CELLS,
+    "subgroup_effects.propensity=known": "state propensity: in the domain file, and leave this out",
+    "subgroup_effects.propensity_share": _CELLS,
+    "subgroup_effects.released": _PLAN,
+    "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
+    "weights.alpha": _PLAN,
+    "weights.bandwidth": _PLAN,
+    "weights.block_fraction": "a private propensity is fitted on all records, for weights.budget_fraction of epsilon",
+    "weights.cap": _PLAN,
+    "weights.features": _PLAN,
+    "weights.kernel": _PLAN,
+    "weights.perturbation": _PLAN,
+    "weights.propensity": "state propensity: in the domain file (a number, a column, or one for each stratum)",
+    "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
 }
 """By the setting, or by the setting with its value."""
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
+OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
+"""Options of commands."""
 COMMANDS = {
     "answer": "torchdpcate predict RUN/curator/online TABLE -o FILE asks a run's online service",
     "completion": "a word that is no setting is answered by the nearest ones; train task=NAME --help lists all",
-    "explore": "torchdpcate report RELEASE --serve is that page",
+    "explore": "torchdpcate report RELEASE writes a page with sliders, torchdpcate predict answers a table",
     "inspect": "torchdpcate verify RELEASE says it, with --json and --card",
 }
-OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
-"""Options of commands."""
+"""Commands."""
 
 
 def remedy(key: str, values: list[object]) -> str | None:

@@ -89,8 +89,8 @@ def composition(chosen: Mapping[str, str]) -> Composition:
         InputError: A group that the task and its choices have no use for.
 
     Example:
-        >>> composition({"task": "policy_selection"}).groups["mechanism"]
-        'by_scores'
+        >>> composition({"task": "policy_selection"}).groups["policies"]
+        'thresholds'
     """
     try:
         return _composed(**chosen)

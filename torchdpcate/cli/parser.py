@@ -29,8 +29,7 @@ _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, predict, report --serve, "
-    "combine."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, predict, report, combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
@@ -206,14 +205,6 @@ def make_parser() -> Parser:
     report.add_argument("folder", metavar="run", help="run folder, a folder of run folders, or a release file")
     report.add_argument("--reference", help="csv or parquet table of a public population to average figures over")
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
-    report.add_argument(
-        "--serve",
-        type=int,
-        nargs="?",
-        const=8080,
-        metavar="PORT",
-        help="instead, a page on this machine that asks the release (extra explore; port 8080 if left out)",
-    )
     _add_form(report)
 
     return parser

@@ -15,7 +15,6 @@ PATHS = (
     "data.genes",
     "data.queries_path",
     "data.surface.path",
-    "effect.public_sample",
     "policies.path",
     "queries.path",
     "release.counter",

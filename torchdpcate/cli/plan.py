@@ -21,14 +21,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import (
-    PlannedNoise,
-    PlannedTarget,
-    least_epsilon,
-    least_records,
-    planned_targets,
-    shown,
-)
+from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
+from torchdpcate.estimators.targets import PlannedTarget, planned_targets
 from torchdpcate.evaluation.curator_figures import SeenAnswers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit

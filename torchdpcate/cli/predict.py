@@ -19,8 +19,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.subgroups import SubgroupRelease
 
 REFUSE, MISSING = "refuse", "missing"

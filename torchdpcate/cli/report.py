@@ -6,9 +6,7 @@ What is made from summaries is the curator's and goes to ``curator/``; the page 
 import math
 import os
 import re
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +19,13 @@ from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, family_of
+from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.curator_figures import noise_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
-from torchdpcate.release.file import RELEASE_FILE, load_release, release_path
-from torchdpcate.release.signature import read_signature
+from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,62 +148,16 @@ def _short(value: float) -> str:
 CURATOR_PAGE = "report.html"
 
 
-@dataclass(frozen=True)
-class FamilyReport:
-    """What a report says of the runs of one family of tasks.
-
-    Attributes:
-        family: The family.
-        runs: One row a run, with its ``method``.
-        tables: Headings, notes and tables of texts.
-        figures: Figures by their captions, besides those that are made here.
-    """
-
-    family: type[TaskSpec]
-    runs: pd.DataFrame
-    tables: Sequence[tuple[str, str, pd.DataFrame]]
-    figures: "dict[str, Figure]"
-
-
-def make_curator_page(name: str, reports: Sequence[FamilyReport], totals: Sequence[str]) -> str:
-    """Return the curator's page of runs.
-
-    Args:
-        name: Of the folder of the runs.
-        reports: What is said of each family.
-        totals: Lines about what several runs on the same records have spent.
-    """
-    runs = pd.concat([report.runs for report in reports])
-    parts = [part for report in reports for part in _parts(report)]
-    return curator_page(f"{name}: {len(runs)} run{'s' * (len(runs) > 1)}", totals, parts)
-
-
-def _parts(report: FamilyReport) -> Iterator[Part]:
-    """Return the parts about a family: its tables and figures, and plans against what came out."""
-    family, runs = report.family, report.runs
+def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure]") -> Part:
+    """Return the part of the curator's page about a family: its tables and figures."""
+    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
+    tables.append((family.heading, family.note, compare(runs, family)))
     shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
     known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-    tables = [_table(heading, note, table) for heading, note, table in report.tables]
-    each = _table("Run by run", "", known.map(_short_value))
-    yield Part(family.heading, [*tables, each], report.figures)
-    for check in family.noise_checks:
-        yield from _noise(runs, check)
-
-
-def _noise(runs: pd.DataFrame, check: NoiseCheck) -> Iterator[Part]:
-    """Return the part about a plan, where runs know both sides of it."""
-    if not {check.planned, check.realised} <= set(runs):
-        return
-    found = runs.assign(planned=runs[check.planned], realised=runs[check.realised] * check.scale, line=runs["method"])
-    found = found[(found["planned"] > 0) & (found["realised"] > 0)]
-    if found.empty:
-        return
-    means = found.groupby(["data", "n", "method", _BUDGET])[["planned", "realised"]].mean()
-    means["realised / planned"] = means["realised"] / means["planned"]
-    table = _table("Planned and realised, means over runs", "", means.reset_index().map(_short_value))
-    caption = f"Planned and realised: {check.of}"
-    figures = {caption: noise_figure(found, check.of)} if len(found) > 1 else {}
-    yield Part(f"Planned against realised: {check.of}", [table], figures, note=check.note)
+    tables.append(("Run by run", "", known.map(_short_value)))
+    return Part(
+        family.heading, [_table(head, note, table) for head, note, table in tables if table is not None], figures
+    )
 
 
 def _table(heading: str, note: str, table: pd.DataFrame) -> PageTable:
@@ -228,7 +178,6 @@ def report(
     folder: str,
     reference: str | None = None,
     output: str | None = None,
-    serve: int | None = None,
     form: CsvForm = PLAIN,
 ) -> None:
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
@@ -240,18 +189,12 @@ def report(
         folder: A run folder, a folder of run folders, or a release file.
         reference: Table of a public population that the pages' figures are averaged over, never the records.
         output: Folder of the page, of one release; None writes beside the release.
-        serve: Port on the loopback interface, of a page that asks the release, instead; None writes pages.
         form: How the reference is written, if it is csv.
 
     Raises:
         InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; an output for several
             releases.
     """
-    if serve is not None:
-        if reference is not None or output is not None:
-            raise InputError("report: --serve writes nothing; leave --reference and --output out")
-        _serve(folder, serve)
-        return
     root = Path(folder)
     paths = sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))
     if not paths and not _has_release(root):
@@ -264,8 +207,9 @@ def report(
     rows = [read_summary(path) for path in paths]
     parts = _families(rows)
     totals = table_totals(rows)
-    reports = [FamilyReport(family, runs, _tables(runs, family), _figures(runs, family)) for family, runs in parts]
-    html = make_curator_page(root.absolute().name, reports, totals)
+    figures = {family: _figures(runs, family) for family, runs in parts}
+    title = f"{root.absolute().name}: {len(rows)} run{'s' * (len(rows) > 1)}"
+    html = curator_page(title, totals, [_part(runs, family, figures[family]) for family, runs in parts])
     curator = _curators_folder(root)
     _secretly(curator / "report.csv", lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
     _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
@@ -274,41 +218,10 @@ def report(
     for line in totals:
         print(line)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
-    for report in reports:
-        for measure in report.family.measures:
-            if measure.heading in report.figures:
-                path = curator / measure.figure
-                _secretly(path, partial(save_figure, report.figures[measure.heading]))
-                print(f"figure: {path}, {NOT_FOR_PUBLICATION}")
-
-
-def _serve(release: str, port: int) -> None:
-    """Serve a page to this machine alone, where covariates are moved and the release answers.
-
-    Raises:
-        InputError: A release without covariates, a port that is none or is taken, or the extra is not installed.
-    """
-    if not 1 <= port <= 65535:
-        raise InputError(f"serve = {port}: give a port from 1 to 65535")
-    from torchdpcate.pages.questions import questions
-
-    path = release_path(release)
-    loaded, signature = load_release(path), read_signature(path)
-    questions(loaded)
-    try:
-        from torchdpcate.pages.explore import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "nicegui":
-            raise
-        raise InputError("--serve: needs NiceGUI; pip install nicegui") from None
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise InputError(f"serve = {port}: {error.strerror}; choose another port") from None
-    print(f"http://127.0.0.1:{port} (this machine alone; Ctrl-C ends it)", flush=True)
-    serve(loaded, "unsigned" if signature is None else signature.words, port, show=False)
+    for family, drawn in figures.items():
+        for measure in (measure for measure in family.measures if measure.heading in drawn):
+            _secretly(curator / measure.figure, partial(save_figure, drawn[measure.heading]))
+            print(f"figure: {curator / measure.figure}, {NOT_FOR_PUBLICATION}")
 
 
 def _families(rows: list[dict]) -> list[tuple[type[TaskSpec], pd.DataFrame]]:
@@ -366,13 +279,6 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
     table.insert(0, "audience", NOT_FOR_PUBLICATION)
     with atomic_path(path) as temporary:
         table.to_csv(temporary, index=False)
-
-
-def _tables(runs: pd.DataFrame, family: type[TaskSpec]) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return a family's tables with their headings and notes."""
-    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
-    tables.append((family.heading, family.note, compare(runs, family)))
-    return [(heading, note, table) for heading, note, table in tables if table is not None]
 
 
 def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:

@@ -36,8 +36,7 @@ from torchdpcate.privacy.ledger_file import LEDGER
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, unreleased, write_sums
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unreleased, write_sums
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
-    from torchdpcate.release.release import Release
+    from torchdpcate.release.file import Release
 
 
 # Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
-    "force", "sweep.resume", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
+    "force", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
+_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
@@ -102,25 +103,6 @@ class Measure:
         return (self.key, *self.references)
 
 
-@dataclass(frozen=True)
-class NoiseCheck:
-    """A number that a plan states by public facts, beside what came out.
-
-    Attributes:
-        planned: Key of the planned number in a summary.
-        realised: Key of what came out.
-        of: What both are, in words.
-        note: How they are to be read.
-        scale: What the realised number is multiplied by.
-    """
-
-    planned: str
-    realised: str
-    of: str
-    note: str = ""
-    scale: float = 1.0
-
-
 class TaskSpec(ABC):
     """A family of tasks whose runs are comparable; an object of it is one run of a task.
 
@@ -138,7 +120,6 @@ class TaskSpec(ABC):
         summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
-        noise_checks: Planned numbers of a summary beside what came out.
         also_shown: Further numbers that are printed of a run, and how they are called, by their keys in a summary.
         config: The composed configuration; set by the runner, as the others below.
         study: The data.
@@ -155,7 +136,6 @@ class TaskSpec(ABC):
     summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
-    noise_checks: ClassVar[tuple[NoiseCheck, ...]] = ()
     also_shown: ClassVar[Mapping[str, str]] = {}
 
     config: DictConfig
@@ -195,11 +175,6 @@ class TaskSpec(ABC):
             found[measure.key] = measure.title if measure.public else f"unreleased: {measure.title}"
             found |= {name: f"unreleased: {measure.title}, {held}" for name, held in measure.references.items()}
         return {**found, **cls.also_shown}
-
-    @classmethod
-    def planned_keys(cls) -> tuple[str, ...]:
-        """Return the keys of numbers that plans are checked by."""
-        return tuple(key for check in cls.noise_checks for key in (check.planned, check.realised))
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Return the configuration with what this task fills in; refuse what no class below would ever see.
@@ -304,7 +279,7 @@ class TaskSpec(ABC):
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: requested before the fit, and after it."""
-        return 0
+        return _NUMBERS * (1 + self.study.domain.dimension)
 
     def fit(self) -> None:
         """Fit the learner on the records; a stream by a copy, which is removed then."""
@@ -322,6 +297,12 @@ class TaskSpec(ABC):
     def _fit_stream(self, stream: "RecordStream") -> None:
         """Fit the learner on a stream, which is not there later."""
         self.learner.fit_stream(stream)
+
+    @cached_property
+    def nonprivate(self) -> Any:
+        """The same learner without privacy, fitted on the same records, for comparison."""
+        study: Any = self.study
+        return self.make(None).fit(study.records.x, study.records.a, study.outcomes, **study.own)
 
     def close(self) -> None:
         """Give back what the data hold, such as the parts of a stream."""

@@ -9,8 +9,7 @@ from torchdpcate.cli.tables import facts
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.words import aim, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import load_release, release_path
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, load_release, release_path
 from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card_words import summary_rows
 from torchdpcate.verify.file import verify_release

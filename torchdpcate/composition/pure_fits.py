@@ -244,7 +244,7 @@ def private_sums(rows: Summed, sums: Statistic, step: str, steps: NoisySteps) ->
     r"""Return sums over records with K-norm noise of the largest entry.
 
     Guarantee:
-        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/composed_rules.md).
+        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/composed_effect.md).
 
     Args:
         rows: The records.

@@ -140,7 +140,8 @@ def person_rows(persons: Any, per_person: int = 1, seed: int = 0, too_many: str 
     Of a person with more rows as many are drawn; one with fewer has all of theirs, repeated in turn, so that each
     person weighs the same and the number of records is public with the number of persons. The draw ranks their rows by
     hashes of the seed, their own name (``person_names``) and the rows' order, and so is a function of their rows alone:
-    a table that differs in one person gives records that differ in theirs, for every seed (docs/guarantees/person.md).
+    a table that differs in one person gives records that differ in theirs, for every seed
+    (docs/guarantees/composition.md).
 
     Args:
         persons: Name or number of each row's person [n], or a frame of the columns that name them together.

@@ -407,3 +407,29 @@ def simplex(arms: int) -> Tensor:
         points[: column + 1, column] = -1 / (column + 1)
         points[column + 1, column] = 1
     return points / (points.norm(dim=0) * math.sqrt(2))
+
+
+def effects_of(psi: Tensor, theta: Tensor, arms: int) -> Tensor:
+    r"""Return effects by features and coefficients: [m] of two arms, else those of all others against the first.
+
+    .. math:: \tau_k(x) = (v_k - v_1)^\top b(x), \qquad b_j(x) = \psi(x)^\top \theta_j,
+
+    v being ``simplex(K)``: none of the arms was another's reference when they were fitted.
+
+    Args:
+        psi: Features, [m, 1 + p].
+        theta: Coefficients, [(K - 1) (1 + p)].
+        arms: K.
+
+    Returns:
+        [m], or [m, K - 1].
+
+    Example:
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> effects_of(one, torch.tensor([1.0, 0.0], dtype=torch.float64), 3).round(decimals=6).tolist()
+        [[1.0, 0.5]]
+    """
+    if arms == 2:
+        return psi @ theta
+    points = simplex(arms).to(psi)
+    return psi @ theta.reshape(arms - 1, -1).T @ (points[1:] - points[0]).T

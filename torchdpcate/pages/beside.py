@@ -11,7 +11,8 @@ from torchdpcate._text import spreadsheet_cell
 from torchdpcate.evaluation.figures import png_of
 from torchdpcate.pages.figures import coefficients
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.subgroups import SubgroupRelease
 

@@ -24,10 +24,9 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect, CombinedRule
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.post_processing import noise_scales, quantile
+from torchdpcate.release.combined import ALL_SITES, Combined
+from torchdpcate.release.composed import ComposedRule
+from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -74,9 +73,9 @@ def effect_figure_of(
     return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema), ax=ax)
 
 
-def band_words(release: EffectRelease) -> tuple[str, str]:
+def band_words(release: Any) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
-    if isinstance(release, CombinedEffect) or (isinstance(release, ComposedRelease) and release.law is not None):
+    if release.has_intervals:
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
     return BAND, ""
 
@@ -120,10 +119,10 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     quantile(level)  # refuses what is no level
     x, grid = where.points(release), where.grid.numpy()
     band: np.ndarray | None = None
-    if isinstance(release, ComposedRelease | CombinedEffect):
-        if isinstance(release, CombinedEffect) or release.law is not None:
-            band = release.mean_interval(x, level, len(x) // len(grid))
-    elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
+    function: Any = release.function
+    if release.has_intervals:
+        band = function.mean_interval(x, level, len(x) // len(grid))
+    elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)
@@ -141,7 +140,7 @@ def plot_answers(
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
     x = release.queries
-    band = None if noise_scales(release, x) is None else release.noise_band(x, level)
+    band = None if release.known_noise(x) is None else release.noise_band(x, level)
     where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
     return answers_figure(
         release.answers.numpy(),
@@ -243,7 +242,7 @@ def plot_decisions(
 
 def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
-    effect: EffectRelease | None = release.effect if isinstance(release, ComposedRule | CombinedRule) else None
+    effect = release.function
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))

@@ -48,7 +48,6 @@ __getattr__, __dir__, __all__ = exports(
         "selection_mechanisms": (
             "ExponentialMechanism",
             "PermuteAndFlip",
-            "ReportNoisyMax",
             "SELECTIONS",
             "SelectionMechanism",
             "expected_regret",

@@ -37,6 +37,7 @@ def report(**settings):
     return replay(pipeline, records, *neighbours_for_replay(records, domain))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("propensity", "outputs"), [("randomised", 1), ("fitted", 2)])
 def test_effects_in_subgroups_pass_with_their_tables(propensity, outputs):
     found = report(propensity=propensity)

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, arrays
+from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.verify.file import verify_release

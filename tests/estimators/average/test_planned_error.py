@@ -5,13 +5,8 @@ import math
 import pytest
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
-from torchdpcate import (
-    CovariateBalancingEffect,
-    Domain,
-    KnownPropensityEffect,
-    NoiseSource,
-    PrivacyBudget,
-)
+from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
 
 BINARY = ErrorPrior(deviation=0.45)

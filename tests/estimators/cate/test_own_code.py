@@ -7,20 +7,10 @@ import pytest
 import torch
 
 from tests.fit import own_maps
-from torchdpcate import (
-    ConvexNuisanceConfig,
-    CovariateBalancingEffect,
-    Domain,
-    LinearSecondStage,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    PrivacyBudget,
-    RLearner,
-    TwoStageRule,
-)
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
+from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.weights.private import PrivateWeights
@@ -44,7 +34,7 @@ class OwnStage(LinearSecondStage):
     """A second stage of the user's."""
 
 
-class OwnNuisances(StableNuisances):
+class OwnNuisances(FixedNuisances):
     """Nuisances of the user's."""
 
 
@@ -63,17 +53,14 @@ def records(n=600):
     return x, a, (2 * a - 1) * (2 * x[:, 0] - 1)
 
 
-def selector(nuisance, budget=PURE):
-    return PolicySelector(DOMAIN, budget, policies=Thresholds("x0", [0.3, 0.6]), nuisance=nuisance)
-
-
 MAP = own_maps.Vouching()
 CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
     "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
-    "nuisances of a choice": lambda: selector(OwnNuisances()),
-    "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
+    "nuisances of a choice": lambda: PolicySelector(
+        DOMAIN, PURE, policies=Thresholds("x0", [0.3, 0.6]), nuisance=OwnNuisances()
+    ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1), second_stage=LinearSecondStage()),
     "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.registered import AverageEffect, RLearner, SubgroupEffects
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release

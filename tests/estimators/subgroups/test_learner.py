@@ -14,7 +14,7 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
 from torchdpcate.estimators.subgroups.plan import plan_subgroups
 from torchdpcate.estimators.subgroups.terms import EQUAL, KNOWN, Weighting, cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
 
@@ -119,7 +119,7 @@ def test_the_released_noise_is_that_of_the_plan(law):
     fitted = learner(law=law, released="separate").fit(x, a, y)
     plan, sums, runs = fitted.plan_, fitted._sums, 500
     moved = sensitivity(law, 2, len(x))
-    mu = gaussian_dp([(plan.sums_law.mechanism.event, 1)], 1e-5).mu
+    mu = event_mu(plan.sums_law.mechanism.event)
     assert plan.scale == pytest.approx(moved if law == LAPLACE else moved / mu, rel=1e-3)
     outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members = torch.eye(plan.strata.size, dtype=torch.float64)

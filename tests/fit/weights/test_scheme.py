@@ -223,8 +223,3 @@ def test_refusals_say_what_and_the_ways(case):
     make, message = REFUSED[case]
     with pytest.raises(InputError, match=message):
         make()
-
-
-def test_what_agrees_or_costs_nothing_is_not_refused():
-    KnownWeights(0.5).check(3, TWO, None)
-    PrivateWeights(ridge=0.1).check(100, DOMAIN, None)

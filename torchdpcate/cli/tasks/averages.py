@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -12,16 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
-from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.data._csv import CsvForm
-from torchdpcate.data.study import StreamedStudy, Study, read_queries, record_average
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.data.study import StreamedStudy, Study, record_average
+from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.pages.figures import interval_row, released_rows
@@ -76,7 +72,7 @@ class Averages(TaskSpec):
     heading = "Average effects side by side"
     note = "Means over runs; without a known truth error and coverage are dashes."
     settings = ("effect", "estimand", "features", "nuisance")
-    summarised = ("effect.estimand", f"effect.{_SAMPLE}")
+    summarised = ("effect.estimand",)
     measures = (
         Measure(
             "estimate",
@@ -94,17 +90,12 @@ class Averages(TaskSpec):
         Measure("width", "interval width", "Of the 95 % interval: mean ± standard error over runs.", public=True),
         Measure("covered", "coverage", "Share of runs whose 95 % interval holds the truth.", drawn=False),
     )
-    numbers = ("low", "high", "truth", "clipped", "planned_error")
-    noise_checks = (
-        NoiseCheck("planned_error", "width", "standard error of the estimate", "Sampling and noise: planned for an "
-                   "assumed outcome law, realised as the 95 % interval's width divided by twice 1.96.", 1 / 3.92),
-    )  # fmt: skip
+    numbers = ("low", "high", "truth", "planned_error")
     also_shown: ClassVar = {
         "low": "95 % interval from",
         "high": "95 % interval to",
         "planned_error": "planned standard error",
         "truth": "unreleased: truth",
-        "clipped": "clipped share of the public sample",
     }
 
     learner: AverageEffectLearner | AverageEffect
@@ -121,11 +112,8 @@ class Averages(TaskSpec):
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
-        effect = self.config.effect
-        settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
-        make = instantiate(OmegaConf.masked_copy(effect, [str(name) for name in effect if name != _SAMPLE]))
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return make(domain=self.study.schema, budget=budget, **settings, **rest)
+        return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
 
     def fit(self) -> None:
         """Fit the learner on the records, all at once or batch by batch; its warnings are shown."""
@@ -185,8 +173,6 @@ class Averages(TaskSpec):
             found["covered"] = None if truth is None else int(low <= truth <= high)
         planned = self.learner.planned_error(self.study.records.n)
         found["planned_error"] = None if planned is None else planned.total
-        if self._sample is not None and release.weights is not None:
-            found["clipped"] = release.weights.clipped_share(self._sample)
         return found
 
     def write(self, summary: Mapping[str, Any]) -> None:
@@ -213,8 +199,7 @@ class Averages(TaskSpec):
         if self.release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
-                "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
-                "help"
+                "interval is the whole range. More records, a larger privacy.epsilon or a larger overlap would help"
             )
         return [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
 
@@ -248,22 +233,3 @@ class Averages(TaskSpec):
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
-
-    @cached_property
-    def _sample(self) -> Tensor | None:
-        """Covariates of the public sample, [m, q].
-
-        Raises:
-            InputError: It cannot be read, or is the records themselves.
-        """
-        given = self.config.effect.get(_SAMPLE)
-        if given is None:
-            return None
-        paths = self.config.data.get("path") or []
-        for path in [paths] if isinstance(paths, str) else paths:
-            if os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path):
-                raise InputError(
-                    f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other "
-                    "people, or leave it out"
-                )
-        return read_queries(str(given), self.study.schema, CsvForm.of(self.config.data))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices, words
+from torchdpcate.cli.task import Measure, TaskSpec, choices
 from torchdpcate.cli.tasks.averages import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
@@ -33,14 +33,11 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import RELEASE_FILE
-from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
-
-_COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
 class Effects(TaskSpec):
@@ -58,13 +55,6 @@ class Effects(TaskSpec):
         ),
     )
     numbers = ("effect_mean", "effect_least", "effect_most", "noise")
-    noise_checks = (
-        NoiseCheck("planned_noise", "noise", "noise of the second stage", "Standard deviation of an answer's noise: "
-                   "planned at a typical covariate, realised as the mean public scale at the queries."),
-        NoiseCheck("planned_noise", "planned_error", "error that noise leaves", "Planned for residuals of an assumed "
-                   "size (1/14 of the outcome's range), realised for those that the release "
-                   "found; without sampling and noise of the nuisances."),
-    )  # fmt: skip
     study: Study  # or a StreamedStudy, which has no records in memory
     learner: CATELearner
     release: EffectRelease
@@ -78,9 +68,6 @@ class Effects(TaskSpec):
         if not 0 < float(config.figure.level) < 1:
             raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
         self.mechanism = instantiate(config.mechanism)
-        if not isinstance(self.mechanism, Mechanism):
-            given = words().get("mechanism")
-            raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
         if isinstance(self.mechanism, Composed) != ("split" not in config):
             chosen = choices(config, ["mechanism", "second_stage"])
             raise InputError(
@@ -156,7 +143,7 @@ class Effects(TaskSpec):
         learner, queries = self.learner, self.study.queries
         requested = 0 if queries is None else queries.numel() + 2 * len(queries)
         if self._composed:
-            return requested + _COMPOSED_NUMBERS * (1 + self.study.domain.dimension)
+            return requested + super().size()
         if not hasattr(learner, "stage_"):
             return requested
         weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
@@ -177,7 +164,7 @@ class Effects(TaskSpec):
     def results(self) -> dict[str, Any]:
         """Return effects and noise at the queries, and errors where the truth is known, as of generated data."""
         study, learner, release = self.study, self.learner, self.release
-        scales = None if study.queries is None else noise_scales(release, study.queries)
+        scales = None if study.queries is None else release.known_noise(study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)
@@ -285,11 +272,8 @@ class Effects(TaskSpec):
     @cached_property
     def _nonprivate(self) -> CATELearner | None:
         """The same learner without privacy, where the truth is known, for comparison."""
-        records = self.study.records
-        if self.study.effect is None:
-            return None
         try:
-            return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
+            return None if self.study.effect is None else self.nonprivate
         except NumericalError:  # a comparison must not end a run that has paid
             return None
 

@@ -16,10 +16,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, words
+from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -29,7 +29,6 @@ from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.arms.base import ScoreSource
 from torchdpcate.fit.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism, by_scores
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ class Policies(TaskSpec):
 
     heading = "Choices of a policy side by side"
     note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
-    settings = ("nuisance_guarantee", "policies", "nuisance")
-    summarised = ("selection",)
+    settings = ("nuisance_guarantee", "policies")
     measures = (
         Measure(
             key="regret_expected",
@@ -68,41 +66,18 @@ class Policies(TaskSpec):
     )
     numbers = ("regret", "value", "estimated_regret", "spread")
     also_shown: ClassVar = {name: f"unreleased: {name} of the policy" for name in ("value", "regret")}
-    noise_checks = (
-        NoiseCheck("planned_noise", "estimated_regret", "mean outcome that the private choice loses", "Expected of the "
-                   "choice's law: planned for policies that are all equally far behind the best, realised for the "
-                   "estimated values of these."),
-    )  # fmt: skip
     study: Study
     learner: PolicySelector
     release: PolicyRelease
-    _plan: Any
-
-    def checked(self, config: DictConfig) -> DictConfig:
-        """Refuse a mechanism of effects; see the class above."""
-        _mechanism(config)
-        return config
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
         # Before the selector, for a mistake in them is answered without scikit-learn, which it imports.
         library, nuisances = make_library(config, schema), make_nuisances(config)
-        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return instantiate(config.selection)(
-            domain=schema,
-            budget=budget,
-            policies=library,
-            nuisance=nuisances,
-            mechanism=_name(_mechanism(config)),
-            seed=config.seed,
-            **rest,
-        )
+        from torchdpcate.estimators.selection.selector import PolicySelector
 
-    def check(self) -> None:
-        """Refuse what can be refused, and plan, before anything is spent."""
-        super().check()
-        self._plan = self.learner.plan(self.n)
+        return PolicySelector(schema, budget, policies=library, nuisance=nuisances, **rest)
 
     def size(self) -> int:
         """Return more than the letters of the library, once it is made."""
@@ -141,12 +116,10 @@ class Policies(TaskSpec):
         }
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write what the curator knows of each policy, its figure, and the plan."""
+        """Write what the curator knows of each policy, and its figure."""
         table, folder = self._table, self.folder / "curator"
         with self.attempt(f"curator/{_TABLE_FILE}"), atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
-        with self.attempt("curator/plan.txt"):
-            write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
         with self.attempt("curator/policies.png"):
             figure = policy_figure(
                 table["policy"].tolist(),
@@ -172,7 +145,7 @@ class Policies(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``: the one that the scores decide on, where none is requested."""
+        """See ``TaskSpec``: the one that the scores decide on."""
         return self.learner.chance.name
 
     @property
@@ -272,20 +245,3 @@ def _imported(name: str, given: Any, allow: Sequence[str]) -> Any:
             f"nuisance_guarantee.{name} = {given}: cannot be imported ({error}); give package.module:function, of a "
             "module on Python's path"
         ) from None
-
-
-def _name(kind: type[SelectionMechanism] | None) -> str | None:
-    return None if kind is None else kind.name
-
-
-def _mechanism(config: DictConfig) -> type[SelectionMechanism] | None:
-    """Return the class of the choice; None where the scores decide."""
-    kind = getattr(instantiate(config.mechanism), "func", None)
-    if kind is by_scores:
-        return None
-    if not (isinstance(kind, type) and issubclass(kind, SelectionMechanism)):
-        given = words().get("mechanism", "of an effect")
-        raise InputError(
-            f"mechanism = {given}: releases effects; with task=policy_selection choose {', '.join(SELECTIONS)}"
-        )
-    return kind

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices
+from torchdpcate.cli.task import Measure, TaskSpec, choices
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
@@ -65,10 +65,6 @@ class SubgroupTask(TaskSpec):
         ),
     )
     numbers = ("estimate_least", "estimate_most", "covered_at_once", "dominated", "cells_count")
-    noise_checks = (
-        NoiseCheck("noise_planned", "noise", "noise of a cell's effect", "Standard deviation of the privacy noise, "
-                   "root mean square over cells: planned for cells of equal size, realised at the released counts."),
-    )  # fmt: skip
     study: Study
     learner: SubgroupEffects
     release: SubgroupRelease

@@ -18,7 +18,6 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import WEIGHTS, propensity_of
 from torchdpcate.composition.summaries import Weights
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.weights import times_weight
@@ -50,7 +49,6 @@ NUMBERS = ("centre", "clip", "error")
 """Numbers that the steps before the sums have paid for, in outcome ranges."""
 WEIGHT = "weight"
 """The mean weight of the records, which they have paid for too where records have weights."""
-_MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,26 +59,16 @@ class ScoreSteps:
         n: Number of records.
         budget: Of the steps and the sums of scores together; None without privacy.
         schema: Columns and public bounds.
-        overlap: Public clip of the propensity in scores.
     """
 
     n: int
     budget: PrivacyBudget | None
     schema: TableSchema
-    overlap: float
-
-    @cached_property
-    def domain(self) -> Domain:
-        """The domain with the clip as its overlap, which may be a half or beyond the share of the treated."""
-        facts, overlap = self.schema.domain.to_dict(), min(self.overlap, _MOST_OVERLAP)
-        treated = self.schema.domain.treated
-        share = {} if treated is None else {"treated": min(max(treated, overlap), 1 - overlap)}
-        return Domain.from_dict({**facts, "overlap": overlap, **share})
 
     @cached_property
     def plan(self) -> ComposedPlan:
         """The plan of the steps."""
-        return average_plan(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+        return average_plan(self.n, self.budget, self.schema.domain)
 
     @property
     def query(self) -> Query:
@@ -94,8 +82,8 @@ class ScoreSteps:
             records: See ``rows_of``.
             session: Scope of the block of records.
         """
-        rows = rows_of(records, self.domain)
-        return average_nuisances(rows, self.domain, self.plan, session, self.schema.two_levels)
+        domain = self.schema.domain
+        return average_nuisances(rows_of(records, domain), domain, self.plan, session, self.schema.two_levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +180,7 @@ class ComposedScoresPlan(AverageEffectPlan):
     @cached_property
     def steps(self) -> ScoreSteps:
         """The steps before the sums."""
-        return ScoreSteps(self.n, self.budget, self.schema, self.estimand.overlap)
+        return ScoreSteps(self.n, self.budget, self.schema)
 
     def learning(self) -> dict[str, Query]:
         """See ``AverageEffectPlan``."""
@@ -369,4 +357,4 @@ class ComposedAverageEffect(AverageEffectLearner):
         scored = self.nuisances_.scored
         if not isinstance(scored, InMemory):
             return None
-        return weighted_balance(self._plan.steps.domain, self._records, propensity_of(scored.records))
+        return weighted_balance(self._plan.schema.domain, self._records, propensity_of(scored.records))

@@ -19,8 +19,6 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
-"""Effect estimators on weighted records, by name."""
-
 
 class Weighted(NamedTuple):
     """Records with the weights and the centre that stage one fixed.
@@ -150,27 +148,11 @@ def left_imbalance(noise: float, estimand: Estimand, balancing: bool) -> float:
     return noise if balancing else noise * estimand.amplification
 
 
-_PROPENSITY = "the log-odds of treatment are linear in the basis"
-_EITHER = (
-    f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
-    "interval may never hold the effect"
+EITHER = (
+    "the log-odds of treatment are linear in the basis, or the mean outcomes of both arms are; where neither holds, "
+    "the estimate is biased and the interval may never hold the effect"
 )
-_ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
-
-
-def contrast_assumption(public: Mapping[str, Any]) -> str:
-    """Return what a contrast of weighted outcomes, or of their residuals, rests on.
-
-    Weights that balance the basis, or residuals of an outcome model in it, take away what is linear in it.
-
-    Args:
-        public: Public constants of its statement: the loss of its weights, and whether there is an outcome model.
-
-    Example:
-        >>> contrast_assumption({"loss": "logistic"})[:49]
-        'the log-odds of treatment are linear in the basis'
-    """
-    return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
+"""What a contrast of residuals rests on: weights, or the outcome model, take away what is linear in the basis."""
 
 
 def weigh(facts: EffectFacts, theta: Tensor, model: Tensor | None, batch: Batch) -> Weighted:

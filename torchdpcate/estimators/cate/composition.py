@@ -25,12 +25,13 @@ from torchdpcate.estimators.cate.composition_plan import CompositionPlan, planne
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.trainer import check_device, user_trainer
+from torchdpcate.fit.weighted_basis import effects_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import BalanceTable
-from torchdpcate.release.composed import ComposedRelease, effects_of
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:

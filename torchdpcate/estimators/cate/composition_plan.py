@@ -30,7 +30,8 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMULA = (
@@ -209,6 +210,10 @@ class CompositionPlan(Plan):
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
             yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
+        elif numbers is not None and numbers.nuisances is not None:
+            sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
+            if (len(numbers.nuisances.propensity), len(numbers.nuisances.outcome_curvatures)) != sizes:
+                yield "its numbers of nuisances are not of the features that its plan requests"
 
 
 def stated_plan(release: Release) -> ComposedPlan:

@@ -28,7 +28,8 @@ from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, THRESHOLD, Charge,
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 ANSWER = "theta"

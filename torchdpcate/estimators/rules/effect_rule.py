@@ -52,7 +52,7 @@ class EffectRule(RLearner):
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
-        (docs/guarantees/composed_rules.md). Source: theory note
+        (docs/guarantees/composed_effect.md). Source: theory note
         ``composed_rules_and_selection``, section 1.
 
     Args:

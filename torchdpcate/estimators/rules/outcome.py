@@ -203,7 +203,7 @@ class PrivateResidual(Outcome):
     gives nearly all records the same sign, and then a wrong propensity decides for everybody.
 
     Guarantee:
-        Certified, pure: each is a private quantile (docs/guarantees/private_choices.md) for half of the fraction; then
+        Certified, pure: each is a private quantile (docs/guarantees/noise.md) for half of the fraction; then
         the map is a public one.
 
     Args:

@@ -10,28 +10,24 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import BALLS, RuleMechanism, is_known, stated_loss, stated_mechanism
+from torchdpcate.estimators.rules.weighted_erm import RuleMechanism, is_known, stated_loss, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
-from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
-from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive, probability
+from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.registry import Registry
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
 """Learners of rules by the names of their tasks, or of a task's methods."""
-WEIGHTS_BLOCK = "weights"
-"""The block that fits weights, where they have one of their own."""
-
 _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule's own records pay for before it
 
 
@@ -86,19 +82,14 @@ class RulePlan(Plan):
         """What one fit asks of the records: weights and outcome, if they cost something, and the rule."""
         found: dict[str, Query] = {}
         if self.weights is not None:
-            charge, first = Charge(Purpose.WEIGHTS, self.parts["weights"]), next(iter(self.sizes))
-            found["weights"] = Query(charge, PerturbedObjective(self.weights), blocks=(first,), prefix="propensity_")
+            charge = Charge(Purpose.WEIGHTS, self.parts["weights"])
+            found["weights"] = Query(charge, PerturbedObjective(self.weights), prefix="propensity_")
         if self.outcome is not None:
             found["outcome"] = self.outcome
         guarantee, law = self.guarantee(), self.mechanism.law(self.problem, self.spent)
         level = guarantee.level if guarantee.holds_claim else Level.HEURISTIC
         found["rule"] = Query(Charge(Purpose.RELEASE, self.name), law, level, prefix=self.mechanism.prefix)
         return found
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``: with a split the weights have records of their own."""
-        return block_sizes(self.n, self.parts.get("split"))
 
     @property
     def left(self) -> float:
@@ -138,9 +129,9 @@ class RulePlan(Plan):
         assert mechanism is not None
         bounds, weights = _restated_weights(public, n, domain)
         parts = _parts(public) | weights
-        loss = stated_loss(public, features.largest_entry, mechanism.curved)
+        loss = stated_loss(public, mechanism.curved)
         facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
-        fit = PrivateFit(*facts, constrained="radius" in parts, n=n)
+        fit = PrivateFit(*facts, n=n)
         first = share_of(budget, parts.get("weights_share", 1.0))
         noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
         kind, outcome = OUTCOMES.get(public["outcome"]), None
@@ -185,19 +176,6 @@ class RulePlan(Plan):
             yield f"its {part} is called {named[part]}, which is none of the library's"
 
 
-def block_sizes(n: int, split: float | None) -> dict[str, int]:
-    """Return the records of each block.
-
-    Args:
-        n: Number of records.
-        split: Fraction of them that fit the weights and nothing else; None where all are the rule's.
-    """
-    if split is None:
-        return {RECORDS: n}
-    first = round(split * n)
-    return {WEIGHTS_BLOCK: first, RECORDS: n - first}
-
-
 def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
     """Return this share of a budget."""
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
@@ -213,15 +191,6 @@ def _parts(public: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that follow from nothing, and those of the outcome."""
     found = {name: public[name] for name in ("learner", "weights", "outcome", "loss")}
     found |= {name: as_number(public[name]) for name in _of_outcome(public)}
-    if "radius" in public:
-        found["radius"] = positive("radius", as_number(public["radius"]))
-    if "radius_norm" in public:
-        if public["radius_norm"] not in BALLS or "radius" not in public:
-            raise InputError("radius_norm: no norm of a stated radius")
-        found["radius_norm"] = public["radius_norm"]
-    if "split" in public:
-        found |= {"split": probability("split", as_number(public["split"]), above_zero=True)}
-        found |= {"seed": integer("seed", public["seed"], least=-(2**63))}
     return found | {name: probability(name, public[name], above_zero=True) for name in _SHARES if name in public}
 
 

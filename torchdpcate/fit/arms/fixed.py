@@ -42,14 +42,12 @@ class FixedNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> FixedNuisances(0.5).fit(None, facts).range_sensitivity
         2.0
     """
 
     guarantee: ClassVar[str] = "fixed"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
 
     propensity: Numbers | str = None
     outcome: Numbers = None
@@ -206,7 +204,7 @@ class FrozenNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
         >>> certified = nuisances.fit(None, facts)
         >>> certified.range_sensitivity, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
@@ -214,8 +212,6 @@ class FrozenNuisances(ScoreNuisances):
     """
 
     guarantee: ClassVar[str] = "frozen"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
     level = Level.CONDITIONAL
 
     propensity: Any = None

@@ -16,13 +16,18 @@ from scipy.stats import norm
 from torch.func import grad, hessian, vmap
 
 from tests.privacy.scaled_gaussians import exact_delta
+from tests.registered import (
+    InfluencePerturbation,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    RLearner,
+    SmoothSensitivity,
+)
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
 from tests.sessions import noted
-from torchdpcate import LinearSecondStage, RLearner
+from torchdpcate import LinearSecondStage
 from torchdpcate.causal.score import DRScore
 from torchdpcate.data.split import public_split
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation, SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import NeuralSecondStage, PrivateThreshold

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from tests.registered import GaussianProcess, SmoothSensitivity
 from tests.release.helpers import Charges
 from tests.sessions import noted
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity, noise_at_queries
-from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.local_sensitivity import noise_at_queries
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.heads.kernel import KernelSecondStage
 from torchdpcate.heads.stage import LinearStage

@@ -90,7 +90,6 @@ class InfluencePerturbation(QueryMechanism):
     source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
     level = Level.CONDITIONAL
     kinds = QUERIES
-    rests_on = _CONDITIONS
     settings = ("damping",)
     searches = True
 
@@ -380,7 +379,7 @@ class SmoothSensitivity(QueryMechanism):
 
     Guarantee:
         Certified (epsilon, delta) for every fixed value of the nuisances: the construction of Nissim,
-        Raskhodnikova & Smith (2007) with the exact worst pair, ``docs/guarantees/smooth_sensitivity.md``. The scale
+        Raskhodnikova & Smith (2007) with the exact worst pair, ``docs/guarantees/two_blocks.md``. The scale
         depends on the records and stays secret. Source: theory note ``dp_cate``, row 6.
 
     Example:

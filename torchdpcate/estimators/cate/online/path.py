@@ -142,7 +142,7 @@ class SamplePath:
 
     .. math:: K \preceq (1 + \epsilon) (C + (T / \epsilon) I)
 
-    with C the covariance of the values v. Proof: ``docs/guarantees/function_noise.md``.
+    with C the covariance of the values v. Proof: ``docs/guarantees/two_blocks.md``.
 
     Args:
         covariance: (x [m, q], y [k, q]) -> K(x, y), [m, k], float64 on the CPU.

@@ -60,7 +60,7 @@ class OnlineService:
 
     Guarantee:
         Certified (epsilon, delta) for any number of queries, chosen adaptively, under the conditions of
-        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/function_noise.md``.
+        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/two_blocks.md``.
 
     The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may. A
     learner's ``answer_online`` makes it; ``open`` opens it again.
@@ -99,7 +99,7 @@ class OnlineService:
             session: Pays, and draws the noise.
             statement: Makes the privacy statement of the answers, after the charge.
             counter: File outside the folder by which a folder that was copied or put back is recognised; it must not
-                exist. With None nothing recognises it, see ``docs/guarantees/function_noise.md``.
+                exist. With None nothing recognises it, see ``docs/guarantees/two_blocks.md``.
 
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
