@@ -140,7 +140,7 @@ def test_a_column_may_be_called_as_a_formula(name, here, capsys):
     facts[name] = facts.pop("dose")
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"covariates": facts}))
     pd.read_csv("people.csv").rename(columns={"dose": name}).to_csv("people.csv", index=False)
-    words = ["task=average_effect", "effect=covariate_balancing", "effect.overlap=0.2", *TABLE, "run_dir=r"]
+    words = ["task=average_effect", "effect=covariate_balancing", *TABLE, "run_dir=r"]
     assert main(["train", *words]) == 0
     said = capsys.readouterr().err.splitlines()
     assert all(line.startswith("torchdpcate: warning: noise of") for line in said), said

@@ -1,7 +1,6 @@
 """The task ``average_effect`` as users run it: runs, streams, reports, audits, and one line for each mistake."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.helpers import TABLE as PEOPLE
-from tests.cli.helpers import change, checked, one_line, redomained, summary, table
+from tests.cli.helpers import checked, one_line, redomained, summary, table
 from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
@@ -22,11 +21,11 @@ from torchdpcate.release.file import load_release
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
 TRUTH = 0.1695799
-SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0", "effect.overlap=0.1"]
+SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0"]
 BALANCING = "effect=covariate_balancing"
 RUNS = {
     "balancing": [BALANCING],
-    "logistic": [BALANCING, "effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
+    "of the treated": [BALANCING, "effect.estimand=ATT", "features=legendre"],
     "chosen": [],
     "composed": ["effect=composed", "privacy.delta=1e-5"],
 }
@@ -45,10 +44,10 @@ def trained(finished):
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
-    balanced = name in ("balancing", "logistic", "table", "beside", "chosen")
+    balanced = name != "composed"
     shown = load_release(trained(name) / "release" / "release.safetensors").balance is not None
     figures = ["interval.png", *["balance.png"] * shown]
-    kept = ["estimates.csv", "interval.png", *(["balance.csv", "balance.png"] if balanced else [])]
+    kept = ["interval.png", *(["balance.csv", "balance.png"] if balanced else [])]
     checked(trained(name), *kept, figures=figures)
     found = summary(trained(name))
     assert (found["release"], found["level"], found["n"]) == ("average_effect", "certified", 2700)
@@ -79,7 +78,7 @@ def test_a_summary_tells_what_the_file_says(name, trained):
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    common = {"task", "data", "privacy", "seed", "run_dir", "force", "budget", "sweep"}
+    common = {"task", "data", "privacy", "seed", "run_dir", "force", "budget"}
     assert set(config) == {*common, "effect", "features"}
     balance = pd.read_csv(folder / "balance.csv", index_col=0)
     assert list(balance) == ["before", "after"]
@@ -154,7 +153,7 @@ def test_job_training_whole_and_as_a_stream(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["task=average_effect", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "privacy.delta=0"]
     words += [BALANCING]
-    words += ["data.out_of_bounds=clip", "effect.overlap=0.1", "privacy.epsilon=20"]
+    words += ["data.out_of_bounds=clip", "privacy.epsilon=20"]
     for name, stream in (("whole", "false"), ("stream", "true")):
         assert main(["train", *words, f"data.stream={stream}", f"run_dir={name}"]) == 0
         found = summary(name)
@@ -191,30 +190,14 @@ def test_a_trial_is_estimated_by_its_propensity_and_the_summary_says_why(here, c
     assert leaks("r") == ()
 
 
-@pytest.mark.slow
-def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
-    table(100)[["age", "black", "dose", "site"]].to_csv("sample.csv", index=False)
-    given = [*TABLE, "effect.public_sample=sample.csv", "privacy.noise_seed=1"]
-    assert main(["train", *given, "privacy.epsilon=50", "run_dir=r"]) == 0
-    assert summary("r")["clipped"] < 0.1
-    assert "warning" not in capsys.readouterr().err
-    change(treat=lambda f: (f["dose"] > 0.5).astype(int))
-    words = [BALANCING, "effect.overlap=0.4", "effect.loss=logistic", "privacy.epsilon=500"]
-    assert main(["train", *given, *words, "run_dir=s"]) == 0
-    assert summary("s")["clipped"] > 0.5
-    err = capsys.readouterr().err
-    assert re.search(r"warning: overlap = 0.4: the propensity of \d+% of the public sample lies beyond", err)
-    assert err.count("\n") == 1
-
-
 HALF = shipped(
     [
         "task=average_effect",
         "task=cate",
         "task=average_effect effect=composed",
         "task=average_effect effect=covariate_balancing",
-        "task=average_effect effect=covariate_balancing effect.loss=logistic effect.estimand=ATO",
-        "task=subgroups subgroups=everybody subgroup_effects.propensity=composed",
+        "task=average_effect effect=covariate_balancing effect.estimand=ATO",
+        "task=subgroups subgroups=everybody",
         "task=rule",
         "task=two_stage_rule weights=ipw",
         "task=two_stage_rule weights=private",

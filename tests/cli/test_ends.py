@@ -135,7 +135,7 @@ TASKS = shipped(
         ),
         "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
         "subgroups": (
-            ["task=subgroups", "data.n=1500", "subgroup_effects.propensity=fitted", "subgroups=[{x0: [0]}]"],
+            ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
             [],
         ),
     }

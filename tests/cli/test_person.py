@@ -41,7 +41,7 @@ def words(tmp_path) -> list[str]:
         ["task=average_effect"],
         pytest.param(["task=average_effect", "privacy.delta=0"], marks=pytest.mark.slow),
         pytest.param(["second_stage=linear"], marks=pytest.mark.slow),  # two blocks
-        pytest.param(["task=owl", "weights.propensity=0.5"], marks=pytest.mark.slow),
+        pytest.param(["task=owl", "weights=constant"], marks=pytest.mark.slow),
     ],
 )
 def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys, choice) -> None:

@@ -20,7 +20,7 @@ TASKS = shipped(
         "cate": [],
         "cate blocks": ["second_stage=linear", "nuisance=convex"],
         "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
-        "owl": ["task=owl", "weights.propensity=0.5"],
+        "owl": ["task=owl", "weights=constant"],
         "two_stage_rule": ["task=two_stage_rule"],
         "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
         "average_effect": ["task=average_effect"],

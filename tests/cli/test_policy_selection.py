@@ -152,7 +152,7 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     frame = pd.read_csv(HILLSTROM).head(50)
     assert set(load_release("r/release/release.safetensors").decide(frame)) == {2}
     assert leaks("r") == ()
-    assert main(["train", *words, "data.n=3000", "policies.shares=[0.5]", "run_dir=s"]) == 0
+    assert main(["train", *words, "data.n=3000", "run_dir=s"]) == 0
     assert summary("s")["policy"].count(":") == 1
     release = load_release("s/release/release.safetensors")
     assert set(release.decide(frame)) <= {1, 2, 3}

@@ -159,7 +159,7 @@ def averages(tmp_path_factory):
     """A sweep of average effects over two budgets."""
     folder = tmp_path_factory.mktemp("averages") / "sweep"
     words = ["task=average_effect", "effect=covariate_balancing", "data.n=900", "privacy.delta=0"]
-    words += ["privacy.epsilon=1,4", "effect.overlap=0.1"]
+    words += ["privacy.epsilon=1,4"]
     assert main(["train", "-m", *words, f"run_dir={folder}"]) == 0
     return folder
 

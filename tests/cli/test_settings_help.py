@@ -49,12 +49,11 @@ def test_subjects_defaults_and_choices_are_shown(capsys, monkeypatch):
 
 def test_a_remark_is_read_with_the_lines_that_continue_it():
     said = settings_of({"task": "cate"})
-    assert said["unit"][1].endswith("person and record refuse data of the other kind")
+    assert said["figure.profile"][1].endswith("or at mid-range where none are released")
     assert said["budget.total.filter"] == (
         "null",
         "sums (of a new one), or gaussian: less for runs of Gaussian noise alone, and no others",
     )
-    assert said["sweep.resume"][0] == "false"
 
 
 def test_a_choice_that_there_is_not_is_refused(capsys):

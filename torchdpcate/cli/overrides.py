@@ -95,10 +95,14 @@ def composition(chosen: Mapping[str, str]) -> Composition:
     try:
         return _composed(**chosen)
     except ConfigCompositionException:
+        brings = {group for (group, _), names in _brought_by().items() if names}
         used: dict[str, str] = {}
-        while more := (chosen.keys() - used.keys()) & {"experiment", *_composed(**used).groups}:
-            used |= {group: chosen[group] for group in more}
-        raise _not_used(next(group for group in chosen if group not in used), _composed(**used)) from None
+        for group in sorted(chosen, key=lambda group: (group != "experiment", group != "task", group not in brings)):
+            made = _composed(**used)
+            if group not in ("experiment", *made.groups):
+                raise _not_used(group, made) from None
+            used[group] = chosen[group]
+        raise
 
 
 @cache

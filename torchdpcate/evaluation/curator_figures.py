@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.evaluation.figures import new_grid, row_names
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
