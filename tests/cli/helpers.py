@@ -87,7 +87,7 @@ def checked(folder: Path, *kept: str, figures: Collection[str] = ()) -> None:
         figures: The reader's, beside the release.
     """
     assert {path.name for path in (folder / "release").iterdir()} == STATEMENT.union(figures)
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.sqlite", *kept)
+    kept = ("config.yaml", "summary.json", "ledger.sqlite", *kept)
     assert {path.name for path in (folder / "curator").iterdir()} > set(kept)
     assert main(["verify", str(released(folder))]) == 0
     assert leaks(folder) == ()

@@ -98,7 +98,7 @@ def check(release, folder, outcome: str, capsys) -> None:
         assert main(list(map(str, words))) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
-    shown = json.loads(done("inspect", release, "--json"))
+    shown = json.loads(done("verify", release, "--json"))
     found, kind = shown["findings"], shown["kind"]
     on = SAID.get(outcome, OUTCOMES[outcome].get("name"))
     said = " ".join(found)
@@ -109,7 +109,7 @@ def check(release, folder, outcome: str, capsys) -> None:
         assert "changes status" not in said
     if outcome == "event_by_horizon":
         assert " days" not in said.replace(on, "").replace(on.removeprefix("the "), "")
-    printed = " ".join(done("inspect", release).split())
+    printed = " ".join(done("verify", release).split())
     assert found[0] in printed
     assert f"outcome {on}: " in printed
     if kind == "subgroups" and "arm" not in shown["cells"][0] and len(shown["cells"]) > 1:
@@ -117,7 +117,7 @@ def check(release, folder, outcome: str, capsys) -> None:
     done("report", release)
     page = html.unescape((release.parent / "release.html").read_text())
     assert all(sentence in page for sentence in found)
-    done("inspect", release, "--card")
+    done("verify", release, "--card")
     assert f"<td>outcome {on}</td>" in (release.parent / "card.html").read_text()
     done("verify", release)
     answers = folder / f"{release.stem}.csv"

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("words", [[], ["nuisance=additive"], ["nuisance=wide_and_deep"], ["nuisance=mlp"]])
 def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_path):
-    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
+    run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", "data=dataset1", "data.n=900", *words, *run]) == 0
     path = tmp_path / "r" / "release" / "release.safetensors"
     verify_release(path)
@@ -46,7 +46,7 @@ def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_pat
 )
 def test_trainer_gpu_runs_whole(words, tmp_path):
     quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]
-    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
+    run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *quick, *words, *run]) == 0
     assert json.loads((tmp_path / "r" / "curator" / "summary.json").read_text())["pehe"] > 0
 

@@ -85,24 +85,5 @@ def test_a_run_with_its_pages_holds_nothing_of_the_curators(task, finished, tmp_
     more = {"subgroups": ["subgroups=[{dose: [0.5]}]"]}.get(task, [])
     run = Path(shutil.copytree(finished(f"task={task}", *more, "data=table", *TABLE, files=files), tmp_path / "r"))
     assert main(["report", str(run)]) == 0
-    assert main(["inspect", str(run), "--card"]) == 0
+    assert main(["verify", str(run), "--card"]) == 0
     assert leaks(run) == ()
-
-
-@pytest.mark.slow
-def test_the_curators_numbers_are_written_and_complete(trained):
-    run = trained(*LINEAR)
-    from safetensors.torch import load_file
-
-    numbers, table = load_file(run / "curator" / "numbers.safetensors"), marked()
-    assert {name: float(numbers[name]) for name in ("arm.treated", "arm.control")} == {
-        "arm.treated": table["treat"].sum(),
-        "arm.control": 300 - table["treat"].sum(),
-    }
-    assert float(numbers["mean.outcome"]) == pytest.approx(table["pay"].mean())
-    assert float(numbers["mean.outcome.treated"]) == pytest.approx(table["pay"][table["treat"] == 1].mean())
-    assert float(numbers["mean.covariate.dose"]) == pytest.approx(table["dose"].mean())
-    fit = json.loads((run / "curator" / "fit.json").read_text())
-    assert numbers["theta_without_noise"].shape == (fit["head_parameters"],)
-    assert numbers["effect_at_queries_without_noise"].shape == (300,)
-    assert numbers["effect_in_figure_without_noise"].shape == numbers["public.effect_in_figure"].shape == (101,)

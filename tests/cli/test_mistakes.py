@@ -131,7 +131,7 @@ OF_OTHERS = {
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
     "task=policy_selection nuisance=mlp": "nuisance: not used by task=policy_selection",
-    "task=policy_selection nuisance_guarantee=fixed trainer=gpu": "trainer: not used",
+    "task=policy_selection nuisance_guarantee=fixed trainer=default": "trainer: not used",
     "task=policy_selection nuisance_guarantee.clip=1": "with nuisance_guarantee=auto; it is of .*=composed",
     "task=policy_selection figure.level=0.9": "figure.level: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
@@ -309,7 +309,7 @@ def test_bounds_whose_arithmetic_overflows(task, high, here, capsys):
     ],
 )
 def test_a_gpu_that_is_not_there(words, here, capsys):
-    assert "trainer: " in said([*TABLE, *words.split(), "force=true", "trainer=gpu"], here, capsys)
+    assert "trainer: " in said([*TABLE, *words.split(), "force=true", "trainer.accelerator=gpu"], here, capsys)
 
 
 def test_torchrun(here, capsys, monkeypatch):

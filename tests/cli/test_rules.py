@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from tests.cli.helpers import TABLE, checked, one_line, redomained, summary, table
@@ -15,7 +14,6 @@ from tests.registered import shipped
 from tests.verify.forgery import write_anew
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
@@ -93,7 +91,6 @@ def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
         found = summary(trained(name))
         assert found["value"] is found["value_treat_all"] is None
         assert 0 <= found["accuracy"] <= 1
-    assert set(summary(trained("two blocks"))["blocks"]) == {"records", "weights"}
 
 
 @pytest.mark.first(1)
@@ -124,29 +121,6 @@ def test_predict_writes_decisions(trained, tmp_path, capsys):
     np.testing.assert_array_equal(written["decision"], release.decide(frame))
     assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert set((tmp_path / "out.csv").read_text().splitlines()) == {"decision", "0", "1"}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not LALONDE.is_file(), reason=f"{LALONDE} is not there")
-def test_real_records_of_a_trial_become_a_rule(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    facts = TableSchema.from_yaml("lalonde").to_dict() | {"propensity": 0.416}
-    Path("trial.yaml").write_text(yaml.safe_dump(facts))
-    words = ["data=table", f"data.path={LALONDE}", "data.domain=trial.yaml", "data.out_of_bounds=clip"]
-    words += [
-        "outcome=signed_residual",
-        "outcome.centre=5000",
-        "outcome.clip=15000",
-        "privacy.epsilon=2",
-    ]
-    assert main(["train", "task=owl", *words, "run_dir=r"]) == 0
-    found = summary("r")
-    assert found["n"] == 445
-    assert "accuracy" not in found
-    records = pd.read_csv(LALONDE)
-    assert found["value_treat_all"] == pytest.approx(records["re78"].clip(upper=60000)[records["treat"] == 1].mean())
-    assert 4500 < found["value"] < 7500
-    assert leaks("r") == ()
 
 
 @pytest.mark.first(1)

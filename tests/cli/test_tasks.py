@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from tests.cli.helpers import one_line
 from torchdpcate import registry
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import all_tasks, brought, sweep_words
+from torchdpcate.cli.overrides import all_tasks, composition, sweep_words
 from torchdpcate.cli.task import TaskSpec, family_of, tasks_of
 from torchdpcate.cli.tasks.rules import Rules
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
@@ -36,11 +36,11 @@ def composed(*words: str) -> dict:
 @pytest.mark.parametrize("task", all_tasks())
 def test_a_task_has_its_own_groups_and_no_other(task):
     chosen = {"task": task} | ({"second_stage": "linear"} if task == "cate" else {})
-    groups = set(brought(chosen))
+    groups = set(composition(chosen).groups)
     assert groups - {"queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
-    settings = {"seed", "unit", "run_dir", "force", "sweep", "budget"}
-    settings |= {"plan", "sites", "figure", "rule", "subgroups", "subgroup_effects"}
+    settings = {"seed", "run_dir", "force", "budget"}
+    settings |= {"sites", "figure", "rule", "subgroups", "subgroup_effects"}
     assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)
 

@@ -11,14 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
-from torchdpcate.evaluation.comparison import EffectCurves, budget_figure, curves_figure
+from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import (
-    BudgetBar,
     SeenAnswers,
-    noise_figure,
     plan_figure,
     policy_figure,
-    spent_figure,
 )
 from torchdpcate.evaluation.figures import (
     DecisionPanel,
@@ -88,13 +85,10 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
         title=name,
         seen=SeenAnswers.of(0.3, 100, outcome_range=2.0, unit=name, label=name),
     ),
-    "noise": lambda name: noise_figure(pd.DataFrame({"planned": [0.1], "realised": [0.2], "line": [name]}), name),
     "policies": lambda name: policy_figure([name, "b"], GRID, np.full(2, 0.5), 0, claim=name),
-    "budgets": lambda name: spent_figure([BudgetBar(name, 1.0, 0.5, {name: 0.5})]),
     "errors": lambda name: budget_figure(
         pd.DataFrame({"epsilon": [1.0, 2.0], "line": [name, "b"], "pehe": [0.1, 0.2], "panel": [name, name]})
     ),
-    "curves": lambda name: curves_figure({1.0: {name: EffectCurves(name, GRID, GRID, TWO, 0.95, {})}}, name),
 }
 
 

@@ -48,7 +48,7 @@ def folder(tmp_path) -> Path:
 
 def commands(folder: Path) -> list[list[str]]:
     release = str(folder / "r\u00e9ponse.safetensors")
-    words = [["inspect", release], ["inspect", release, "--json"], ["report", str(folder)]]
+    words = [["verify", release], ["verify", release, "--json"], ["report", str(folder)]]
     for source, target in (("csv", "csv"), ("csv", "csv.gz"), ("parquet", "parquet")):
         points, answers = folder / f"entr\u00e9e.{source}", folder / f"sortie\u00e9.{target}"
         words.append(["predict", release, str(points), "-o", str(answers), "--overwrite"])

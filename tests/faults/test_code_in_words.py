@@ -57,9 +57,9 @@ WORDS = {
     "trainer._args_=[1]": "would run code",
     "trainer._partial_=false": "would run code",
     "rule={_target_: evil_of_theirs.run}": "would run code",
-    "seed=${oc.decode:'{_target_: evil_of_theirs.run}'}": "write the value itself",
-    "seed=${oc.create:{_target_: evil_of_theirs.run}}": "write the value itself",
-    "run_dir=$${seed}{oc.env:HOME}": "write the value itself",
+    "seed=${oc.decode:'{_target_: evil_of_theirs.run}'}": "cannot be read",
+    "seed='${oc.create:{_target_: evil_of_theirs.run}}'": "write the value itself",
+    "run_dir='$${seed}{oc.env:HOME}'": "write the value itself",
     "hydra.callbacks={a: {_target_: evil_of_theirs.run}}": "not to be chosen",
     "+hydra.callbacks.a._target_=evil_of_theirs.run": "not to be chosen",
     "hydra.job_logging.handlers.console.class=evil_of_theirs.run": "not to be chosen",
@@ -67,10 +67,10 @@ WORDS = {
     "hydra/hydra_logging=../../../evil": "not to be chosen",
     "+hydra/callbacks=../../../evil": "not to be chosen",
     "hydra={searchpath: [file://.]}": "not to be chosen",
-    "hydra.searchpath=[file://.]": "reads settings from elsewhere",
+    "hydra.searchpath=[file://.]": "not to be chosen",
     "hydra.job.env_set.MPLBACKEND='module://evil_of_theirs'": "not to be chosen",
     "-m hydra.sweeper.params.trainer=../../evil": "not to be chosen",
-    "-m hydra/launcher=../../../evil": "there is no such launcher",
+    "-m hydra/launcher=../../../evil": "launchers are packages of their own",
     "-m hydra.launcher._target_=evil_of_theirs.run": "would run code",
     "trainer@trainer=../../evil": "without @",
     "+evil@_global_=evil": "without @",
@@ -166,7 +166,7 @@ def test_a_launcher_that_is_installed_runs_and_one_without_its_parts_says_so(tmp
 
     done = run("hydra.launcher.part=none_such_part")
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
-    assert "hydra/launcher=ours: needs none_such_part, which is not installed" in done.stderr
+    assert "hydra/launcher=ours: No module named 'none_such_part'" in done.stderr
     done = run()
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "s").glob("*/curator/summary.json"))) == 2

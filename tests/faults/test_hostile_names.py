@@ -88,7 +88,7 @@ def test_names_are_text_on_card_and_page(name, tmp_path):
 def test_a_release_that_holds_such_a_name_is_refused(tmp_path, capsys):
     path = release(statement()).save(tmp_path / "r.safetensors")
     rewritten(path, schema=json.dumps(SCHEMA.to_dict() | {"treatment": "\x1b[31ma"}))
-    for words in (["inspect", str(path)], ["verify", str(path)], ["inspect", str(path), "--json"]):
+    for words in (["verify", str(path)], ["verify", str(path), "--json"]):
         assert main(words) in (1, 2)
         shown = capsys.readouterr()
         assert "\x1b" not in shown.out + shown.err
@@ -96,7 +96,7 @@ def test_a_release_that_holds_such_a_name_is_refused(tmp_path, capsys):
 
 
 def test_a_mistake_is_told_in_letters(capsys, tmp_path):
-    assert main(["inspect", str(tmp_path / "\x1b[31mred\u202e.safetensors")]) == 2
+    assert main(["verify", str(tmp_path / "\x1b[31mred\u202e.safetensors")]) == 2
     shown = capsys.readouterr().err
     assert "?[31mred?.safetensors: no such file" in shown
     assert "\x1b" not in shown

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchdpcate.cli.inspect import inspect
 from torchdpcate.cli.predict import predict
+from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
@@ -132,11 +132,11 @@ def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:
     value, (low, high) = release.average_effect, release.average()
     np.testing.assert_allclose(found[["effect", "low", "high"]], [[value, low, high]] * 3, rtol=1e-6)
     capsys.readouterr()
-    inspect(path, as_json=True)
+    verify(path, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
     assert shown["findings"] == findings(release)
-    inspect(path)
+    verify(path)
     lines = re.findall(r"^average.*: (\S+)$", capsys.readouterr().out, re.MULTILINE)
     assert [float(word) for word in lines] == pytest.approx([value, low, high], rel=1e-4)
 

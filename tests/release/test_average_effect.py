@@ -108,7 +108,7 @@ def test_propensities_and_weights_of_anybody():
 
 
 def test_it_has_no_column():
-    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate inspect"):
+    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate verify"):
         released().answer(DOMAIN.grid(3))
 
 

@@ -202,7 +202,7 @@ def test_a_wide_table_is_cut_and_says_so():
     }
     schema = TableSchema.from_dict(facts)
     made = QueryRelease(schema.grid(8), torch.zeros(8, dtype=torch.float64), schema, statement(gaussian=True))
-    assert "48 more covariates are listed by torchdpcate inspect" in Page(card_html(made)).text
+    assert "48 more covariates are listed by torchdpcate verify" in Page(card_html(made)).text
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):

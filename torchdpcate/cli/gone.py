@@ -53,6 +53,12 @@ GONE = {
     "features.scale": "features=representation has half of its length for the nuisances' features",
     "features.seed": "random features are drawn with a seed of the library's",
     "features.squares": "features=legendre has squares, products of covariates alone are features=products",
+    "plan": "sd: of the outcome, in the domain file, is what plans take",
+    "trainer=cpu": "trainer.accelerator=cpu, the default",
+    "trainer=gpu": "trainer.accelerator=gpu",
+    "trainer.log_folder": "losses and checkpoints go to the run's curator/logs alone",
+    "unit": "data.person=COLUMN protects persons, else each record is one; verify says which",
+    "sweep": "sweep over the values that are missing, into another run_dir; budget.shared keeps one total",
     "matching": "task=rule compares arms by an effect",
     "mechanism.damping": "a release with damping would be heuristic; raise second_stage.ridge",
     "mechanism.seed": "the search for the worst record has starting points of the library's",
@@ -132,7 +138,12 @@ OPTIONS = {
     "--new-facts": _PUBLISHER,
 }
 """Options of commands."""
-COMMANDS = {"explore": "torchdpcate report RELEASE writes a page with sliders, torchdpcate predict answers a table"}
+COMMANDS = {
+    "answer": "torchdpcate predict RUN/curator/online TABLE -o FILE asks a run's online service",
+    "completion": "a word that is no setting is answered by the nearest ones; train task=NAME --help lists all",
+    "explore": "torchdpcate report RELEASE writes a page with sliders, torchdpcate predict answers a table",
+    "inspect": "torchdpcate verify RELEASE says it, with --json and --card",
+}
 """Commands."""
 
 

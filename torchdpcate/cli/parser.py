@@ -13,7 +13,6 @@ from torchdpcate.errors import InputError
 PROGRAM = "torchdpcate"
 OWN_GRAMMAR = ("train", "plan", "audit", "study")
 """Commands whose words are KEY=VALUE and never pass through argparse."""
-SHELLS = ("bash", "zsh", "fish")
 
 FORM: dict[str, dict[str, Any]] = {
     "separator": {"metavar": "NAME", "help": "of csv files, as all that follows: comma, semicolon, tab, bar"},
@@ -27,7 +26,7 @@ _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, combine."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, predict, report, combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
@@ -102,8 +101,8 @@ def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return which known words are nearest to one, or what to say where none is near.
 
     Example:
-        >>> nearest("inspekt", ["inspect", "verify"], "see --help")
-        'the nearest is inspect'
+        >>> nearest("verfiy", ["predict", "verify"], "see --help")
+        'the nearest is verify'
         >>> nearest("--force", ["--info"], "see --help")  # dashes make no word like another
         'see --help'
     """
@@ -133,7 +132,7 @@ def make_parser() -> Parser:
     _add_form(domain)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
-    predict.add_argument("release", help=_RELEASE)
+    predict.add_argument("release", help=f"{_RELEASE}; RUN/curator/online asks the curator's service")
     predict.add_argument("input", help=f"{_TABLE}, with the covariates' columns")
     predict.add_argument(
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
@@ -155,15 +154,12 @@ def make_parser() -> Parser:
     predict.add_argument("--overwrite", "--force", action="store_true", help=_OVERWRITE)
     _add_form(predict)
 
-    inspect = commands.add_parser("inspect", help="what a release guarantees")
-    inspect.add_argument("release", help=_RELEASE)
-    inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    inspect.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
-    inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
-
-    verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
+    verify = commands.add_parser("verify", help="recompute a release's accounting, and say what it guarantees")
     verify.add_argument("release", help=_RELEASE)
     verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
+    verify.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    verify.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
+    verify.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
 
     combine = commands.add_parser("combine", help="releases of several sites as one, by released numbers alone")
     combine.add_argument("releases", nargs="+", metavar="release", help="release files or run folders, two or more")
@@ -194,13 +190,6 @@ def make_parser() -> Parser:
     sites.add_argument("--insecure", action="store_true", help="do without TLS beyond the loopback interface")
     sites.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="for sites, at each message")
 
-    answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
-    answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
-    answer.add_argument("--queries", required=True, help=f"{_TABLE}, with the covariates' columns")
-    answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
-    answer.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
-    _add_form(answer)
-
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
     commands.add_parser("study", help="a paper's tables beside ours (see torchdpcate study --help)", add_help=False)
@@ -215,8 +204,6 @@ def make_parser() -> Parser:
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
     _add_form(report)
 
-    completion = commands.add_parser("completion", help="a script by which a shell completes these words")
-    completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     return parser
 
 

@@ -107,7 +107,7 @@ class PlanReport:
             precision is not None,
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
-            planned_targets(task.study.schema, n, unit.record_budget(budget), task.residual_scale)
+            planned_targets(task.study.schema, n, unit.record_budget(budget))
             if len(task.study.schema.actions) == 2
             else [],
             unit,
@@ -309,19 +309,18 @@ def plan(overrides: Sequence[str]) -> None:
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
     # late, as the imports of train's job
-    from torchdpcate.cli.run import check_unit, configure, log_into
+    from torchdpcate.cli.run import configure
     from torchdpcate.cli.task import TaskSpec
     from torchdpcate.cli.train import run_folder
     from torchdpcate.privacy.budget import PrivacyBudget
 
     folder = None if config.run_dir is None else run_folder(config)
     task: TaskSpec = hydra.utils.instantiate(config.task)
-    log_into(Path("curator") / "logs", config)  # which a plan never makes
+    task.folder = Path()  # where a plan writes nothing
     configure(task, config)
     task.study = task.public()
     task = task.suited()
     task.study = _with_records(task.study, config, n)
-    check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     task.learner = task.learner_of(budget)
     task.check()

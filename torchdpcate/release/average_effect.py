@@ -146,7 +146,7 @@ class StandardisedBalance(BalanceTable):
 CHOICE = ("chosen_by", "planned_error")
 """What statements say of an estimator that was chosen by its planned error."""
 LEVEL = 0.95
-"""Probability of the interval that cards and ``torchdpcate inspect`` show."""
+"""Probability of the interval that cards and ``torchdpcate verify`` show."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,7 +241,7 @@ class AverageEffectRelease(Release):
             InputError: Always.
         """
         raise InputError(
-            "release of average_effect: it is one number and gives no column; see it with torchdpcate inspect"
+            "release of average_effect: it is one number and gives no column; see it with torchdpcate verify"
         )
 
     def plot(  # type: ignore[override]

@@ -91,7 +91,7 @@ class Release(ABC):
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return what cards and ``torchdpcate inspect`` state beside the statement, as plain types."""
+        """Return what cards and ``torchdpcate verify`` state beside the statement, as plain types."""
 
     @abstractmethod
     def plot(self, *given: Any, **settings: Any) -> "Figure":

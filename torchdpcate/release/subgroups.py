@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.95
-"""Probability of the intervals that cards and ``torchdpcate inspect`` show."""
+"""Probability of the intervals that cards and ``torchdpcate verify`` show."""
 SEPARATE, CROSSED = "separate", "crossed"
 """Sums of the cells of each partition; or of the cells of all partitions crossed, whose unions the cells are."""
 
@@ -299,7 +299,7 @@ class SubgroupRelease(Release):
         if len(self.subgroups.partitions) > 1:
             raise InputError(
                 f"release of subgroups: each row is in {len(self.subgroups.partitions)} cells, one of each partition; "
-                "see them with torchdpcate inspect, or release one partition"
+                "see them with torchdpcate verify, or release one partition"
             )
         return self.subgroups.positions(x)[:, 0]
 

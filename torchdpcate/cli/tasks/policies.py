@@ -17,10 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
-from torchdpcate._text import plain, spreadsheet_cell
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.cli.curator import read_table, released_by
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
+from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -34,7 +33,6 @@ from torchdpcate.release.rule import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from torchdpcate.estimators.selection.selector import PolicySelector
 
@@ -54,39 +52,20 @@ class Policies(TaskSpec):
         Measure(
             key="regret_expected",
             title="regret",
-            heading="Regret of the choice against budget",
             note="True mean outcome lost against the library's best policy, expected of the choice: mean ± standard "
             "error over runs. Non-private: the policy of the best estimate.",
-            figure="regret_against_budget.png",
             references={"regret_nonprivate": "non-private", "regret_uniform": "uniform choice"},
         ),
         Measure(
             key="value_expected",
             title="value",
-            heading="Value of the choice against budget",
             note="Mean outcome if the policy decided, estimated by the same doubly robust scores, expected of the "
             "choice: mean ± standard error over runs.",
-            figure="choice_against_budget.png",
             references={"value_nonprivate": "non-private", "value_uniform": "uniform choice"},
         ),
     )
     numbers = ("regret", "value", "estimated_regret", "spread")
-    noise_checks = (
-        NoiseCheck("planned_noise", "estimated_regret", "mean outcome that the private choice loses", "Expected of the "
-                   "choice's law: planned for policies that are all equally far behind the best, realised for the "
-                   "estimated values of these."),
-    )  # fmt: skip
-    shown: ClassVar = {
-        "value": "unreleased: value of the policy, estimated",
-        "value_expected": "unreleased: value expected of the choice",
-        "value_uniform": "unreleased: value of a uniform choice",
-        "value_nonprivate": "unreleased: value of the best estimate",
-        "regret": "unreleased: regret of the policy",
-        "regret_expected": "unreleased: regret expected of the choice",
-        "regret_uniform": "unreleased: regret of a uniform choice",
-        "regret_nonprivate": "unreleased: regret of the best estimate",
-    }
-
+    also_shown: ClassVar = {name: f"unreleased: {name} of the policy" for name in ("value", "regret")}
     study: Study
     learner: PolicySelector
     release: PolicyRelease
@@ -136,35 +115,6 @@ class Policies(TaskSpec):
             "estimated_regret": estimated,
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of the nuisances."""
-        selector = self.learner
-        return {
-            "spread": selector.range_sensitivity_,
-            "nuisance_guarantee": selector.nuisances().guarantee,
-            "public": dict(selector.settings_),
-        }
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return utilities, the law of the choice, and the nuisances."""
-        selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
-        assert selector.mechanism_ is not None
-        known = (
-            {} if fitted is None else {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
-        )
-        composed = selector.composed_
-        gains: dict[str, Tensor] = {}
-        if composed is not None and not self.streams:
-            gains = {"gains": composed.rows.each(composed.gains), "propensity": composed.fit.propensity}
-        cuts = _numbers_of([family.config() for family in selector.library_.families])
-        return {
-            "utility": selector.utilities_,
-            "probability": selector.mechanism_.probabilities(selector.utilities_),
-            **gains,
-            **({} if x is None else {f"public.{name}_at_queries": find(x).flatten() for name, find in known.items()}),
-            **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
-        }
-
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write what the curator knows of each policy, and its figure."""
         table, folder = self._table, self.folder / "curator"
@@ -192,30 +142,6 @@ class Policies(TaskSpec):
             f"scores: {public['nuisance_guarantee']}{clip}; with probability {_SURE:g} its estimated mean outcome is "
             f"within {shown(behind)} (outcome units) of the library's best",
         ]
-
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return what each policy would lose and how likely its choice was, for each run."""
-        figures: dict[str, Figure] = {}
-        for name, folder in zip(runs["run"], runs["folder"], strict=True):
-            table = read_table(folder / "curator" / _TABLE_FILE, "policy", ("probability", "value", "regret"))
-            release = None if table is None else released_by(folder, PolicyRelease)
-            if table is None or release is None or len(figures) >= _MOST_FIGURES:
-                continue
-            names = table["policy"].tolist()
-            chosen = plain(spreadsheet_cell(release.name))
-            if "value" not in table or chosen not in names:
-                continue
-            mark = "" if len(runs) == 1 else f", run {name}"
-            figures[f"Selection probabilities{mark}"] = policy_figure(
-                names,
-                table["value"].to_numpy(),
-                table["probability"].to_numpy(),
-                names.index(chosen),
-                regrets=table["regret"].to_numpy() if "regret" in table else None,
-                claim=release.privacy.claim,
-            )
-        return figures
 
     @property
     def mechanism_name(self) -> str:
@@ -319,12 +245,3 @@ def _imported(name: str, given: Any, allow: Sequence[str]) -> Any:
             f"nuisance_guarantee.{name} = {given}: cannot be imported ({error}); give package.module:function, of a "
             "module on Python's path"
         ) from None
-
-
-def _numbers_of(value: Any) -> list[float]:
-    """Return the numbers of plain types, in any depth."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for entry in value for number in _numbers_of(entry)]
-    return [float(value)] if isinstance(value, int | float) else []
