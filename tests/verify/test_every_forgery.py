@@ -31,7 +31,7 @@ KINDS = {
     "average, composed": composed_average,
     "policy, fixed": test_policy.released,
 }
-DEFAULT = ("output", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, fixed")
+DEFAULT = ("convex", "output", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, fixed")
 """One kind of each family, which other tests run by default."""
 WITHOUT_CONTRACT = (
     *("composed, queries", "plug_in", "fixed", "influence", "neural", "cross_fit", "squared kernel"),
