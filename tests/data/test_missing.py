@@ -291,7 +291,7 @@ def test_dates_of_files(tmp_path: Path) -> None:
         ({}, [None], "has 1 missing value; say in"),
         ({"low": 2015}, [], "low of covariate 'age' is 2015; give a date as 2015-01-31"),
         ({"high": "2015-01-01"}, [], "give the earlier date as low"),
-        ({"scale": "log"}, [], "has dates, and scale"),
+        ({"scale": "log"}, [], "covariate 'age' has the unknown entry 'scale'"),
         ({"typical": "2015-02-01"}, [], "give two dates"),
         ({"kind": "day"}, [], "kind of covariate 'age' is 'day'; choose date"),
     ],

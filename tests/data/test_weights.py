@@ -82,7 +82,7 @@ def test_a_schema_that_counts_records_travels(facts):
     ("entry", "words"),
     [
         ("w", "weights is 'w'"),
-        ({"name": "w"}, "give weights: {name: COLUMN, high: 5}"),
+        ({"name": "w"}, "weights has no entry 'high'; it needs high, name"),
         ({"name": "w", "high": 0}, "weights.high is 0"),
         ({"name": "w", "high": 5, "mean": 6}, "weights.mean is 6"),
         ({"name": "x", "high": 5}, "weights column 'x' is also a covariate"),
