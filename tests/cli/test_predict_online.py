@@ -89,7 +89,7 @@ def test_a_file_cut_short_is_refused_and_nothing_is_written(capsys):
     path = ONLINE / SERVICE_FILE
     path.write_bytes(path.read_bytes()[:-40])
     assert asked("b.parquet", "more.csv") == 2
-    assert "nothing is answered" in one_line(capsys)
+    assert "restore it, new noise for an old query is a second release" in one_line(capsys)
     assert not Path("more.csv").exists()
 
 
