@@ -10,6 +10,10 @@ import torchdpcate
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.fit.weights.private import PrivateWeights
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -41,7 +45,10 @@ def objects(kind: type) -> list[str]:
     return found
 
 
+PARTS = (ComposedAverageEffect, CovariateBalancingEffect, KnownPropensityEffect, PrivateWeights)
+"""Documented classes that ``AverageEffect`` and the rules choose among, imported by their modules."""
 KINDS = {name: getattr(torchdpcate, name) for name in torchdpcate.__all__ if not MADE.search(name)}
+KINDS |= {kind.__name__: kind for kind in PARTS}
 CASES = [(name, key) for name, kind in KINDS.items() if inspect.isclass(kind) for key in objects(kind)]
 
 

@@ -7,9 +7,6 @@ from torchdpcate.data.schema import TableSchema as TableSchema
 from torchdpcate.data.table import Table as Table
 from torchdpcate.data.table import TableStream as TableStream
 from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
-from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect as KnownPropensityEffect
 from torchdpcate.estimators.cate.learner import DRLearner as DRLearner
 from torchdpcate.estimators.cate.learner import RLearner as RLearner
 from torchdpcate.estimators.cate.online.service import OnlineService as OnlineService
@@ -18,15 +15,11 @@ from torchdpcate.estimators.cate.splits import DisjointSplit as DisjointSplit
 from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner as OutcomeWeightedLearner
 from torchdpcate.estimators.rules.learner import TwoStageRule as TwoStageRule
-from torchdpcate.estimators.rules.outcome import Shifted as Shifted
-from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
 from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
 from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig
-from torchdpcate.fit.weights.private import PrivateWeights as PrivateWeights
-from torchdpcate.fit.weights.scheme import KnownWeights as KnownWeights
 from torchdpcate.heads.kernel import KernelSecondStage as KernelSecondStage
 from torchdpcate.heads.recipes import LinearSecondStage as LinearSecondStage
 from torchdpcate.heads.recipes import NeuralSecondStage as NeuralSecondStage

@@ -20,10 +20,10 @@ import pyarrow as pa
 import torch
 from pyarrow import parquet
 
-from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, TableStream
+from torchdpcate import Confounded, PrivacyBudget, TableStream
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
-from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, make_batch
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource

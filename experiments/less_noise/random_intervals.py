@@ -18,10 +18,11 @@ import torch
 from experiments.defaults.random_laws import random_setting
 from experiments.rows import Lines, resume
 from experiments.words import table
-from torchdpcate import CovariateBalancingEffect, NoiseSource, PrivacyBudget
+from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 HERE = Path(__file__).parent

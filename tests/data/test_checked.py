@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchdpcate import (
     ConvexNuisanceConfig,
-    CovariateBalancingEffect,
     Domain,
     LinearSecondStage,
     NoiseSource,
@@ -22,6 +21,7 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 

@@ -3,11 +3,12 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from torchdpcate import OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 
 X = [[0.1, 1.0], [0.2, 2.0], [0.3, 3.0]]
 

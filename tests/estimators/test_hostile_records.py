@@ -11,11 +11,8 @@ from safetensors import safe_open
 
 from torchdpcate import (
     AverageEffect,
-    ComposedAverageEffect,
-    CovariateBalancingEffect,
     DRLearner,
     EffectRule,
-    KnownPropensityEffect,
     PolicySelector,
     RLearner,
     SubgroupEffects,
@@ -27,6 +24,9 @@ from torchdpcate.composition.score_errors import ScoreErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import TorchDPCateError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import card_html

@@ -5,7 +5,8 @@ from functools import cache
 import pandas as pd
 import torch
 
-from torchdpcate import Domain, KnownPropensityEffect, PrivacyBudget, RLearner, TableSchema
+from torchdpcate import Domain, PrivacyBudget, RLearner, TableSchema
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.rule import _example
 

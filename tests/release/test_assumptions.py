@@ -2,7 +2,8 @@
 
 import torch
 
-from torchdpcate import CovariateBalancingEffect, Domain
+from torchdpcate import Domain
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.weighted import EITHER
 
 

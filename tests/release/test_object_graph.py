@@ -15,14 +15,11 @@ from tests.fit import own_maps
 from tests.release.object_graph import arrays
 from torchdpcate import (
     AverageEffect,
-    ComposedAverageEffect,
     ConvexNuisanceConfig,
-    CovariateBalancingEffect,
     CrossFit,
     Domain,
     DRLearner,
     KernelSecondStage,
-    KnownPropensityEffect,
     LinearSecondStage,
     NeuralSecondStage,
     NuisanceConfig,
@@ -37,6 +34,9 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.fit.arms.private import PrivateNuisances

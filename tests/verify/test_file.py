@@ -12,7 +12,6 @@ from tests.verify import forgeries as forge
 from tests.verify.forgery import rewritten
 from torchdpcate import (
     CausalData,
-    CovariateBalancingEffect,
     CrossFit,
     Domain,
     DRLearner,
@@ -31,6 +30,7 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import Domain, KnownPropensityEffect, NoiseSource, PrivacyBudget, TableSchema
+from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.estimators.average.known_propensity import (
     CentredSums,
     DesignFacts,
     DesignPlan,
+    KnownPropensityEffect,
     contrast,
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate

@@ -5,14 +5,10 @@ import math
 import pytest
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
-from torchdpcate import (
-    CovariateBalancingEffect,
-    Domain,
-    KnownPropensityEffect,
-    NoiseSource,
-    PrivacyBudget,
-)
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 
 BINARY = ErrorPrior(deviation=0.45)
 COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)

@@ -9,7 +9,6 @@ import torch
 from tests.fit import own_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
-    CovariateBalancingEffect,
     Domain,
     LinearSecondStage,
     OutcomeWeightedLearner,
@@ -19,6 +18,7 @@ from torchdpcate import (
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.fit.arms.private import PrivateNuisances
 from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.feature_maps import Identity

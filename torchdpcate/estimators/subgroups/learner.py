@@ -65,7 +65,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     .. math:: \tau_c = c + \frac{S}{N_c} \sum_{i \in c} \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, \pm 1\Big)
 
-    with :math:`\varphi`, c and S those of ``ComposedAverageEffect``.
+    with :math:`\varphi`, c and S those of ``estimators.average.composed``.
 
     Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
     Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
