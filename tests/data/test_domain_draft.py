@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from torchdpcate.cli.domain_questions import ask_domain
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain_draft import DATES, IDENTIFIER, draft_domain, left_out
 from torchdpcate.data.schema import TableSchema
@@ -234,6 +235,120 @@ def test_identifiers_and_dates_are_left_out_with_a_word(here, ending):
 )
 def test_what_a_name_says(name, why):
     assert left_out(name, "numbers") == why
+
+
+def asked(kinds, answers, **given):
+    """Return the file that answers make, and what was shown."""
+    said, shown = iter(answers), []
+
+    def answer(question):
+        shown.append(question)
+        return next(said)
+
+    found = ask_domain(kinds, answer, shown.append, **given)
+    assert next(said, None) is None
+    return found, "\n".join(map(str, shown))
+
+
+KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "site": "words", "sex": "truth values"}
+ANSWERS = [
+    "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
+    "less", "lower", "yes", "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "",
+    "no", "0.5", "2", ".1", "protocol",
+]  # fmt: skip
+
+
+def test_questions_make_a_file_that_is_read(here):
+    found, shown = asked(KINDS, ANSWERS)
+    assert found.open == 0
+    Path("d.yaml").write_text(found.text)
+    schema = TableSchema.from_yaml("d.yaml")
+    assert schema.columns == ("age", "site", "sex")
+    assert schema.origins["pain"] == "scale's manual: p. 3"
+    facts = yaml.safe_load(found.text)
+    assert facts["treatment"] == {"name": "arm", "categories": ["placebo", "drug"]}
+    assert facts["covariates"] == {
+        "age": {"low": 18, "high": 100, "missing": "indicator"},
+        "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
+    }  # fmt: skip
+    assert (facts["overlap"], facts["propensity"], facts["origin"]) == (0.1, 0.5, "protocol")
+    assert {name: facts["outcome"][name] for name in ("better", "missing")} == {"better": "lower", "missing": "drop"}
+    for words in (
+        "left out: id, an identifier",
+        "is no column",
+        "inverted",
+        "no share",
+        "Noise grows",
+        "say yes or no",
+    ):
+        assert words in shown
+
+
+def test_answers_may_be_left_for_later_and_columns_out(here):
+    answers = ["", "?", "?", "", "", "-", "north, south", "", "", "?", "?"]
+    given = {"treatment": "sex", "outcome": "pain", "covariates": ["age", "site"]}
+    found, _ = asked(KINDS, answers, **given)
+    assert found.open == 5
+    facts = yaml.safe_load(found.text)
+    assert facts["covariates"] == {"site": {"categories": ["north", "south"]}}
+    assert facts["treatment"] == "sex"
+    assert facts["outcome"]["low"] == "???"
+    assert "propensity" not in facts
+
+
+def test_of_dates_the_first_and_the_last_are_asked_for(here):
+    answers = [
+        "",
+        "0 1",
+        "manual",
+        "",
+        "",
+        "2021-01-01 2020-01-01",
+        "2020-01-01, 2021-01-01",
+        "",
+        "",
+        "0.1",
+        "protocol",
+    ]
+    found, shown = asked(
+        {"a": "numbers", "y": "numbers", "when": "dates"}, answers, treatment="a", outcome="y", covariates=["when"]
+    )
+    assert "give the earlier date as low" in shown
+    entry = {"when": {"kind": "date", "low": "2020-01-01", "high": "2021-01-01"}}
+    Path("d.yaml").write_text(found.text)
+    assert TableSchema.from_yaml("d.yaml").to_dict()["covariates"] == entry
+
+
+def test_many_columns_are_named_by_what_they_hold(here):
+    kinds = {f"lab_{i}": "numbers" for i in range(67)} | {"sex": "words"}
+    _, shown = asked(kinds, ["sex", "F, M", "lab_0", "?", "?", "", "", "lab_1", "?", "", "", "?", "?"])
+    assert "lab_0, lab_1, lab_2" in " ".join(shown.split())
+    assert len(shown.splitlines()) < 60
+
+
+@pytest.mark.parametrize("broken", [KeyboardInterrupt, EOFError])
+def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, capsys):
+    from torchdpcate.cli.domain import domain
+
+    pd.DataFrame({"id": [1], "arm": ["x"], "pain": [1], "age": [1], "site": ["x"], "sex": [True]}).to_parquet(
+        "t.parquet"
+    )
+    for count in range(len(ANSWERS) + 1):
+        said = iter(ANSWERS[:count])
+
+        def answer(question, said=said):
+            try:
+                return next(said)
+            except StopIteration:
+                raise broken from None
+
+        with pytest.raises(InputError, match="nothing is written"):
+            domain("t.parquet", answer=answer)
+        assert [path.name for path in here.iterdir()] == ["t.parquet"]
+    said = iter([*ANSWERS, "t.parquet", ""])
+    domain("t.parquet", answer=lambda question: next(said))
+    assert TableSchema.from_yaml("domain.yaml").columns == ("age", "site", "sex")
+    assert "exists already" in capsys.readouterr().out
 
 
 def test_a_draft_names_what_is_done_about_missing_values_and_dates(tmp_path: Path) -> None:

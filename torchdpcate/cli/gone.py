@@ -44,7 +44,6 @@ GONE = {
 """By the setting, or by the setting with its value."""
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
 OPTIONS = {
-    "--no-questions": "torchdpcate domain asks nothing; it writes a draft to be filled in",
     "--footer-rows": "delete last rows that are no records",
     "--repeated-header": "delete rows that are the header again",
     "--trailing-separator": "write the table without a separator at the end of rows",

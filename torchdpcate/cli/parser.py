@@ -122,12 +122,13 @@ def make_parser() -> Parser:
 
     commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
-    domain = commands.add_parser("domain", help="draft the domain file of a table")
+    domain = commands.add_parser("domain", help="write the domain file of a table: asks in a terminal, else drafts")
     domain.add_argument("table", help=_TABLE)
     domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
     domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
     domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
     domain.add_argument("--covariates", metavar="A,B,C", help="the covariates' columns; all that may be if left out")
+    domain.add_argument("--no-questions", action="store_false", dest="ask", help="draft without asking in a terminal")
     _add_form(domain)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")

@@ -1,8 +1,12 @@
-"""Drafts of domain files: each column by name and type, and ``???`` for each public fact."""
+"""Drafts of domain files: each column by name and type, and ``???`` or an answer for each public fact.
+
+What is asked of a column stands once, in ``treatment_entries``, ``outcome_entries``, ``covariate_entries`` and
+``design_entries``: drafts and questions follow from them.
+"""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import MISSING, is_number
+from torchdpcate.data._cells import INDICATOR
 from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
 from torchdpcate.data._foreign import foreign_schema
 from torchdpcate.data._frames import (
@@ -26,7 +31,8 @@ from torchdpcate.data._frames import (
     file_kind,
     readable,
 )
-from torchdpcate.data.facts import OPEN
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,23 +82,133 @@ _OF_OUTCOMES = (
 )
 
 
-_OF_DESIGN = """\
-# propensity: 0.5   # of a trial alone: the share that its design treats
-# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
-# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry
-# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey
-overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
-origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
-"""
+@dataclass(frozen=True)
+class Entry:
+    """One question about a column: the entries of the domain file that its answer gives.
+
+    Args:
+        keys: The entries, ``???`` in a draft.
+        question: What is asked, and what the entry is for.
+        read: From an answer to entries and their text in yaml; raises an InputError that says what is wrong.
+        remark: Said beside the last entry in a draft.
+        default: Entries where the answer is empty; None leaves them open.
+        drafted: Whether a draft has the entries where nobody answered.
+    """
+
+    keys: tuple[str, ...]
+    question: str
+    read: Callable[[str], dict[str, str]]
+    remark: str = ""
+    default: Mapping[str, str] | None = None
+    drafted: bool = True
+
+    def lines(self, given: Mapping[str, str], indent: str) -> Iterator[str]:
+        """Yield the lines of a domain file: what was answered, or open entries."""
+        if not given and not self.drafted:
+            return
+        entries = given or (dict.fromkeys(self.keys, OPEN) if self.default is None else self.default)
+        for place, (key, value) in enumerate(entries.items()):
+            last = place == len(entries) - 1 and self.remark and not given
+            yield f"{indent}{key}: {value}{f'   # {self.remark}' if last else ''}\n"
 
 
-def _entries(kind: str) -> dict[str, str]:
-    """Return the entries of a covariate, by what its column holds; the open ones as ``???``."""
+def treatment_entries(kind: str) -> list[Entry]:
+    """Return what is asked of the treatment's column."""
+    words = kind == WORDS
+    question = "Its values, of the untreated first" + ("" if words else " (Enter for 0 and 1)")
+    return [
+        Entry(
+            ("categories",),
+            f"{question}, such as placebo, drug",
+            _levels,
+            "in the order of 0 and 1: [placebo, drug]",
+            default=None if words else {},
+        )
+    ]
+
+
+def outcome_entries(kind: str) -> list[Entry]:
+    """Return what is asked of the outcome's column."""
+    return [
+        Entry(
+            ("low", "high"),
+            "Lowest and highest value that anybody may have, such as 0 100; or [0, 1] of an outcome that is yes or no. "
+            "Noise grows with the width",
+            _range_or_levels,
+            "or categories: [0, 1] in the place of low and high",
+        ),
+        Entry(
+            ("origin",),
+            "Where these are known from, without the records, such as a scale's manual",
+            lambda answer: {"origin": _text(answer)},
+        ),
+        Entry(
+            ("better",),
+            "Which outcomes are good: higher or lower (Enter where neither)",
+            lambda answer: {"better": str(check_better(answer))},
+            default={},
+            drafted=False,
+        ),
+        _missing("drop"),
+    ]
+
+
+def covariate_entries(kind: str) -> list[Entry]:
+    """Return what is asked of a covariate's column."""
+    return [*_values(kind), _missing(INDICATOR)]
+
+
+def _missing(rule: str) -> Entry:
+    question = "May it be missing: yes or no (Enter for no)"
+    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
+
+
+def _values(kind: str) -> list[Entry]:
     if kind == TRUTHS:
-        return {"categories": "[0, 1]"}
+        return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
     if kind == WORDS:
-        return {"categories": OPEN}
-    return ({"kind": "date"} if kind == DATES else {}) | {"low": OPEN, "high": OPEN}
+        return [Entry(("categories",), "All levels that there may be, such as north, south, west", _levels)]
+    if kind == DATES:
+        return [
+            Entry(
+                ("low", "high"),
+                "First and last day that there may be, such as 2015-01-01 2019-12-31",
+                _days,
+                default={"kind": "date", "low": OPEN, "high": OPEN},
+            )
+        ]
+    return [
+        Entry(
+            ("low", "high"),
+            "Lowest and highest value that anybody may have, such as 18 90; or its codes, such as [1, 2, 3]",
+            _range_or_levels,
+        )
+    ]
+
+
+def design_entries() -> list[Entry]:
+    """Return what is asked of the study."""
+    return [
+        Entry(
+            ("propensity",),
+            "In a trial, the share that its design treats, such as 0.5 (Enter where treatment was not drawn)",
+            lambda answer: {"propensity": _share(answer)},
+            default={},
+            drafted=False,
+        ),
+        Entry(
+            ("overlap",),
+            "Neither arm is less likely than this, whatever the covariates, such as 0.05",
+            lambda answer: {"overlap": _share(answer)},
+            "neither arm is less likely than this, whatever the covariates: such as 0.05",
+        ),
+        Entry(
+            ("origin",),
+            "Where all this is known from, without the records, such as the protocol",
+            lambda answer: {"origin": _text(answer)},
+            "where the overlap comes from, and every bound above that has no origin of its own",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -104,12 +220,14 @@ class Draft:
         treatment: The treatment's column, or None.
         outcome: The outcome's column, or None.
         covariates: Columns that were chosen, or None where nobody chose.
+        answers: Entries by column, or by ``""`` of the study: those of each question in its place.
     """
 
     kinds: Mapping[str, str]
     treatment: str | None = None
     outcome: str | None = None
     covariates: Sequence[str] | None = None
+    answers: Mapping[str, Mapping[int, Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
         _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or ())
@@ -132,39 +250,44 @@ class Draft:
                 "the table has no column that can be a covariate, and one is needed; where there is none, as for an "
                 "average effect of a trial, add a column of zeros, with low: 0 and high: 1"
             )
-        return "".join([_HEAD, *self._treatment(), *self._outcome(), *self._covariates(chosen), _OF_DESIGN])
+        return "".join([_HEAD, *self._treatment(), *self._outcome(), *self._covariates(chosen), *self._design()])
+
+    def _lines(self, name: str, entries: Sequence[Entry], indent: str) -> Iterator[str]:
+        own = (self.answers or {}).get(name, {})
+        for place, entry in enumerate(entries):
+            yield from entry.lines(own.get(place, {}), indent)
 
     def _treatment(self) -> Iterator[str]:
         if self.treatment is None:
             yield f"treatment: {OPEN}   # a column of 0 and 1, or {{name: arm, categories: [placebo, drug]}}\n"
             return
+        lines = list(self._lines(self.treatment, treatment_entries(self.kinds[self.treatment]), "  "))
         name = quoted(self.treatment)
-        if self.kinds[self.treatment] != WORDS:
-            yield f"treatment: {name}   # 0 and 1\n"
-            return
-        yield f"treatment:\n  name: {name}\n"
-        yield f"  categories: {OPEN}   # in the order of 0 and 1: [placebo, drug]\n"
+        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # 0 and 1\n"]
 
     def _outcome(self) -> Iterator[str]:
-        yield f"outcome:\n  name: {OPEN if self.outcome is None else quoted(self.outcome)}\n"
-        yield f"  low: {OPEN}\n  high: {OPEN}   # or categories: [0, 1] in the place of low and high\n"
-        yield f"  origin: {OPEN}\n"
-        yield from (f"  {line}\n" for line in _OF_OUTCOMES)
+        name = self.outcome
+        yield f"outcome:\n  name: {OPEN if name is None else quoted(name)}\n"
+        yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
+        if self.answers is None:
+            yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
     def _covariates(self, chosen: Sequence[str]) -> Iterator[str]:
         yield "covariates:\n"
-        yield from (f"  {line}\n" for line in _OF_COVARIATES)
-        many = self.covariates is None and len(chosen) > MANY
-        if many:
+        if self.answers is None:
+            yield from (f"  {line}\n" for line in _OF_COVARIATES)
+        if self.covariates is None and len(chosen) > MANY:
             yield f"  # {len(chosen)} columns may be covariates. Each adds noise: take the # from a few that matter,\n"
             yield "  # or draft these alone by --covariates A,B,C\n"
-        for name in chosen:
-            entries = _entries(self.kinds[name])
-            if many:
-                yield f"  # {quoted(name)}: {{{', '.join(f'{key}: {value}' for key, value in entries.items())}}}\n"
-            else:
+            for name in chosen:
+                keys = ", ".join(
+                    f"{key}: {OPEN}" for entry in covariate_entries(self.kinds[name]) for key in entry.keys
+                )
+                yield f"  # {quoted(name)}: {{{keys}}}\n"
+        else:
+            for name in chosen:
                 yield f"  {quoted(name)}:\n"
-                yield from (f"    {key}: {value}\n" for key, value in entries.items())
+                yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
         yield from self._left_out(chosen)
 
     def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
@@ -174,6 +297,15 @@ class Draft:
                 yield "  # left out: a column without a name, such as the numbers of rows\n"
             elif why and name not in (self.treatment, self.outcome, *chosen):
                 yield f"  # left out: {quoted(name)}, {why}; {TO_USE[why]}\n"
+
+    def _design(self) -> Iterator[str]:
+        if not (self.answers or {}).get(""):
+            yield "# propensity: 0.5   # of a trial alone: the share that its design treats\n"
+            yield "# treated: 0.05   # of anything else, where few or most are treated: their public share, such as "
+            yield "that of another year\n"
+            yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
+            yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
+        yield from self._lines("", design_entries(), "")
 
 
 def draft_domain(
@@ -396,3 +528,55 @@ def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]
             raise InputError(
                 f"data file {str(path)!r}: name {found.index(True) + 1} of its columns {why}; give the table a header"
             )
+
+
+def _text(answer: str) -> str:
+    return quoted(" ".join(answer.split()))
+
+
+def _share(answer: str) -> str:
+    share = to_number("this share", answer)
+    if not 0 < share < 1:
+        raise InputError(f"{answer} is no share; give a number between 0 and 1")
+    return _digits(share)
+
+
+def _rule(answer: str, rule: str) -> dict[str, str]:
+    """Read yes or no, of a column whose missing values are taken by a rule."""
+    if answer.lower() not in ("y", "yes", "n", "no"):
+        raise InputError("say yes or no")
+    return {"missing": rule} if answer.lower().startswith("y") else {}
+
+
+def _levels(answer: str) -> dict[str, str]:
+    """Read levels, separated by commas, as categories."""
+    levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
+    if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
+        raise InputError("give two or more levels, each once, separated by commas")
+    written = [_digits(float(level)) if _is_number(level) else quoted(level) for level in levels]
+    return {"categories": f"[{', '.join(written)}]"}
+
+
+def _range_or_levels(answer: str) -> dict[str, str]:
+    """Read two numbers as bounds, or levels in brackets as categories."""
+    if answer.strip().startswith("["):
+        return _levels(answer)
+    words = answer.replace(",", " ").split()
+    if len(words) != 2:
+        raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
+    low, high = check_bounds("these values", words[0], words[1])
+    return {"low": _digits(low), "high": _digits(high)}
+
+
+def _days(answer: str) -> dict[str, str]:
+    """Read two dates as the bounds of dates."""
+    days = answer.replace(",", " ").split()
+    if len(days) != 2:
+        raise InputError("give two dates, the first and the last")
+    Numeric.of_dates("days", *days)  # may refuse
+    return {"kind": "date", "low": days[0], "high": days[1]}
+
+
+def _digits(number: float) -> str:
+    """Return a number as yaml reads it back: 1e5 would be a word there."""
+    return str(int(number)) if number == int(number) else f"{number!r}"
