@@ -52,7 +52,7 @@ def data_source(config: DictConfig) -> Any:
     known = {name for base in bases for name in inspect.signature(base).parameters}
     found = {name: OmegaConf.select(config, setting) for name, setting in _SHARED.items() if name in known}
     given = {name: value for name, value in found.items() if value is not None and name not in config.data}
-    return instantiate(config.data, **given)
+    return instantiate(config.data, _convert_="all", **given)
 
 
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
