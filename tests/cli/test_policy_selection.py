@@ -95,9 +95,9 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     # what is best by the scores need not be best: fits shrunk to their target see little of a rare region
     assert 0 <= found["regret_nonprivate"] < found["regret_uniform"]
     assert found["regret_expected"] < found["regret_uniform"] < 0.05
-    names = ("task", "learner", "mechanism", "nuisance_guarantee", "policies", "nuisance", "n")
+    names = ("task", "learner", "mechanism", "nuisance_guarantee", "policies", "n")
     assert [found[name] for name in names] == [
-        "policy_selection", "PolicySelector", "permute_and_flip", "fixed", "thresholds", None, 1800,
+        "policy_selection", "PolicySelector", "permute_and_flip", "fixed", "thresholds", 1800,
     ]  # fmt: skip
 
 

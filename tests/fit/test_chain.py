@@ -115,6 +115,7 @@ def clipped_sums(module, batch, mode, clip):
     return sums
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("others", [0, 1, 2, 3, 8, 31, 127, 128, 1_000, 4_095])
 @pytest.mark.parametrize("width", [16, 100])
 def test_a_record_moves_a_float32_network_s_sum_by_its_own_gradient_whatever_the_batch(others, width):
@@ -135,6 +136,7 @@ def test_a_record_moves_a_float32_network_s_sum_by_its_own_gradient_whatever_the
     assert clip * (1 - 2.0**-15) < moved.norm() <= clip * (1 - 2.0**-17)
 
 
+@pytest.mark.first(9)
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
 @pytest.mark.parametrize("name", NETS)
 def test_clipped_sums_are_those_of_hooks(name, clip):
@@ -161,6 +163,7 @@ def with_hook(domain):
     return module
 
 
+@pytest.mark.first(12)
 @pytest.mark.parametrize("limit", [20, 7])
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ class Handing(FixedNoise):
         return output if self.factor == 1 else [self.factor * grad for grad in output]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_the_optimizer_uses_what_the_source_hands_out_of_each_noisy_gradient(module, dataset, mode):
     before = [p.detach().clone() for p in module.parameters()]

@@ -76,6 +76,7 @@ def test_steps_on_a_device_are_those_on_the_cpu(mode, limit, moved, device, monk
     torch.testing.assert_close(there, here, rtol=0, atol=1e-10)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_noise_is_made_on_the_cpu_and_is_the_same(rate, device):
     (here, _), (there, made) = weights("cpu", "chain", 1.0, rate), weights(device, "chain", 1.0, rate)

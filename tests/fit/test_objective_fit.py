@@ -183,6 +183,7 @@ def worst_log_ratio(loss, kind, fit, apart=1.0, tries=30):
     return worst
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("kind", ["box", "gamma"])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_no_neighbour_loses_more_than_the_claim_and_some_nearly_that(loss, kind):

@@ -694,6 +694,7 @@ def with_a_network(module):
     module.propensity = Other(module.propensity.net)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("change", "callbacks", "level"),
     [

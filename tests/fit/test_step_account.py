@@ -101,6 +101,7 @@ class Dropping:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.first(1)
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("last", [3, 19])
 def test_ctrl_c_in_a_destructor_is_not_dropped(dataset, path, last):

@@ -43,6 +43,7 @@ def fresh(domain, **settings):
     return TrainableNuisances(domain, width=8, learning_rate=0.01, **settings)
 
 
+@pytest.mark.slow
 def test_training_without_privacy_learns():
     study = Dataset1(n=2000, seed=0).load()
     torch.manual_seed(0)
