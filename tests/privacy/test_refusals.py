@@ -151,7 +151,6 @@ CASES = {
                 (lambda kind: kind(1.0, 1.0).select(torch.zeros(2), NOISE, runs=0), "runs"),
             )
         ),
-        (lambda: SELECTIONS.find("argmax")(1.0, 1.0), "mechanism = argmax"),
     ],
     "ledger": [
         (lambda: ledger().charge("third", "x", PureEvent(0.1)), "block = 'third'"),

@@ -224,7 +224,7 @@ def test_what_is_chosen_is_handed_out_as_paid_for():
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_price_and_claim(name):
-    mechanism = SELECTIONS.find(name)(0.4, 20.0)
+    mechanism = SELECTIONS[name](0.4, 20.0)
     assert mechanism.name == name
     assert mechanism.event == PureEvent(0.4)
     assert mechanism.guarantee.level is Level.CERTIFIED

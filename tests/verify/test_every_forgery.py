@@ -31,7 +31,7 @@ KINDS = {
     "average, composed": composed_average,
     "policy, fixed": test_policy.released,
 }
-DEFAULT = ("convex", "output", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, fixed")
+DEFAULT = ("objective", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, fixed")
 """One kind of each family, which other tests run by default."""
 WITHOUT_CONTRACT = (
     *("composed, queries", "plug_in", "fixed", "influence", "neural", "cross_fit", "squared kernel"),
@@ -57,7 +57,7 @@ def test_a_release_verifies_and_no_forgery_of_it(kind, written, tmp_path):
 
 @pytest.mark.parametrize("names", forge.LOOK_ALIKE)
 def test_names_that_look_alike_are_refused(names, written, tmp_path):
-    passed, refused = passing(written("output"), [(names, forge.LOOK_ALIKE[names])], tmp_path)
+    passed, refused = passing(written("objective"), [(names, forge.LOOK_ALIKE[names])], tmp_path)
     assert (passed, refused) == ([], 1)
 
 
