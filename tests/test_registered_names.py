@@ -17,7 +17,7 @@ from torchdpcate.fit.linear_fits import LINEAR_FITS
 from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
+DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, propensity=0.5, better="higher")
 REGISTRIES = {
     "name": (WEIGHTS, OUTCOMES),
     "guarantee": (GUARANTEES,),

@@ -434,26 +434,19 @@ class Choice(Law):
 
 @dataclass(frozen=True, eq=False)
 class Charged(PaidElsewhere):
-    """What is charged and drawn by other code: by one event, or by parts of which their charges alone are known.
+    """What is charged and drawn by other code, by one event.
 
     Attributes:
-        cost: The one event; None where that code says what its parts cost.
-        parts: Charges of the parts, in their order; None where it is not known which there are.
+        cost: The event.
     """
 
-    cost: Event | None = None
-    parts: tuple[Charge, ...] | None = None
+    cost: Event
 
     @property
     def event(self) -> Event:
-        """See ``Law``; of parts there is no single one."""
-        return super().event if self.cost is None else self.cost
+        """See ``Law``."""
+        return self.cost
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        """See ``Law``: the one event, or the charges of the parts."""
-        if self.cost is not None:
-            yield from Law.charge_problems(self, name, charges)
-        elif not charges:
-            yield f"{name}: no charge is for their training"
-        elif self.parts is not None and tuple(charge.charge for charge in charges) != self.parts:
-            yield f"{name}: they were not charged as the library trains any"
+        """See ``Law``."""
+        return Law.charge_problems(self, name, charges)

@@ -5,7 +5,7 @@ records of its test patients; here 1,312 public points are requested at, for que
 medical_LABEL.png and .csv into the folder of runs.
 
     python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
-    python -m experiments.dp_cate.medical --data mimic --path all_hourly_data.h5 --label full --runs RUNS
+    python -m experiments.dp_cate.medical --data mimic --path EXTRACT --label full --runs RUNS
     python -m experiments.dp_cate.medical --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
 """
 

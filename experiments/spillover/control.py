@@ -127,7 +127,7 @@ def _regrets(law: Law, name: str, epsilon: float, repeat: int, trees: bool) -> d
     }
 
     def choose(method: str, sums: Tensor, spread: float, mechanism: str, level: str = CONDITIONAL) -> None:
-        chosen = SELECTIONS.find(mechanism)(epsilon, spread).probabilities(sums)
+        chosen = SELECTIONS[mechanism](epsilon, spread).probabilities(sums)
         found[method, level] = float(chosen @ law.regrets)
 
     facts = SelectionFacts(law.domain, (0, 1), OVERLAP, TRAINING)

@@ -97,6 +97,7 @@ def test_bounds_are_wrong_less_often_than_stated():
     assert excess > 0  # and the bound is not so careful that it could not fail
 
 
+@pytest.mark.slow
 def test_an_honest_tight_mechanism_is_not_refuted_by_chance():
     """At 80 % one attempt in ten or so exceeds the claim; five in a row do so less than once in 3,000 audits."""
     case = randomised_response(1.0, claim=1.0)

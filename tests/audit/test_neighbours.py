@@ -10,13 +10,13 @@ import torch
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances
 from tests.tools import neighbours
 from tests.tools.neighbours import refitted, replaced, worst_neighbour
+from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Identity, Legendre
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.recipes import NeuralSecondStage
-from torchdpcate.heads.refit import refit
 from torchdpcate.heads.stage import LinearStage, NeuralStage, SecondStageBlock
 
 RECIPE = NeuralSecondStage(width=3, depth=1, ridge=1e-3, epochs=2)

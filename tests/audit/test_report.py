@@ -17,7 +17,6 @@ from torchdpcate.audit.report import (
     AuditSettings,
     attained,
     audit_all,
-    audit_figure,
     find,
     in_processes,
     registry,
@@ -53,22 +52,6 @@ def test_the_page_holds_every_row_and_marks_what_is_broken(tmp_path):
     assert numbers["settings"]["confidence"] == 0.9
     assert [r["refuted"] for r in numbers["results"]] == [False, False, True]
     assert paths[2].read_bytes()[:4] == b"\x89PNG"
-
-
-def test_the_figure_draws_each_bound_at_its_place():
-    axes = audit_figure([RESULT, NONE, BROKEN]).axes[0]
-    dots = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
-    assert dots == [0.95, 4.0, 1.2]
-    assert axes.get_yticklabels()[0].get_text() == "gaussian (certified)"
-
-
-def test_all_audits_run_at_the_settings():
-    seen = []
-    settings = AuditSettings(epsilon=2.0, trials=500)
-    (result,) = audit_all([find("laplace")], settings, lambda label, done, total: seen.append((label, done, total)))
-    assert result.claimed == 2.0
-    assert result.trials == 1000
-    assert seen[-1] == ("laplace", 1000, 1000)
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates.family import PolicyFamily, check_actions
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, PolicyFamily, Thresholds, check_actions
 from torchdpcate.candidates.library import FunctionPolicies, policy_family
 from torchdpcate.errors import InputError
 
@@ -87,7 +86,7 @@ def test_two_actions_need_no_choice_and_names_are_readable():
 def test_records_in_many_blocks_and_none_at_all(monkeypatch):
     family, x = Thresholds("age", [20, 40, 60]).setup(DOMAIN, BINARY), points(100)
     together = family.decide(x)
-    monkeypatch.setattr("torchdpcate.candidates.family._BLOCK", 21)
+    monkeypatch.setattr("torchdpcate.candidates.kinds._BLOCK", 21)
     assert torch.equal(family.decide(x), together)
     assert family.decide(x[:0]).shape == (0, 3)
 

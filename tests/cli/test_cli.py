@@ -145,7 +145,7 @@ def test_a_table_becomes_a_release(here):
 def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     words = ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"]
     quick = [w for w in QUICK if "second_stage" not in w]
-    assert main(["train", *TABLE, *quick, *words, "queries.count=5", "mechanism.starts=8", "run_dir=r"]) == 0
+    assert main(["train", *TABLE, *quick, *words, "queries.count=5", "run_dir=r"]) == 0
     summary = json.loads((here / "r" / "curator" / "summary.json").read_text())
     assert summary["level"] == "heuristic"
     assert summary["epsilon"] is None

@@ -13,7 +13,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
 SMALL = ["nuisance.epochs=1", "nuisance.batch_size=60", "queries.count=5", "trainer.progress=false", "run_dir=r"]
-NEURAL = ["experiment=dp_cate", "second_stage.width=3", "second_stage.epochs=1", "mechanism.starts=8", *SMALL]
+NEURAL = ["experiment=dp_cate", "second_stage.width=3", "second_stage.epochs=1", *SMALL]
 KERNEL = ["experiment=dp_cate_kernel", *SMALL]
 TABLE = ["data.path=people.csv", "data.domain=domain.yaml"]
 LIBRARIES = {

@@ -134,10 +134,7 @@ TASKS = shipped(
             ["nuisance guess"],
         ),
         "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
-        "subgroups": (
-            ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
-            [],
-        ),
+        "subgroups": (["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"], []),
     }
 )
 

@@ -16,7 +16,8 @@ import yaml
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
 
@@ -141,7 +142,7 @@ STARTS = {
     "Excel's line": (lambda f: "sep=;\r\n" + csv(f, sep=";"), "by semicolons; give data.separator=semicolon"),
     "trailing commas below the header": (
         lambda f: csv(f).replace("\n", ",\n").replace(",\n", "\n", 1),
-        "a separator at the end of each row; give data.trailing_separator=true",
+        "a separator at the end of each row; write it without",
     ),
     "a preamble": (lambda f: "# export 2024\n# n, by site = 3\n" + csv(f), "comments (#); delete all lines before"),
     "a title": (lambda f: "Export of 2024\n" + csv(f), "header are passed over by data.skip_lines=NUMBER"),

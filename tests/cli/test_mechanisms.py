@@ -13,7 +13,8 @@ from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
 SMALL = (
-    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=narrow", "nuisance.epochs=2", "nuisance.batch_size=60",
+    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=mlp", "nuisance.width=16",
+    "nuisance.epochs=2", "nuisance.batch_size=60",
     "trainer.progress=false", "privacy.epsilon=2",
 )  # fmt: skip
 CHOICES = {

@@ -25,7 +25,6 @@ LINEAR = {  # of second_stage=linear and the few steps of ``QUICK``
     "privacy.delta=-0.1": "delta",
     "privacy.delta=1e-13": ".",
     "privacy.delta=0": r"private nuisances \(nuisance=convex, mlp and others\) are only \(epsilon, delta\)",
-    "nuisance.max_grad_norm=-1": "max_grad_norm",
     "nuisance.width=-1": "width",
     "nuisance.batch_size=5000": "batch_size",
     f"{NEURAL} second_stage.width=0": "width = 0",
@@ -45,10 +44,7 @@ LINEAR = {  # of second_stage=linear and the few steps of ``QUICK``
     "queries.path=queries.csv": "query",
     "mechanism=magic": "magic",
     "mechanism=influence": "release=queries",
-    f"{INFLUENCE} mechanism.damping=-1": "damping = -1",
-    f"{INFLUENCE} mechanism.starts=0": "starts = 0",
     f"{INFLUENCE} split=cross_fit": "split=disjoint",
-    "split=cross_fit split.nuisance_share=1": "nuisance_share",
     "data.out_of_bounds=ignore": "ignore",
 }
 EFFECTS = {
@@ -120,7 +116,7 @@ OF_OTHERS = {
     "split.fraction=0.3": "of second_stage=kernel_ridge, linear, neural and tangent",
     "features=fourier features.pairs=7": "features: .*of second_stage=linear",
     "second_stage=neural features=fourier": "features: not used by task=cate with second_stage=neural",
-    "second_stage.private_threshold.points=9": "of second_stage=kernel_ridge, linear and tangent",
+    "second_stage.threshold=9": "of second_stage=kernel_ridge, linear and tangent",
     "second_stage.width=9": "of second_stage=neural",
     "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
     "weights=ipw": "weights: not used by task=cate; it is of task=owl",

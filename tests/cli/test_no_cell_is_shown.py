@@ -66,7 +66,6 @@ TRAIN = {
     "policies.path": [["policies.path=FILE", *SELECT]],
     "data.genes": [["data=tcga", "data.path=matrix.csv", "data.genes=FILE", "run_dir=r"]],
     "data.path": [["data.path=FILE", "data.domain=good.yaml", "run_dir=r"]],
-    "data.queries_path": [["data.queries_path=FILE", *GOOD]],
     "queries.path": [["queries.path=FILE", *GOOD]],
     "data.surface.path": [
         ["data=semi_synthetic", "data/surface=given", "data.surface.path=FILE", *GOOD, "data.n=20"],
@@ -76,7 +75,6 @@ TRAIN = {
     "sites.socket": [["sites.path=good.yaml", "sites.name=a", "sites.socket=FILE", *GOOD]],
     "budget.shared": [["budget.shared=FILE", *GOOD]],
     "run_dir": [["data.path=good.csv", "data.domain=good.yaml", "run_dir=FILE"]],
-    "release.counter": [[*SERVICE, "release.counter=FILE", *GOOD]],
     "more of data.path": [
         ["data=mimic", "data.path=FILE", "run_dir=r"],
         ["data=tcga", "data.path=FILE", "run_dir=r"],
@@ -116,7 +114,7 @@ COMMANDS = [
     *(["train", *words] for settings in TRAIN.values() for words in settings),
     *(["plan", *words] for words in PLAN),
 ]
-QUICK = len(OTHERS) + list(TRAIN).index("data.queries_path")
+QUICK = len(OTHERS) + list(TRAIN).index("queries.path")
 """Commands of the default tier, with the first form: yaml takes it for one word."""
 
 

@@ -71,8 +71,7 @@ def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):
     assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
     words = ["predict", "r/curator/online", "people.csv", "-o", "answers.csv"]
     assert main(words) == 0
-    for name in ("history.bin", "head.bin", "lock"):
-        assert mode(Path("r/curator/online") / name) == 0o600
+    assert mode(Path("r/curator/online/service.sqlite")) == 0o600
     os.chmod("r/curator/online", 0o755)
     os.remove("answers.csv")
     capsys.readouterr()

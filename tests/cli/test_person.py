@@ -94,7 +94,6 @@ def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
     ("more", "message"),
     [
         (["data.per_person=2"], "data.per_person: whose a record is must be known"),
-        (["data.person=who", "data.per_person=2", "data.too_many=refuse"], "more than data.per_person = 2 records"),
         (["data.person=who", "data.per_person=0"], "data.per_person = 0: give a positive integer"),
         (["data.person=age"], "data.person = age: names persons by treatment, outcome or columns of the domain alone"),
         (["data.person=whom"], "column 'whom' is missing"),

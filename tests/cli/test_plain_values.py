@@ -79,7 +79,7 @@ def test_an_odd_name_is_quoted(name):
 
 def test_odd_names_reach_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = dict(zip(("run_dir", "data.path", "data.domain", "data.queries_path", "subgroups"), ODD, strict=False))
+    given = dict(zip(("run_dir", "data.path", "data.domain", "subgroups"), ODD, strict=False))
     given["budget.shared"] = "007"
     found = []
     words = ["task=subgroups", *(f"{key}={name}" for key, name in given.items())]

@@ -11,8 +11,8 @@ from tests.cli.helpers import one_line
 from tests.estimators.cate.online.test_service import create
 from tests.release.helpers import DOMAIN
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.cate.online.history import HISTORY_FILE
 from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.estimators.cate.online.state import SERVICE_FILE
 
 POINTS = DOMAIN.grid(30).numpy()
 ONLINE = Path("run/curator/online")
@@ -77,19 +77,19 @@ REFUSED = {
 def test_what_cannot_be_answered_is_one_line_and_no_file(case, capsys):
     text, words, told = REFUSED[case]
     Path("bad.csv").write_text(text)
-    before, names = (ONLINE / HISTORY_FILE).read_bytes(), sorted(Path().iterdir())
+    before, names = (ONLINE / SERVICE_FILE).read_bytes(), sorted(Path().iterdir())
     assert asked("bad.csv", "out.csv", *words) == 2
     assert told in one_line(capsys)
     assert sorted(Path().iterdir()) == names
-    assert (ONLINE / HISTORY_FILE).read_bytes() == before
+    assert (ONLINE / SERVICE_FILE).read_bytes() == before
 
 
-def test_a_history_cut_short_is_refused_and_nothing_is_written(capsys):
+def test_a_file_cut_short_is_refused_and_nothing_is_written(capsys):
     assert asked("a.csv", "out.csv") == 0
-    path = ONLINE / HISTORY_FILE
+    path = ONLINE / SERVICE_FILE
     path.write_bytes(path.read_bytes()[:-40])
     assert asked("b.parquet", "more.csv") == 2
-    assert "nothing is answered" in one_line(capsys)
+    assert "restore it, new noise for an old query is a second release" in one_line(capsys)
     assert not Path("more.csv").exists()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.plan import ARMS
-from torchdpcate.composition.regressions import arm_means, arms_fit, centred_arms, effect_fit
+from torchdpcate.composition.regressions import arms_fit, centred_arms, effect_fit
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -60,15 +60,6 @@ def test_no_replaced_record_moves_the_gradient_further_than_two_clips(arms):
     d = centred_arms(simplex(arms), pi)[torch.arange(n), a]
     assert torch.allclose(d.norm(dim=1), own.norm(dim=1) / math.sqrt(2))
     assert float(own.norm(dim=1).max()) <= math.sqrt(2)
-
-
-def test_means_of_arms_keep_their_mean_and_differ_as_the_functions_say():
-    _, m, _, pi = drawn(30, 3)
-    functions = torch.randn(30, 2, dtype=torch.float64)
-    means = arm_means(m, functions, centred_arms(simplex(3), pi))
-    assert torch.allclose((pi * means).sum(1), m)
-    v = simplex(3)
-    assert torch.allclose(means[:, 2] - means[:, 0], functions @ (v[2] - v[0]))
 
 
 def test_shares_are_those_of_two_arms_but_for_the_propensity():

@@ -70,17 +70,6 @@ def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are retained follows from noise alone
 
 
-def test_what_sampling_alone_would_blur_is_not_asked_for():
-    kinds = [
-        "".join(sorted({f.kind for f in plan.effect().basis.features}))
-        for plan in (composed_plan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
-    ]
-    assert kinds == ["12", "12cstx"]
-    for plan in (composed_plan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
-        sampling = 0.6 / (4_000 * plan.inside**2 * 0.3)
-        assert float(plan.effect().prior.min()) > sampling
-
-
 def test_what_is_not_asked_for_counts_as_error():
     variance, plan = PlanConstants().head_variance, composed_plan(2_000, ONE, 6)
     nothing = composed_plan(200, ONE, 6)

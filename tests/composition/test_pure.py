@@ -13,7 +13,7 @@ from tests.sessions import noted
 from torchdpcate import DRLearner, RLearner
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
-from torchdpcate.composition.priors import EmpiricalBayes, expected_error, pure_filling
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.pure_fits import (
     LARGEST,
     PerturbedObjectiveSolver,
@@ -72,19 +72,6 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
     assert drawn == [pytest.approx(3.0 / 0.2, rel=1e-4)]  # sensitivity over epsilon
     deviation = math.sqrt(2.0) if size == 1 else math.sqrt(size + 1)
     assert steps.scale("moments", 3.0, size) == pytest.approx(deviation * 3.0 / 0.2)
-
-
-def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficient_more():
-    prior, unit = torch.tensor([0.5, 0.5, 0.2, 0.05, 0.001], dtype=torch.float64), 0.004
-    noise, constant, feature_weights, error = pure_filling(prior, unit)
-    assert constant + float(feature_weights.sum()) == pytest.approx(1)
-    requested = int((feature_weights > 0).sum())
-    assert noise == pytest.approx(unit * (2 + requested) / 2)
-    errors = {k: sum(expected_error(prior[:k], unit * (2 + k) / 2)) + float(prior[k:].sum()) for k in (0, 2, 3, 4, 5)}
-    assert min(errors, key=errors.get) == requested == 3
-    found = noise / constant + float((prior * noise / (prior * feature_weights + noise)).sum())
-    assert error == pytest.approx(found)
-    assert found == pytest.approx(errors[requested])
 
 
 def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
@@ -214,17 +201,6 @@ def test_the_worst_pair_reaches_epsilon():
     ]
     assert laws[0] - laws[1] == pytest.approx(0.99 * epsilon, rel=1e-6)
     assert laws[0] - laws[1] <= 0.99 * epsilon
-
-
-def test_no_record_adds_more_curvature_than_the_ridge_answers_for():
-    for seed in range(5):
-        fit = fit_of(HuberFit, 400, 4, seed=seed)
-        weights = cut_weights(fit.predictors, fit.weights)
-        added = weights * fit.predictors.square().sum(1)
-        assert added.max() <= LARGEST * (1 + 1e-12)
-        assert bool((weights <= fit.weights).all())
-    assert added.max() == pytest.approx(LARGEST)
-    assert bool((weights[added < LARGEST * 0.99] == fit.weights[added < LARGEST * 0.99]).all())
 
 
 def test_fits_and_events_of_another_kind_are_refused():

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
+from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.fit_plans import effect_coefficients
 from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.planned import planned_regret
@@ -58,20 +57,6 @@ def test_its_facts_say_what_it_is_for():
     assert "target" not in plan_within(3_000, ONE, domain).facts()
     with pytest.raises(InputError, match="constants"):
         PlanConstants.from_text(facts["constants"])
-
-
-def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
-    generator = torch.Generator().manual_seed(1)
-    for n, shrinks in ((1_000, False), (50_000, True)):
-        requested = plan(n)
-        regression = requested.effect()
-        p = regression.basis.dimension
-        t = 0.01 * torch.randn(p, generator=generator, dtype=torch.float64)
-        found = effect_coefficients(requested, regression, t, torch.ones(p, dtype=torch.float64), 1.0)
-        assert requested.shrinks is shrinks
-        assert found[0] == t[0]
-        assert torch.equal(found[1:], t[1:]) is not shrinks
-        assert bool((found.abs() <= t.abs()).all())
 
 
 @pytest.mark.slow
@@ -160,17 +145,6 @@ def test_a_pure_rule_s_plan_divides_all_of_epsilon(known, binary):
             assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
             assert math.fsum(shares.event(step).epsilon for step in shares.shares) <= 1.0
             assert ("propensity" in shares.shares) is not known
-
-
-@pytest.mark.parametrize("covariates", [2, 10])
-def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
-    for n in (600, 3_000):
-        for known in (False, True):
-            requested = pure(n, covariates, known_propensity=known)
-            if requested.form != "constant" and ("outcome" in requested.shares.shares) is not requested.reduced:
-                facts = {"constants": CONSTANTS, "known_propensity": known, "requested": tuple(requested.shares.shares)}
-                builder = _PureBuilder(n, requested.budget, covariates, **facts)
-                assert builder._effect_budget(requested.retained) == pytest.approx(requested.shares.of("effect"))
 
 
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():

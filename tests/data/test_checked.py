@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from tests.registered import CovariateBalancingEffect, PolicySelector, RLearner, TwoStageRule
 from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
@@ -60,7 +60,7 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         ),
         lambda learner: learner.stage_.block.x[:, 0],
     ),
-    "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
+    "owl": (lambda noise: TwoStageRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
     "selection": (
         lambda noise: PolicySelector(
             DOMAIN, PURE, policies=[Constants([0, 1])], nuisance=FixedNuisances(), noise=noise

@@ -8,7 +8,8 @@ import pytest
 
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {

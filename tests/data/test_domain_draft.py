@@ -10,8 +10,7 @@ import yaml
 
 from torchdpcate.cli.domain_questions import ask_domain
 from torchdpcate.cli.main import main
-from torchdpcate.data.columns import DATES, IDENTIFIER, left_out
-from torchdpcate.data.domain_draft import draft_domain
+from torchdpcate.data.domain_draft import DATES, IDENTIFIER, draft_domain, left_out
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -161,7 +160,7 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,b\n1,2\n", ["--covariates", "a,c"], "covariates = c: is no column"),
         ("a,b\n1,2\n", ["--covariates", "a,a"], "names a column twice"),
         ("a,b\n1,2\n", ["--covariates", "a", "--outcome", "a"], "is the treatment or the outcome"),
-        ("a,b,\n1,2,\n", [], "separator, data.trailing_separator=true (predict, domain: --trailing-separator)"),
+        ("a,b,\n1,2,\n", [], "name 3 of its columns is empty; give the table a header"),
         ("a,b\n1,2\n", ["-o", "there.yaml"], "exists already"),
         ("a,b\n1,2\n", ["-o", "none/d.yaml"], "make it first"),
     ],

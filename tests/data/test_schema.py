@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -54,27 +53,6 @@ def test_number_categories_match_whatever_the_column_type() -> None:
         assert three.encode(column).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "words"),
-    [
-        ("age", [20, None, None], "column 'age' has 2 missing values"),
-        ("age", ["20", "old", "young"], "column 'age' has 2 non-numeric values"),
-        ("age", ["20", "NA", ""], "column 'age' has 2 missing values"),
-        ("age", [20, np.inf, 30], "column 'age' has 1 infinite value"),
-        ("sex", [0, 1, 2], r"column 'sex' has 1 value outside its declared categories \[0, 1\]"),
-        ("sex", [0, 1, None], "column 'sex' has 1 missing value"),
-        ("race", ["black", "green", "blue"], "column 'race' has 2 values outside its declared categories"),
-        ("race", ["black", None, "NA"], "column 'race' has 1 missing value"),
-    ],
-)
-def test_encode_says_which_column_and_how_many(column: str, values: list, words: str) -> None:
-    frame = pd.DataFrame({"age": [20, 30, 40], "sex": [0, 1, 0], "race": ["NA", "black", "white"]})
-    frame[column] = pd.Series(values, dtype=object)
-    with pytest.raises(InputError, match=words) as caught:
-        schema().encode(frame)
-    assert "\n" not in str(caught.value)
-
-
 def test_encode_names_the_missing_column() -> None:
     with pytest.raises(InputError, match=r"column 'sex' is missing \(and 1 other\); 1 of the 3 needed are there$"):
         schema().encode(pd.DataFrame({"age": [20]}))
@@ -92,7 +70,7 @@ def test_grid_respects_categories() -> None:
 
 @pytest.mark.parametrize("count", [0, -3, 2.5])
 def test_grid_needs_a_positive_count(count) -> None:
-    with pytest.raises(InputError, match="queries is"):
+    with pytest.raises(InputError, match="queries = "):
         schema().grid(count)
 
 
@@ -167,11 +145,6 @@ def test_a_missing_file_is_named() -> None:
         TableSchema.from_yaml("nothing")
 
 
-def test_of_takes_every_form(domain_file: Path) -> None:
-    assert TableSchema.of(schema()) == TableSchema.of(FACTS) == TableSchema.of(str(domain_file))
-    assert TableSchema.of(Domain([0], [1], 0, 1)).columns == ("x0",)
-
-
 def test_the_origin_of_each_bound_is_that_of_its_entry_or_of_the_whole(tmp_path: Path) -> None:
     facts = json.loads(json.dumps(FACTS))
     facts["covariates"]["age"]["origin"] = "eligibility\n  rule"
@@ -209,13 +182,6 @@ def test_an_origin_is_words(origin) -> None:
     for facts in (FACTS | {"origin": origin}, FACTS | {"outcome": FACTS["outcome"] | {"origin": origin}}):
         with pytest.raises(InputError, match=r"origin of (domain|outcome) is .*; say in words"):
             TableSchema.from_dict(facts)
-
-
-def test_shipped_domains_load() -> None:
-    lalonde, acic, twins = (TableSchema.from_yaml(name) for name in ("lalonde", "acic2016", "twins"))
-    assert lalonde.domain.dimension == 8
-    assert acic.domain.dimension == 55 + 6 + 16 + 5
-    assert len(twins.covariates) == 30
 
 
 def test_a_schema_without_a_covariate_keeps_the_others():

@@ -4,9 +4,9 @@ import sys
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 
 from torchdpcate import registry
+from torchdpcate.cli.task import data_source
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import StudySource
 from torchdpcate.errors import InputError
@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 def compose_data(name: str, *overrides: str) -> StudySource:
     root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
     with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
-        return instantiate(compose(overrides=[f"+data={name}", *root, *overrides]).data)
+        return data_source(compose(overrides=[f"+data={name}", *root, *overrides]))
 
 
 @pytest.mark.parametrize(("name", "dimension"), [("dataset1", 2), ("dataset2", 30)])

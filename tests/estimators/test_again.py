@@ -11,8 +11,9 @@ from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import checked as used_records
 from torchdpcate.data.checked import fingerprint
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

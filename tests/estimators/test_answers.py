@@ -24,10 +24,10 @@ from tests.registered import (
     DRLearner,
     EffectRule,
     KnownPropensityEffect,
+    OutcomeWeightedLearner,
     PolicySelector,
     RLearner,
     SubgroupEffects,
-    TwoStageRule,
 )
 from torchdpcate import Domain, estimators
 from torchdpcate.candidates.kinds import Constants
@@ -46,8 +46,8 @@ ASKED = {
     "composed": (lambda: RLearner(KNOWN, BUDGET), (*EFFECTS, *INTERVALS)),
     "doubly robust": (lambda: DRLearner(KNOWN, BUDGET), EFFECTS),
     "effects": (lambda: ESTIMATORS["effects"](BUDGET), EFFECTS),
+    "outcome weighted": (lambda: OutcomeWeightedLearner(KNOWN, BUDGET), DECISIONS),
     "rule": (lambda: ESTIMATORS["rule"](BUDGET), DECISIONS),
-    "two-stage rule": (lambda: TwoStageRule(DOMAIN, BUDGET), DECISIONS),
     "effect rule": (lambda: EffectRule(KNOWN, BUDGET), (*DECISIONS, "effect", "ate")),
     "selection": (lambda: ESTIMATORS["selection"](BUDGET), DECISIONS),
     "composed selection": (

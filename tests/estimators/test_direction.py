@@ -22,7 +22,7 @@ LEARNERS = {
     "composed choice": (PolicySelector, {"policies": POLICIES, "nuisance_guarantee": "composed"}, 1e-5),
     "choice by centred scores": (PolicySelector, {"policies": POLICIES}, 0.0),
 }
-KNOWN = ("effect", "choice by centred scores")
+KNOWN = ("effect", "owl", "owl shifted", "choice by centred scores")
 
 
 def domain(better: str | None, known: bool = False) -> Domain:
@@ -79,7 +79,7 @@ def test_a_reader_may_not_be_told_another_direction(tmp_path):
         draft.schema["outcome"]["better"] = "higher"
 
     made = forge.written({"owl": lambda: released("owl", "lower")}, tmp_path)
-    with pytest.raises(VerificationError, match="bounds of outcome"):
+    with pytest.raises(VerificationError, match="its bounds"):
         verify_release(forge.forged(made("owl"), turned, tmp_path / "turned.safetensors"))
 
 

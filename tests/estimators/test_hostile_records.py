@@ -11,7 +11,6 @@ from safetensors import safe_open
 
 from tests.registered import (
     AverageEffect,
-    ComposedAverageEffect,
     CovariateBalancingEffect,
     DRLearner,
     EffectRule,
@@ -25,8 +24,10 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.score_errors import ScoreErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import TorchDPCateError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import card_html

@@ -38,6 +38,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, expected_regret
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET = PrivacyBudget(1.0, 1e-5)
 POLICIES = [Thresholds("x0", [0.2, 0.4, 0.6, 0.8])]
 
@@ -46,7 +47,7 @@ ESTIMATORS = {
     "blocks": lambda budget: RLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
     "scores": lambda budget: DRLearner(DOMAIN, budget),
     "DR": lambda budget: DRLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
-    "OWL": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
+    "OWL": lambda budget: OutcomeWeightedLearner(TRIAL, budget),
     "two stages": lambda budget: TwoStageRule(DOMAIN, budget),
     "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES, nuisance_guarantee="fixed"),
     "stable selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES),
@@ -130,8 +131,8 @@ def test_heads_have_the_noise_that_was_planned(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", [SmoothSensitivity(), InfluencePerturbation(starts=256)])
-def test_answers_at_queries_have_the_noise_that_was_planned(mechanism):
+@pytest.mark.parametrize("make", [lambda: SmoothSensitivity(), lambda: InfluencePerturbation(starts=256)])
+def test_answers_at_queries_have_the_noise_that_was_planned(make):
     """Secret scales, of which 300 draws of five answers tell 1.8 per cent; the squared head of typical records."""
     recipe, schema = LinearSecondStage(ridge=0.02, loss="squared"), RLearner(DOMAIN, BUDGET)._schema()
     points = schema.grid(5)
@@ -145,7 +146,7 @@ def test_answers_at_queries_have_the_noise_that_was_planned(mechanism):
         return y, a - 0.5
 
     block = SecondStageBlock(x, s, w, regression, DOMAIN, RLearner.regression_score.bounds(DOMAIN))
-    stage = recipe.fit(block, Nuisances(DOMAIN), budget=BUDGET)
+    stage, mechanism = recipe.fit(block, Nuisances(DOMAIN), budget=BUDGET), make()
     draws = mechanism.prepare(stage, points, BUDGET).draw(NoiseSource.system(), 300)
     ratio = (draws - draws.mean(0)).square().mean().sqrt().item() / mechanism.planned(head, BUDGET)
     assert 0.8 < ratio < 1.25
@@ -202,7 +203,7 @@ def test_expected_losses_of_a_choice_are_those_of_its_law():
 @pytest.mark.slow
 def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     """The noise b on the summed pull, drawn as the mechanism draws it, in the units of an effect."""
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(1.0, 0.0), outcome="signed_residual")
+    learner = OutcomeWeightedLearner(TRIAL, PrivacyBudget(1.0, 0.0), outcome="signed_residual")
     n, (x, a, y) = 3_000, trial(3_000)
     unit, report = 1.0, learner.plan(n)  # of a magnitude of one: half of the outcome's range of 2
     expected = 2 * unit * math.sqrt(report.size) * report.noise / n

@@ -51,7 +51,7 @@ LEARNERS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
         ),
         {},
     ),
-    "owl": (lambda domain: OutcomeWeightedLearner(domain, PURE), {}),
+    "owl": (lambda domain: OutcomeWeightedLearner(domain, PURE), {"propensity": 0.5}),
     "two stages": (lambda domain: TwoStageRule(domain, PURE), {}),
 }
 DEFAULT = ("average", "subgroups")

@@ -39,9 +39,7 @@ PLANNED = {
     "a rule": lambda domain: EffectRule(domain, SOME).expected_noise(N).value,
     "an average": lambda domain: AverageEffect(domain, SOME).planned_error(N).total,
     "an average's sampling": lambda domain: AverageEffect(domain, SOME).planned_error(N).sampling,
-    "subgroups": lambda domain: (
-        SubgroupEffects(domain, SOME, subgroups=[{"x0": [0.5]}], propensity="composed").expected_noise(N).value
-    ),
+    "subgroups": lambda domain: SubgroupEffects(domain, SOME, subgroups=[{"x0": [0.5]}]).expected_noise(N).value,
     "weights": lambda domain: PrivateResidual().unit(domain),
     "a choice": lambda domain: (
         PolicySelector(domain, SOME, policies=[Constants([0, 1])], nuisance=ComposedScores()).expected_noise(N).value

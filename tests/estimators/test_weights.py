@@ -20,7 +20,7 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.heads.recipes import LinearSecondStage
 
@@ -103,7 +103,6 @@ REFUSED = {
     "blocks": RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()),
     "balancing": CovariateBalancingEffect(OBSERVED, PURE),
     "no estimator": AverageEffect(OBSERVED, PURE),
-    "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
     "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
 }
 

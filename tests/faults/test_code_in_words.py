@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import one_line
+from tests.cli.helpers import one_line, refused
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli import overrides
 from torchdpcate.cli.main import main
@@ -50,8 +50,8 @@ def test_a_choice_is_one_of_its_groups(group, way, made, capsys):
 
 WORDS = {
     "data.person={_target_: evil_of_theirs.run}": "would run code",
-    "data.seed=[1, {a: {_target_: evil_of_theirs.run}}]": "would run code",
-    "-m data.seed=1,{_target_: evil_of_theirs.run}": "would run code",
+    "data.n=[1, {a: {_target_: evil_of_theirs.run}}]": "would run code",
+    "-m data.n=1,{_target_: evil_of_theirs.run}": "would run code",
     "trainer._target_=evil_of_theirs.run": "would run code",
     "++trainer.sub._target_=evil_of_theirs.run": "would run code",
     "trainer._args_=[1]": "would run code",
@@ -81,9 +81,7 @@ WORDS = {
 
 @pytest.mark.parametrize("word", WORDS)
 def test_no_word_names_code(word, made, capsys):
-    option, given = ["-m"] if word.startswith("-m ") else [], word.removeprefix("-m ")
-    assert main([*RUN, *option, given]) == 2
-    assert WORDS[word] in one_line(capsys)
+    assert WORDS[word] in refused(word, RUN[1:], capsys)
     assert not made.exists()
     assert not Path("r").exists()
 

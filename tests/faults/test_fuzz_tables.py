@@ -18,7 +18,7 @@ from tests.faults.guards import answered, refusal
 from tests.faults.mutations import byte_faults, examples, met_both
 from tests.faults.test_hostile_tables import PEOPLE, SECRET, N
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 
@@ -55,7 +55,7 @@ def read_all(path) -> bool:
     output.write_text("what was there before")
 
     def stream() -> None:
-        rows = stream_effects(path, output, SCHEMA, lambda x: x.sum(1), batch_rows=16)
+        rows = stream_answers(path, output, SCHEMA, lambda x: {"effect": x.sum(1)}, batch_rows=16).rows
         answers = pd.read_csv(output)["effect"].to_numpy(dtype=np.float64)
         assert len(answers) == rows
         assert np.isfinite(answers).all()

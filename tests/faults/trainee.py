@@ -39,7 +39,7 @@ _PLACES = (
     __file__,
 )
 
-_WRITERS = ("/_files.py", "/ledger_file.py", "/trainee.py")
+_WRITERS = ("/_files.py", "/_chain.py", "/ledger_file.py", "/trainee.py")
 COUNTED = ("everywhere", "in writing")
 
 

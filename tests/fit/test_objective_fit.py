@@ -9,8 +9,9 @@ import torch
 from tests.fit.cases import calibrate_objective
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of

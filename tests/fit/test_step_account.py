@@ -57,6 +57,7 @@ def test_a_plan_beyond_the_budget_takes_no_step(dataset, path):
     assert Ledger.load(path).entries == ()
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("after", [1, 6, 7])
 def test_an_interrupted_run_counts_exactly_its_steps(dataset, path, after, error):

@@ -17,7 +17,7 @@ from torchdpcate.heads.linear import (
     solve_perturbed,
     squared_sensitivity,
 )
-from torchdpcate.heads.recipes import LinearSecondStage, PrivateThreshold
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
@@ -200,10 +200,6 @@ def problem(ridge=0.1, *threshold):
         (LinearSecondStage, {"loss": "absolute"}, r"second_stage\.loss = absolute"),
         (LinearSecondStage, {"threshold": -1.0}, r"second_stage\.threshold = -1"),
         (LinearSecondStage, {"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
-        (LinearSecondStage, {"private_threshold": None}, "give a threshold or a private_threshold"),
-        (PrivateThreshold, {"quantile": 1.0}, r"second_stage\.private_threshold"),
-        (PrivateThreshold, {"budget_fraction": 0.0}, r"second_stage\.private_threshold"),
-        (PrivateThreshold, {"points": 1}, r"second_stage\.private_threshold"),
     ],
 )
 def test_bad_settings_are_refused(make, settings, message):

@@ -154,23 +154,6 @@ def test_newton_solves_the_rosenbrock_function():
     assert float(gradient.norm()) <= 1e-10
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"width": 0}, "width=0"),
-        ({"depth": 0}, "depth=0"),
-        ({"ridge": -1.0}, "ridge=-1"),
-        ({"ridge": math.nan}, "ridge=nan"),
-        ({"dimension": 3}, "3 ordered bounds"),
-        ({"low": [0.0, 2.0]}, "2 ordered bounds"),
-    ],
-)
-def test_bad_arguments_are_named(change, message):
-    arguments = {"dimension": 2, "low": [0.0, 0.0], "high": [1.0, 1.0]}
-    with pytest.raises(InputError, match=message):
-        NeuralHead(**{**arguments, **change})
-
-
 def test_the_ridge_falls_with_records_and_budget_down_to_that_without_privacy():
     head = NeuralSecondStage()
     assert head.ridge_for(1_000, None) == 1e-4

@@ -15,8 +15,9 @@ from sklearn.base import clone
 from tests.registered import KnownPropensityEffect
 from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -248,7 +249,7 @@ def test_a_copy_that_is_put_back_is_refused(path):
     path.write_bytes(copy)
     ledger_file._known.clear()  # as in another process
     for call in (lambda: shared(path), lambda: SharedLedger.load(path)):
-        with pytest.raises(InputError, match="is not the one that was charged last"):
+        with pytest.raises(InputError, match="is not the one that was changed last"):
             call()
 
 

@@ -13,6 +13,8 @@ from torchdpcate.privacy.calibration import (
     largest_smoothness,
     smooth_gaussian_delta,
     smooth_gaussian_multiplier,
+    smooth_sensitivity_multiplier,
+    smoothness,
 )
 
 # where the tails of scipy's noncentral chi-square hold: scales that differ much
@@ -53,6 +55,13 @@ def test_no_neighbour_is_worse_than_the_pair_of_the_proof(epsilon, d):
         ratios, lengths = np.linspace(-1, 1, 21) * xi, np.linspace(0.05, 1, 11) / kappa
         found = max(exact_delta(epsilon, d, t, h) for t in ratios for h in lengths)
         assert found <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "kappa"), [(0.1, 31.026841), (1.0, 3.779130), (5.0, 0.907286), (10.0, 0.510072)])
+def test_three_hundred_answers_need_a_fifth_of_the_earlier_noise(epsilon, kappa):
+    least = smooth_gaussian_multiplier(epsilon, 1e-5, 300, smoothness(epsilon, 1e-5, 300))
+    assert least == pytest.approx(kappa, rel=1e-6)
+    assert smooth_sensitivity_multiplier(epsilon, 1e-5) / least > 4.8
 
 
 def test_multipliers_are_never_below_those_of_a_fixed_scale_and_grow_with_smoothness():

@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 import torch
 
-from tests.cli.test_arms import DOMAIN as THREE_ARMS
 from tests.registered import AverageEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
 from torchdpcate import PrivacyBudget, TableSchema, release
@@ -24,6 +23,12 @@ from torchdpcate.release import release as functions
 from torchdpcate.release.file import RELEASES
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
+THREE_ARMS = {
+    "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "sex": {"categories": ["f", "m"]}},
+    "propensity": [0.25, 0.25, 0.5],
+}
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import trainer_on
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
-from torchdpcate.heads.refit import Replacements, ReplaceOne
 from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, ParametricStage, SecondStageBlock
 from torchdpcate.heads.supremum import maximise_over_box
 

@@ -46,8 +46,8 @@ def fitted(learner) -> AverageEffectRelease:
 
 
 @cache
-def balanced(loss="balancing", budget=PURE, **settings) -> AverageEffectRelease:
-    return fitted(CovariateBalancingEffect(DOMAIN, budget, loss=loss, **settings))
+def balanced(budget=PURE, **settings) -> AverageEffectRelease:
+    return fitted(CovariateBalancingEffect(DOMAIN, budget, **settings))
 
 
 def weighted(domain: Domain) -> Domain:
@@ -56,8 +56,6 @@ def weighted(domain: Domain) -> Domain:
 
 LEARNERS = {
     **{f"{e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e) for e in ("ATE", "ATT", "ATC", "ATO")},
-    "equal weights": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.5),
-    "constant centre": lambda: CovariateBalancingEffect(DOMAIN, PURE, outcome_bounds=(0.8, 0.8)),
     "noise alone": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(0.05, 0.0), estimand="ATC"),
     **{f"trial of {e}": lambda e=e: KnownPropensityEffect(TRIAL, PURE, estimand=e) for e in ("ATE", "ATO")},
     **{f"strata of {e}": lambda e=e: KnownPropensityEffect(STRATA, PURE, estimand=e) for e in ("ATE", "ATC")},
@@ -71,12 +69,9 @@ LEARNERS = {
     "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0)),
     "tiny outcomes": lambda: CovariateBalancingEffect(
-        Domain([0.0], [1.0], 0.0, 1e-15, better="higher"), PURE, overlap=0.2
+        Domain([0.0], [1.0], 0.0, 1e-15, overlap=0.2, better="higher"), PURE
     ),
-    **{
-        f"{loss} of {e}": lambda e=e, loss=loss: CovariateBalancingEffect(DOMAIN, PURE, estimand=e, loss=loss)
-        for e, loss in (("ATE", "logistic"), ("ATT", "balancing"))
-    },
+    "logistic": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0)),
     **{
         f"{name} of {basis}": lambda fitter=fitter, basis=basis: CovariateBalancingEffect(
             DOMAIN, SOME, fitter=fitter, basis=basis
@@ -110,7 +105,7 @@ class TestContract(PlanContract):
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {
         **dict.fromkeys((*TRIALS, *WEIGHTED), ("eta",)),
-        "logistic of ATE": ("slope_bound",),  # little noise: what it counts is less than the interval's digits
+        "logistic": ("slope_bound",),  # little noise: what it counts is less than the interval's digits
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
         "gamma of Fourier()": ("seed", "bandwidth"),
         **dict.fromkeys((name for name in LEARNERS if name.startswith("noisy gradient")), STEPS),
@@ -151,9 +146,7 @@ def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
 
 IMBALANCED = {
     "balancing": lambda: balanced(estimand="ATT"),
-    "balancing, no model": lambda: balanced(outcome_bounds=(0.5, 0.5)),
-    "logistic": lambda: balanced(loss="logistic"),
-    "logistic, no model": lambda: balanced(loss="logistic", outcome_bounds=(0.5, 0.5)),
+    "logistic": lambda: balanced(PrivacyBudget(2.0, 0.0)),
 }
 
 

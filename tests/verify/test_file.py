@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import registered
 from tests.faults.guards import bounded
 from tests.registered import (
     CovariateBalancingEffect,
@@ -29,7 +30,6 @@ from torchdpcate import (
     NoiseSource,
     NuisanceConfig,
     PrivacyBudget,
-    TangentSecondStage,
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
@@ -37,11 +37,13 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 QUERIES = DOMAIN.grid(6)
 FAST = NuisanceConfig(width=8, batch_size=100, epochs=2)
@@ -67,12 +69,12 @@ def function(mechanism, **settings):
 
 
 def queries(mechanism, **settings):
-    return fitted(**settings).release_queries(QUERIES, mechanism)
+    return fitted(**settings).release_queries(QUERIES, registered.mechanism(mechanism))
 
 
-def other(learner, *args, **settings):
+def other(learner, *args, domain=DOMAIN, **settings):
     data = records()
-    return learner(DOMAIN, *args, **settings).fit(data.x, data.a, data.y).release()
+    return learner(domain, *args, **settings).fit(data.x, data.a, data.y).release()
 
 
 def linear(**settings):
@@ -99,20 +101,12 @@ MADE = {
     "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
     "nystrom": lambda: queries("output", second_stage=linear(features=Nystrom(points=9))),
     "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),
-    "owl": lambda: other(OutcomeWeightedLearner, PURE),
-    "owl output": lambda: other(OutcomeWeightedLearner, PURE, mechanism="output", outcome="shifted"),
-    "owl gaussian": lambda: other(OutcomeWeightedLearner, BUDGET, perturbation="gaussian", loss="logistic"),
-    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, loss="logistic"),
-    "owl logistic without a cost of curvature": lambda: other(
-        OutcomeWeightedLearner, PrivacyBudget(0.5, 0.0), loss="logistic", ridge=500.0
-    ),
-    "private weights, logistic": lambda: other(TwoStageRule, PURE, loss="logistic"),
-    "squared rule": lambda: other(OutcomeWeightedLearner, PURE, loss="squared", radius=1.0),
+    "owl": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL),
+    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL, loss="logistic"),
     "private weights": lambda: other(TwoStageRule, PURE),
     "weights with indirect sensitivity": lambda: other(
         TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
     ),
-    "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
 }
@@ -151,7 +145,7 @@ SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
     [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in FORGERIES],
 )
 def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
-    others = {other: made(other) for other in ("output", "smooth_sensitivity")}
+    others = {"output": made("output")} if edit is forge.another_run else {}
     path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
     with pytest.raises((VerificationError, ReleaseFileError), match=why) as refused:
         verify_release(path)

@@ -94,10 +94,10 @@ def audit(
 ) -> AuditResult:
     """Attack a mechanism on its worst-case neighbours.
 
-    A pilot chooses the threshold of the evidence (and trains the classifier, where there is one) and how many runs
-    are needed; fresh runs are counted. Where the bound exceeds the claim all is repeated, up to four times, and the
-    last bound stands: an honest mechanism is refuted with a probability of at most (1 - confidence)^5, 3e-7 at
-    95 %, and the bound that is returned is wrong less often than 1 - confidence.
+    A pilot chooses the threshold of the evidence and how many runs are needed; fresh runs are counted. Where the bound
+    exceeds the claim all is repeated, up to four times, and the last bound stands: an honest mechanism is refuted with
+    a probability of at most (1 - confidence)^5, 3e-7 at 95 %, and the bound that is returned is wrong less often than
+    1 - confidence.
 
     Args:
         case: The declaration.

@@ -69,12 +69,12 @@ refutes it. A bound near the claim shows that no noise is wasted. A bound far be
 and delta; `audit.json` beside this page has the neighbours, the number of runs and all rates."""
 
 _WHAT_THE_BOUND_IS = """\
-Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
-delta) or pure claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is
-a whole trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates
-do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
-claim, all is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's
-epsilon is computed, without runs."""
+Rates are bounded by Clopper & Pearson (1934) on other runs than chose the threshold. Of an (epsilon, delta) or pure
+claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is a whole
+trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates do not
+refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its claim, all
+is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's epsilon is
+computed, without runs."""
 
 _ATTAINED = 0.9  # of a claim: a bound that counts as one of real records that attain it
 _WHAT_IS_ATTAINED = f"""\

@@ -16,8 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import PolicyFamily, check_actions, check_names, check_numbers, check_source, shown
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
+from torchdpcate.candidates.kinds import (
+    Constants,
+    LinearPolicies,
+    PolicyFamily,
+    Thresholds,
+    check_actions,
+    check_names,
+    check_numbers,
+    check_source,
+    shown,
+)
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.covariates import Covariate, Numeric

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -138,6 +138,7 @@ class Estimand:
         alpha, beta = self.powers
         return torch.where(z > 0.5, e**alpha * (1 - e) ** (beta + 1), e ** (alpha + 1) * (1 - e) ** beta)
 
+    @final
     def size(self, w: Tensor, z: Tensor) -> Tensor:
         """Return the terms of the denominator N of records with weights w and treatments z, of their shape."""
         if self.counted is None:

@@ -2,16 +2,36 @@
 
 _EFFECT = "effect=auto takes the estimator of least planned error"
 _SECOND_STAGE = "second_stage=adaptive, the default, chooses covariates and features within its own budget"
+_NUISANCE = "nuisance=mlp has its width, batch_size and epochs; other numbers of its training are the library's"
+_THRESHOLD = "second_stage.threshold=NUMBER gives a public one; a private one is the 0.9 quantile, at 5 % of epsilon"
 _STUDY = "the design is one of the studies: torchdpcate study --help"
 _CHOICE = "the scores decide on the mechanism of a choice: the one of least noise beside them"
 _CELLS = "where no propensity is known, doubly robust scores of one composition estimate it (with privacy.delta)"
 _OVERLAP = "the domain's overlap is the public clip of the propensity"
 _RIDGE = "rule.ridge bounds the coefficients: null takes what n and the budget need"
 _PLAN = "the plan decides it, by public facts"
+_LAW = "the law of generated data is fixed; give its class other arguments in Python"
 GONE = {
     "data=acic_rare": _STUDY,
     "data=hospital": _STUDY,
     "data=niu": _STUDY,
+    "data.before": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(before=) in Python",
+    "data.after": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(after=) in Python",
+    "data.confounding": _LAW,
+    "data.footer_rows": "delete last rows that are no records",
+    "data.modifiers": "the first ten genes of data.genes are the modifiers",
+    "data.noise": _LAW,
+    "data.overlap": "state overlap: in the domain file; that of data=tcga is 0.1",
+    "data.queries": "queries.count=NUMBER",
+    "data.queries_path": "queries.path=FILE",
+    "data.region": "the region is the design's; RareRegion(region=) in Python",
+    "data.repeated_header": "delete rows that are the header again",
+    "data.seed": "seed=NUMBER is of data too",
+    "data.surface.confounding": _LAW,
+    "data.surface.noise": _LAW,
+    "data.too_many": "data.per_person records of each person are drawn",
+    "data.train_fraction": "nine tenths of generated data are records",
+    "data.trailing_separator": "write the table without a separator at the end of rows",
     "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
     "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
     "effect=horvitz_thompson": _EFFECT,
@@ -25,8 +45,14 @@ GONE = {
     "effect.seed": "no estimator of an average splits the records",
     "effect.slope_bound": _PLAN,
     "effect.shares": "the parts of the budget are the library's",
+    "nuisance.max_physical_batch": "batches pass in parts of 16,384 records by themselves",
+    "nuisance.solver.max_physical_batch": "batches pass in parts of 16,384 records by themselves",
+    "nuisance.solver.mode": "gradients are clipped layer by layer, the fastest way",
     "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
     "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
+    "features.scale": "features=representation has half of its length for the nuisances' features",
+    "features.seed": "random features are drawn with a seed of the library's",
+    "features.squares": "features=legendre has squares, products of covariates alone are features=products",
     "plan": "sd: of the outcome, in the domain file, is what plans take",
     "trainer=cpu": "trainer.accelerator=cpu, the default",
     "trainer=gpu": "trainer.accelerator=gpu",
@@ -34,6 +60,9 @@ GONE = {
     "unit": "data.person=COLUMN protects persons, else each record is one; verify says which",
     "sweep": "sweep over the values that are missing, into another run_dir; budget.shared keeps one total",
     "matching": "task=rule compares arms by an effect",
+    "mechanism.damping": "a release with damping would be heuristic; raise second_stage.ridge",
+    "mechanism.seed": "the search for the worst record has starting points of the library's",
+    "mechanism.starts": "the search for the worst record has starting points of the library's",
     "mechanism=dp_sgd_head": "mechanism=objective is the least noisy for linear heads",
     "mechanism=by_scores": _CHOICE,
     "mechanism=exponential": _CHOICE,
@@ -51,6 +80,8 @@ GONE = {
     "rule.radius": _RIDGE,
     "rule.radius_norm": _RIDGE,
     "rule.ridge_bound": "a budget whose ridge would dominate all records is refused; rule.ridge=NUMBER sets the ridge",
+    "ray.address": "data.address=HOST:PORT",
+    "ray.parts": "data.parts=NUMBER",
     "screen": _SECOND_STAGE,
     "selection.overlap": _OVERLAP,
     "selection.split": "half of the records train nuisances, where any are trained",
@@ -62,6 +93,30 @@ GONE = {
     "subgroup_effects.propensity=known": "state propensity: in the domain file, and leave this out",
     "subgroup_effects.propensity_share": _CELLS,
     "subgroup_effects.released": _PLAN,
+    "nuisance.average": _NUISANCE,
+    "nuisance.features": "nuisance=mlp has a hidden layer alone, nuisance=additive features alone",
+    "nuisance.jacobian_share": "nuisance=convex divides its budget itself",
+    "nuisance.learning_rate": _NUISANCE,
+    "nuisance.max_grad_norm": _NUISANCE,
+    "nuisance.median_share": "nuisance=convex divides its budget itself",
+    "nuisance.noise_walk": _NUISANCE,
+    "nuisance.optimizer": _NUISANCE,
+    "nuisance.outcome_from": "nuisance=auto takes a hidden layer where there is room for it, wide_and_deep always",
+    "nuisance.outcome_share": _NUISANCE,
+    "nuisance.propensity_degree": "nuisance=convex has a propensity of degree 1",
+    "nuisance.propensity_share": "nuisance=convex divides its budget itself",
+    "nuisance.share": "nuisance=wide_and_deep has three tenths of a squared gradient for its hidden layer",
+    "nuisance=linear": "nuisance=mlp nuisance.width=0",
+    "nuisance=narrow": "nuisance=mlp nuisance.width=16",
+    "release.counter": "the user's state folder notes how far a service has come, and a copy put back is refused",
+    "second_stage.batch_size": "the neural head is polished to a stationary point, however it was trained",
+    "second_stage.depth": "the neural head has two hidden layers; second_stage.width is theirs",
+    "second_stage.largest_dense": "beyond 15,000 records conjugate gradients take over",
+    "second_stage.loss=truncated_squared": "it is not convex, so nothing bounds what a record moves; use huber",
+    "second_stage.noise_ratio": "each mechanism has the ratio it works best with; second_stage.ridge=NUMBER fixes it",
+    "second_stage.private_threshold": _THRESHOLD,
+    "second_stage.tolerance": "the neural head is polished to a stationary point, however it was trained",
+    "split.nuisance_share": "the nuisances of two folds have 0.7 of the budget",
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
     "weights.alpha": _PLAN,
     "weights.bandwidth": _PLAN,
@@ -75,7 +130,13 @@ GONE = {
 }
 """By the setting, or by the setting with its value."""
 _PUBLISHER = "say who publishes a release beside it; train privacy.chosen=... says who chose epsilon, and why"
-OPTIONS = {"--facts": _PUBLISHER, "--new-facts": _PUBLISHER}
+OPTIONS = {
+    "--footer-rows": "delete last rows that are no records",
+    "--repeated-header": "delete rows that are the header again",
+    "--trailing-separator": "write the table without a separator at the end of rows",
+    "--facts": _PUBLISHER,
+    "--new-facts": _PUBLISHER,
+}
 """Options of commands."""
 COMMANDS = {
     "answer": "torchdpcate predict RUN/curator/online TABLE -o FILE asks a run's online service",

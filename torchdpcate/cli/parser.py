@@ -19,10 +19,7 @@ FORM: dict[str, dict[str, Any]] = {
     "decimal": {"metavar": "NAME", "help": "point or comma"},
     "thousands": {"metavar": "NAME", "help": "comma, point, space or apostrophe between groups of three digits"},
     "encoding": {"metavar": "NAME", "help": "utf-8, latin-1, cp1252, utf-16, ..."},
-    "trailing_separator": {"action": "store_true", "default": None, "help": "rows end with one separator more"},
-    "repeated_header": {"action": "store_true", "default": None, "help": "rows that are the header again are none"},
     "skip_lines": {"type": int, "metavar": "N", "help": "lines before the header"},
-    "footer_rows": {"type": int, "metavar": "N", "help": "last rows that are no records, such as totals"},
 }
 """Options of the form of a csv file, the settings of ``CsvForm``."""
 _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"

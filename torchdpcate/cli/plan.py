@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
-from torchdpcate.cli.task import TaskSpec
+from torchdpcate.cli.task import TaskSpec, data_source
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -346,7 +346,7 @@ def _with_records(study: Any, config: DictConfig, n: str | None) -> Any:
             )
         return study
     if n == _METADATA:
-        source = hydra.utils.instantiate(config.data)
+        source = data_source(config)
         if not hasattr(source, "stated_rows"):
             raise InputError(f"n = {n}: is for data=table alone; give n=NUMBER")
         return replace(study, n=source.stated_rows())

@@ -11,7 +11,7 @@ from torchdpcate.registry import conf_dir
 
 _SUBJECTS = {
     "What is estimated": ("task", "experiment", "subgroups", "queries", "figure"),
-    "Your records": ("data", "ray"),
+    "Your records": ("data",),
     "Privacy": ("privacy", "unit", "budget"),
     "The run": ("run_dir", "seed", "force", "sweep", "trainer", "plan"),
 }

@@ -1,5 +1,6 @@
 """What a family of tasks says of itself: what it builds, how its runs are shown and compared, and what users chose."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli.overrides import all_tasks, target_of
 from torchdpcate.errors import reason_of
@@ -18,7 +19,7 @@ from torchdpcate.errors import reason_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from torchdpcate.data.records import RecordStream
+    from torchdpcate.data.streams import RecordStream
     from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
@@ -30,8 +31,28 @@ _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
     "force", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
 }  # fmt: skip
+_SHARED = {
+    "seed": "seed",
+    "queries": "queries.count",
+    "queries_path": "queries.path",
+    "public_queries": "release.public_queries",
+}
+"""Arguments of sources of data, and the settings that they stand for."""
 _IDLE = ("trainer", "figure", "hydra")
 _NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
+
+
+def data_source(config: DictConfig) -> Any:
+    """Return the source of the data, which take the seed, the queries and what is public of them from other settings.
+
+    Args:
+        config: The composed configuration.
+    """
+    bases = get_class(config.data._target_).__mro__[:-1]
+    known = {name for base in bases for name in inspect.signature(base).parameters}
+    found = {name: OmegaConf.select(config, setting) for name, setting in _SHARED.items() if name in known}
+    given = {name: value for name, value in found.items() if value is not None and name not in config.data}
+    return instantiate(config.data, **given)
 
 
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
@@ -186,7 +207,7 @@ class TaskSpec(ABC):
 
     def load(self) -> "Study | StreamedStudy":
         """Return the data: the records, or where they are read batch by batch."""
-        source = instantiate(self.config.data)
+        source = data_source(self.config)
         if getattr(source, "stream", False):
             self._check_stream(source)
             return source.open()
@@ -194,7 +215,7 @@ class TaskSpec(ABC):
 
     def public(self) -> "PublicStudy":
         """Return what is public of the data, for a plan: no record is read."""
-        source = instantiate(self.config.data)
+        source = data_source(self.config)
         if getattr(source, "stream", False):
             self._check_stream(source)
         return source.public()

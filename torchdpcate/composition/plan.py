@@ -14,8 +14,7 @@ from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, 
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 

@@ -39,9 +39,8 @@ from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
+from torchdpcate.fit.weighted_basis import ArmBasis, Feature, HiddenUnits, WeightedBasis, lengths, simplex
 
 Scores = Callable[[Tensor, Tensor], Tensor]
 """From features [n, 1 + p] and standardised covariates [n, k] of records to scores, [n]."""

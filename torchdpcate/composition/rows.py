@@ -13,9 +13,8 @@ from torch import Tensor
 from torchdpcate._process import BATCH, threads_for
 from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
 from torchdpcate.composition.steps import added
-from torchdpcate.data.parts import RECORDS, PartedStream
-from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RECORDS, CachedStream, PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.minimise import PartedBatches, ReadBatches
 

@@ -20,7 +20,6 @@ from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd_plan import check_limit
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
@@ -191,8 +190,6 @@ class WideAndDeep(ComposedNuisance):
         share: The hidden layer's part of a squared gradient, in (0, 1).
         features: Whether all features of the plan are part of f; else their constant alone.
         trainer: Makes a Trainer from keyword arguments.
-        mode: How gradients are clipped, see ``DPSGD``.
-        max_physical_batch: Most records that pass at once, see ``DPSGD``.
 
     Raises:
         InputError: A value out of its range.
@@ -202,11 +199,8 @@ class WideAndDeep(ComposedNuisance):
     share: float = 0.3
     features: bool = True
     trainer: "Callable[..., Trainer]" = default_trainer
-    mode: str = "auto"
-    max_physical_batch: int | None = None
 
     def __post_init__(self) -> None:
-        check_limit(self.max_physical_batch, self.mode)
         integer("width", self.width, least=1)
         if not 0 < self.share < 1:
             raise InputError(f"share = {self.share}: give the hidden layer's part of a gradient, between 0 and 1")
@@ -222,12 +216,12 @@ class WideAndDeep(ComposedNuisance):
             >>> WideAndDeep.alone(NuisanceConfig(width=8)).width
             8
         """
-        if config != NuisanceConfig(width=config.width, max_physical_batch=config.max_physical_batch):
+        if config != NuisanceConfig(width=config.width):
             raise InputError(
                 "nuisance: with second_stage=adaptive networks take the steps of its plan; give their width alone, or "
                 "use second_stage=linear"
             )
-        return cls(config.width, share=_ALONE, features=False, max_physical_batch=config.max_physical_batch)
+        return cls(config.width, share=_ALONE, features=False)
 
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
@@ -241,7 +235,7 @@ class WideAndDeep(ComposedNuisance):
         features = fit.predictors.shape[1] if self.features else 1
         fit = replace(fit, predictors=fit.predictors[:, :features].contiguous())  # once in memory, not twice
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
+        return trained(network, plan, z, steps, self.trainer)
 
     def hidden_units(
         self, fit: LinearFit, plan: FitPlan, records: CausalData, steps: NoisySteps
@@ -258,8 +252,7 @@ class WideAndDeep(ComposedNuisance):
 
         z, pi = records.x, propensity_of(records)
         network = EffectNetwork(fit, z.shape[1], self.width, self.share, fit.predictors.shape[1])
-        settings, beside = (self.trainer, self.mode, self.max_physical_batch), (records.a, torch.maximum(pi, 1 - pi))
-        learnt = trained(network, plan, z, steps, *settings, beside)
+        learnt = trained(network, plan, z, steps, self.trainer, (records.a, torch.maximum(pi, 1 - pi)))
         assert learnt.hidden is not None
         return learnt.hidden
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.parts import PartedStream
-from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
+from torchdpcate.data.records import CausalData, arm_sizes, check_arms
+from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import Loss

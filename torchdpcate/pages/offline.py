@@ -11,8 +11,7 @@ from torch import Tensor
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import MOST, effects_of
+from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release

@@ -268,39 +268,35 @@ class SumFilter(Filter):
 
 @dataclass(frozen=True)
 class GaussianFilter(Filter):
-    r"""Squares of mu add up: :math:`\sum \mu_i^2 \le M^2,\ \sum \delta_i \le D`.
+    r"""Squares of mu add up: :math:`\sum \mu_i^2 \le M^2`; it takes Gaussian and pure events alone.
 
     Fully adaptive composition of Gaussian differential privacy (Smith & Thakurta 2022; Koskela, Tobaben & Honkela
     2023; docs/guarantees/composition.md): all charges together are dominated by one Gaussian mechanism of multiplier
-    1/M and a loss without bound of probability D. A pure event counts
-    :math:`\mu = -2\Phi^{-1}(1/(1 + e^\epsilon))`.
+    1/M. A pure event counts :math:`\mu = -2\Phi^{-1}(1/(1 + e^\epsilon))`.
 
     Attributes:
-        delta: D, what is kept for (epsilon, delta) events; 0 takes Gaussian and pure ones alone.
         alone: Whether the block may have nothing but Gaussian events, those before any output included: then all of
             it is mu-GDP, with the mu at which a Gaussian mechanism costs the block's budget.
 
     Raises:
-        InputError: If ``delta`` is outside [0, 1), or above 0 for Gaussian events alone.
+        InputError: ``alone`` is no truth value.
     """
 
-    delta: float = 0.0
     alone: bool = False
     kind: ClassVar[str] = "gaussian"
     unit: ClassVar[str] = "mu"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", some_delta("delta", self.delta))
-        if not isinstance(self.alone, bool) or (self.alone and self.delta):
-            raise InputError(f"alone = {self.alone}, delta = {self.delta:g}: Gaussian events alone take delta = 0")
+        if not isinstance(self.alone, bool):
+            raise InputError(f"alone = {self.alone}: no truth value")
 
     def takes(self, event: Event) -> bool:
         """See ``Filter.takes``."""
         return not self.alone or _is_gaussian(event)
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
-        r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
-        return None if budget.delta - self.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget, self.delta)
+        r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits."""
+        return None if budget.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
         """See ``Filter.cost``."""
@@ -325,12 +321,10 @@ class GaussianFilter(Filter):
         """See ``Filter.budget``."""
         multiplier = (1 + _INWARDS) / left.size
         if gaussian:
-            epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
+            epsilon, delta = gaussian_epsilon(multiplier, block.delta), block.delta
         else:
-            delta = _offered(left.delta, block)
             above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
-            epsilon = (above - below) * (1 - _INWARDS)
-            epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
+            epsilon, delta = (above - below) * (1 - _INWARDS), 0.0
         return PrivacyBudget(epsilon, delta) if epsilon > _NEGLIGIBLE * block.epsilon else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
@@ -344,7 +338,7 @@ class GaussianFilter(Filter):
 
     def config(self) -> dict[str, Any]:
         """See ``Filter.config``."""
-        return {"kind": self.kind, "delta": self.delta, **({"alone": True} if self.alone else {})}
+        return {"kind": self.kind, **({"alone": True} if self.alone else {})}
 
 
 FILTERS: dict[str, type[SumFilter] | type[GaussianFilter]] = {leaf.kind: leaf for leaf in (SumFilter, GaussianFilter)}
@@ -359,7 +353,7 @@ def make_filter(filter: "str | Filter") -> Filter:
 
     Example:
         >>> make_filter("gaussian")
-        GaussianFilter(delta=0.0, alone=False)
+        GaussianFilter(alone=False)
     """
     if isinstance(filter, Filter):
         return filter
@@ -449,11 +443,11 @@ def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> Filter
 
 
 @lru_cache(maxsize=1024)
-def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
-    epsilon, delta = budget.epsilon, budget.delta - kept
+def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> FilterCost | None:
+    epsilon, delta = budget.epsilon, budget.delta
     if all(_is_gaussian(event) for event, _ in fixed):
         total = analytic_gaussian_sigma(epsilon, delta) ** -2
         free = math.fsum([total, *(-n * event_mu(e) ** 2 for e, n in fixed)])
-        return FilterCost(math.sqrt(free), kept) if free > _NEGLIGIBLE**2 * total else None
-    left = largest_remaining(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
-    return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)
+        return FilterCost(math.sqrt(free), 0.0) if free > _NEGLIGIBLE**2 * total else None
+    left = largest_remaining(list(fixed), budget, gaussian=True)
+    return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), 0.0)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._chain import alone
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer
@@ -15,7 +16,7 @@ from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
-from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, alone, change, read, total_of
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, change, read, total_of
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.registry import refuse_strings
 

@@ -106,7 +106,7 @@ class WorstCase:
     Attributes:
         name: The name that ``torchdpcate audit mechanism=`` takes.
         of: The class or function under attack.
-        attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
+        attack: Kind of attack: ``Neyman-Pearson`` or ``adaptive charges``.
         pair: The neighbours, in words.
         make: Sets up the game at a budget: a ``Game``, or another kind that ``audit.attack.play`` knows.
         attacks: What it attacks of releases.

@@ -54,8 +54,8 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
     between sites; the sites' records are taken to be different ones.
 
     Args:
-        releases: Two or more of one kind: composed effects with intervals, average effects, effects in the same
-            subgroups, or rules by composed effects with intervals.
+        releases: Two or more of one kind: composed effects with intervals, average effects, or effects in the same
+            subgroups.
         names: What the sites are called, each once.
         between: ``random``, where effects differ between sites and their mean is estimated, or ``fixed``, where they
             are taken to be the same.

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceModel
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, effects_of
+from torchdpcate.fit.weighted_basis import HiddenUnits, Standardisation, WeightedBasis, effects_of
 
 
 class ReleaseModule(nn.Module):

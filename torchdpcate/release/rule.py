@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.candidates.family import PolicyFamily, check_actions
+from torchdpcate.candidates.kinds import PolicyFamily, check_actions
 from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError

@@ -67,6 +67,7 @@ def test_spreads_of_the_records_are_reported(monkeypatch):
     assert not report().passed
 
 
+@pytest.mark.slow
 def test_a_solution_that_looks_at_the_records_is_reported():
     class Impatient(NoisyNewton):
         def solution(self, fit, plan, steps):

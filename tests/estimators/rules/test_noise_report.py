@@ -8,8 +8,7 @@ import torch
 from tests.fit.cases import calibrate_objective
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.rules.noise_report import NoiseReport, expected_accuracy
-from torchdpcate.estimators.rules.plan import RulePlan, share_of
+from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, expected_accuracy, share_of
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
 from torchdpcate.fit.losses import HuberHinge, LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds

@@ -22,6 +22,7 @@ FACTS = {
 PLAIN = TableSchema.from_dict(FACTS)
 NAMED = TableSchema.from_dict(FACTS | {"cluster": "school"})
 STATED = TableSchema.from_dict(FACTS | {"cluster": {"name": "school", "size": SIZE, "correlation": RHO}})
+COHORT = TableSchema.from_dict({key: fact for key, fact in STATED.to_dict().items() if key != "propensity"})
 BUDGET = PrivacyBudget(2.0, 1e-5)
 
 
@@ -82,9 +83,7 @@ def test_what_cannot_count_clusters_has_no_intervals_or_is_refused():
         ),
         "Effect: records come in clusters": AverageEffect(NAMED, BUDGET),
         "cluster 'school': an interval must count clusters": SubgroupEffects(NAMED, BUDGET, subgroups="everybody"),
-        "cluster 'school': intervals count clusters of a trial": SubgroupEffects(
-            STATED, BUDGET, subgroups="everybody", propensity="composed"
-        ),
+        "cluster 'school': intervals count clusters of a trial": SubgroupEffects(COHORT, BUDGET, subgroups="everybody"),
     }
     for words, learner in refused.items():
         with pytest.raises(InputError, match=words):

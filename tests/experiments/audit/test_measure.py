@@ -5,16 +5,14 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import multivariate_normal
 
+from experiments.audit.influence_truth import crowd_held_back
 from experiments.audit.measure import Case, measure, scale_delta
 from tests.release.helpers import DOMAIN, QUERIES, block
-from torchdpcate.causal.score import RScore
-from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.fit.feature_maps import Fourier, Legendre
-from torchdpcate.heads.stage import LinearStage, SecondStageBlock
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.stage import LinearStage
 from torchdpcate.privacy.calibration import smoothness
 
 pytestmark = pytest.mark.studies
@@ -24,28 +22,10 @@ def legendre(n: int = 100, degree: int = 2, seed: int = 0) -> Case:
     return Case(LinearStage(block(n, seed), Legendre(degree).setup(DOMAIN), 0.01, threshold=0.3), QUERIES)
 
 
-def held_back(n: int, crowd: int, c: float) -> Case:
-    """One treated record holds back a crowd of controls, all at x = 0 with y = -1 and a propensity of 0.05.
-
-    The others lie at x = 1, orthogonal to them in feature space, with s = 0: at x = 0 the problem is scalar.
-    """
-    domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.05)
-    features = Fourier(pairs=1).setup(domain)
-    features.frequencies.fill_(math.pi / 4)
-    x, a, y = torch.ones(n, 1, dtype=torch.float64), *torch.zeros(2, n, dtype=torch.float64)
-    x[: crowd + 1], y[: crowd + 1], a[0] = 0.0, -1.0, 1.0
-
-    def regression(x, a, y):
-        return y, a - 0.05
-
-    own = SecondStageBlock(x, *regression(x, a, y), regression, domain, RScore().bounds(domain))
-    return Case(LinearStage(own, features, c / n), torch.zeros(1, 1, dtype=torch.float64))
-
-
 def test_theorem_1_fails_outright_where_one_record_holds_back_a_crowd():
     """Replacing the treated record by one more control frees the crowd: a closed form in one dimension."""
     n, crowd, c = 400, 20, 0.1
-    found = measure(held_back(n, crowd, c), starts=64)
+    found = measure(crowd_held_back(n, crowd, 0), starts=64)
     ridge = c / n
     before = (crowd * 0.05 - 0.95) / n / (ridge + (crowd * 0.05**2 + 0.95**2) / n)
     after = (crowd + 1) * 0.05 / n / (ridge + (crowd + 1) * 0.05**2 / n)

@@ -7,14 +7,12 @@ import torch
 
 from experiments.dp_werm.matched import GAPS, AllPairs, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0, better="higher")
-BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
 
 
@@ -163,24 +161,3 @@ def test_a_rule_learns_who_gains():
     )  # a learner outside the library
     public = release.privacy.public
     assert (public["matching"], public["gap"]) == ("all", "difference")
-
-
-class Shouting(SignedResidual):
-    """Keeps its promise at the outcomes that are tried, and breaks it between them."""
-
-    def transform(self, y, domain):
-        magnitude, sign = super().transform(y, domain)
-        return torch.where(y == SECRET, 50.0, magnitude), sign
-
-
-SECRET = 0.123456789
-
-
-def test_pairs_have_magnitudes_within_their_range_whatever_the_outcome_map_says():
-    x, a, y = records(60)
-    y[5] = SECRET
-    learner = PairwiseRule(DOMAIN, BUDGET, outcome=Shouting()).fit(x, a, y)
-    ends = PairwiseRule(DOMAIN, BUDGET).fit(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
-    raised = CausalData(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
-    torch.testing.assert_close(learner.problem(CausalData(x, a, y)).weights, ends.problem(raised).weights)
-    assert learner.release().privacy.level == "conditional"

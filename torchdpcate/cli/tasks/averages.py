@@ -26,7 +26,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTabl
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
-    from torchdpcate.data.records import RecordStream
+    from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.automatic import AverageEffect, ChosenEstimator
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 

@@ -26,7 +26,7 @@ from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -76,9 +76,9 @@ class Effects(TaskSpec):
             )
         if isinstance(self.mechanism, Composed):
             return config
-        left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
-        open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
-        settings: dict[str, Any] = {"second_stage": open_}
+        settings: dict[str, Any] = {}
+        if "loss" in config.second_stage and config.second_stage.loss is None:
+            settings["second_stage"] = {"loss": self.mechanism.loss}
         if not isinstance(self.mechanism, FunctionMechanism):
             settings["release"] = {"public_queries": True}  # where answers are published, so are their points
         return OmegaConf.merge(config, settings)  # type: ignore[return-value]
@@ -156,7 +156,7 @@ class Effects(TaskSpec):
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
-        service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
+        service = learner.answer_online(self.folder / "curator" / "online", mechanism)
         release, self._curve = service.release(self._queries), service.release(self._where.points(None))
         return release
 
@@ -236,8 +236,10 @@ class Effects(TaskSpec):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
+                "nuisance=auto, additive, wide_and_deep or mlp, others mlp or convex"
             )
+        if isinstance(second_stage, RidgeSecondStage):
+            return replace(second_stage, noise_ratio=self.mechanism.noise_ratio)
         if not isinstance(nuisance, ComposedNuisance):
             return second_stage
         return replace(second_stage, nuisance=nuisance, site=site)

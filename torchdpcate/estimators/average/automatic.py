@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, Parameters
 from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR, ErrorPrior, PlannedError

@@ -18,8 +18,9 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import WEIGHTS, propensity_of
 from torchdpcate.composition.summaries import Weights
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import weighted_balance

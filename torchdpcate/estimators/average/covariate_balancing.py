@@ -266,10 +266,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if plan.propensity.warning:
             warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
-            counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
-                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
+                "the interval counts it as far as the outcome model's slopes are taken to be off, and may undercover; "
+                "take fewer features, more epsilon or overlap",
                 stacklevel=5,
             )
         learnt = super()._learnt_first(records)

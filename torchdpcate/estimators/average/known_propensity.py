@@ -13,8 +13,9 @@ from torchdpcate.causal.estimand import Estimand
 from torchdpcate.composition.records import weight_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.learner import AverageEffectLearner

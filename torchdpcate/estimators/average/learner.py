@@ -12,8 +12,9 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError

@@ -332,7 +332,7 @@ class BalancedDifference(RatioOfSums):
 def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     """Return the largest privacy loss of one record, [runs], in sums with Laplace noise of these scales, [runs] each.
 
-    Where an estimand of the user's has terms of N of its own, N counts in full. Rounding adds a step of each grid.
+    Rounding adds a step of each grid.
     """
     ranges, of = facts.ranges, facts.estimand
     steps = {part: sum_grid(facts.n, term) for part, term in largest_terms(facts).items()}
@@ -341,17 +341,13 @@ def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
         every = [torch.tensor([end], dtype=torch.float64) for end in (of.smallest, of.most_treated, of.most_control)]
         low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
         ranges = ReleasedRanges((every[0], every[1]), (every[0], every[2]), (low, high))
-    joint, apart = dict(scales), torch.zeros(1, dtype=torch.float64)
-    if type(of).size is not Estimand.size and "size" in scales:
-        least, most = size_ends(facts)
-        apart = (most - least) / joint.pop("size")
-    return joint_cost(ranges.treated, ranges.control, ranges.model, joint, of.counted) + apart + rounding
+    return joint_cost(ranges.treated, ranges.control, ranges.model, scales, of.counted) + rounding
 
 
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
     """Return the least and the largest term of N, [runs]: by released weights where terms are half the weights."""
     ranges, of = facts.ranges, facts.estimand
-    if ranges is None or of.counted is not None or type(of).size is not Estimand.size:
+    if ranges is None or of.counted is not None:
         least, most = (torch.tensor([end], dtype=torch.float64) for end in of.size_range)
         return least, most
     least = torch.minimum(ranges.treated[0], ranges.control[0])
@@ -367,7 +363,7 @@ def largest_terms(facts: EffectFacts) -> dict[str, float]:
 
 def _terms(of: Estimand, parts: tuple[str, ...], batch: Weighted) -> list[Tensor]:
     pull = batch.w * (batch.y - batch.m)
-    size = of.size(batch.w, batch.z).clamp(*of.size_range)  # an estimand of the user's need not keep to it
+    size = of.size(batch.w, batch.z).clamp(*of.size_range)
     each = {"difference": (2 * batch.z - 1) * pull, "size": size.expand_as(pull), "spread": pull.square()}
     return [each[part] for part in parts]
 

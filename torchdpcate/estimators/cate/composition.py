@@ -16,8 +16,9 @@ from torchdpcate.composition.records import ComposedFit, fit_composition, rows_o
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.checked import keyed_digest
 from torchdpcate.data.cluster import NO_INTERVALS
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import weighted_balance
 from torchdpcate.estimators.base import MakeStatement

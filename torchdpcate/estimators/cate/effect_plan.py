@@ -261,9 +261,6 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
     return {} if isinstance(release, FunctionRelease) else release.head or {}
 
 
-_WORDS = ("names", "origin", "propensity")  # of a domain, which nuisances need not repeat
-
-
 def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[str]:
     """Return what is wrong with what a release was charged before it, and with the sizes of its blocks.
 
@@ -275,7 +272,6 @@ def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[st
         yield from _unpaid(release, facts)
         yield from _order(privacy)
         yield from _sizes(privacy)
-        yield from _domains(release, facts)
         yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
@@ -297,18 +293,6 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
         median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
         if ranks != sorted(ranks) or not median_first:
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
-
-
-def _domains(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of the bounds that nuisances repeat: the schema's."""
-    nuisances = facts.get("nuisances")
-    if not nuisances:
-        return
-    needed = {name: value for name, value in release.domain.to_dict().items() if name not in _WORDS}
-    for config in nuisances.get("members", [nuisances]):
-        stated = {name: value for name, value in config["domain"].items() if name not in _WORDS}
-        if stated != needed:
-            yield "its nuisances have other bounds than its schema"
 
 
 def _sizes(privacy: PrivacyStatement) -> Iterator[str]:

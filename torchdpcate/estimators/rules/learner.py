@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +15,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, magnitudes, try_outcome
-from torchdpcate.estimators.rules.plan import RulePlan, share_of
+from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
 from torchdpcate.estimators.rules.weighted_erm import (
     LEAST_RIDGE,
     LOSSES,
@@ -185,21 +183,17 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             f"records; expect an accuracy of {accuracy} where a coin has 0.50; give more epsilon, or {records} records"
         )
 
-    def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
-        """Release the rule.
-
-        Args:
-            budget: What to spend of the block's budget; None spends all that is left, and is the same rule each time.
+    def release(self) -> RuleRelease:
+        """Release the rule, for all that is left of the budget, the same one each time.
 
         Raises:
-            InputError: Not fitted, fitted without privacy, or a budget too small for the ridge.
+            InputError: Not fitted, or fitted without privacy.
             BudgetError: The block cannot pay.
         """
         self._ready()
-        make = partial(self._release, budget)
-        return self._once(make) if budget is None else self._keep(make())
+        return self._once(self._release)  # type: ignore[no-any-return]
 
-    def _release(self, budget: PrivacyBudget | None) -> RuleRelease:
+    def _release(self) -> RuleRelease:
         fit = self.problem_.public
         mechanism = self._mechanism(fit)
         plan = replace(self._expected, mechanism=mechanism, problem=fit, parts=self.settings_)
@@ -208,7 +202,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             self.plan_ = replace(plan, spent=budget)
             return self.plan_.ask("rule", session, self.problem_.exact(self.plan_.queries["rule"].law))
 
-        theta, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
+        theta, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name))
         statement = self._statement_of(self.plan_, self.plan_.guarantee(), self.plan_.public(), own)
         return self.plan_.conclude({"rule": theta}, statement)
 

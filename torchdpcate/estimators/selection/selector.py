@@ -17,8 +17,9 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
@@ -209,24 +210,22 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
-    def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
-        """Choose a policy and release it.
-
-        Args:
-            budget: What to spend of the budget; None spends all that is left, and is the same choice each
-                time. Composed scores have spent it, and chose in ``fit``.
+    def release(self) -> PolicyRelease:
+        """Choose a policy for all that is left of the budget, the same one each time; composed scores chose in ``fit``.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
             BudgetError: The records cannot pay.
         """
         self._ready()
-        make = partial(self._release if self.composed_ is None else self._composed_release, budget)
-        return self._once(make) if budget is None else self._keep(make())
+        return self._once(self._release)  # type: ignore[no-any-return]
 
-    def _release(self, budget: PrivacyBudget | None) -> PolicyRelease:
-        """Choose a policy and pay for it."""
-        guarantee, spent = self._guarantee(), budget or self._left()
+    def _release(self) -> PolicyRelease:
+        guarantee = self._guarantee()
+        if self.composed_ is not None:
+            statement = self._statement_of(self.plan_, guarantee, self.plan_.public(), self._own_entries)
+            return self.plan_.conclude({"choice": self._chosen}, statement)
+        spent = self._left()
         plan = replace(self.plan_, epsilon=spent.epsilon, choice_level=guarantee.level)
 
         def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
@@ -234,15 +233,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
         chosen, own = self._session.spend(run, [SCORING], plan.queries["choice"].charge, spent)
         guarantee = replace(guarantee, budget=PrivacyBudget(spent.epsilon, 0.0))
-        statement = self._statement_of(plan, guarantee, plan.public(), own)
-        return plan.conclude({"choice": chosen}, statement)
-
-    def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
-        """Return the choice that the fit has paid for."""
-        if budget is not None:
-            raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
-        statement = self._statement_of(self.plan_, self._guarantee(), self.plan_.public(), self._own_entries)
-        return self._keep(self.plan_.conclude({"choice": self._chosen}, statement))
+        return plan.conclude({"choice": chosen}, self._statement_of(plan, guarantee, plan.public(), own))
 
     def _policy_plan(self, stated: Mapping[str, Any], epsilon: float | None) -> PolicyPlan:
         """Return the plan of the choice.

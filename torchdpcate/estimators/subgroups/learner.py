@@ -13,21 +13,23 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.weights import times_weight
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.terms import (
+from torchdpcate.estimators.subgroups.plan import (
     COMPOSED,
     EQUAL,
     KNOWN,
     RANDOMISED,
+    SubgroupPlan,
     Weighting,
     cell_sums,
+    plan_subgroups,
     record_numbers,
     score_numbers,
 )

@@ -208,8 +208,8 @@ class KnownWeights(WeightScheme):
         sections 3 and 5.1).
 
     Example:
-        >>> KnownWeights().bounds(400, Domain([0.0], [1.0], -1.0, 1.0, propensity=0.5)).most
-        1.0
+        >>> round(KnownWeights().bounds(400, Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).first, 6)
+        3.333333
     """
 
     name = "known"

@@ -11,7 +11,6 @@ __getattr__, __dir__, __all__ = exports(
             "SmoothSensitivity",
             "local_sensitivity",
             "minimum_records",
-            "noise_at_queries",
             "smooth_bound",
         ),
         "perturbation": (

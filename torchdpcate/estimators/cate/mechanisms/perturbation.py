@@ -256,15 +256,6 @@ class GaussianProcess(QueryMechanism):
     gaussian = True
     noise_ratio = 0.1  # as output perturbation
 
-    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
-        """Refuse a loss without a bound; arguments and errors are the base class's."""
-        super().check(recipe, weight_bound, n, budget)
-        if getattr(recipe, "loss", None) == "truncated_squared":
-            raise InputError(
-                "second_stage.loss = truncated_squared: it is not convex, so no bound holds of what one record moves; "
-                f"use second_stage.loss=huber with mechanism={self.name}"
-            )
-
     def fitted(self, stage: FittedStage) -> RKHSStage:
         """See ``QueryMechanism``; refuses a loss without a bound."""
         rkhs = self.require_rkhs(stage)

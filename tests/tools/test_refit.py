@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.tools import refit
+from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.heads import refit
 from torchdpcate.heads.linear import LinearProblem, sensitivity, solve
-from torchdpcate.heads.refit import Replacements, ReplaceOne
 
 B, S = 0.9, 1.0
 
