@@ -249,12 +249,24 @@ class Bench:
         seconds = {}
         for trainer in dict.fromkeys((self.accelerator, "cpu")):
             with tempfile.TemporaryDirectory() as folder:
-                words = [f"trainer={trainer}", "trainer.progress=false", *self.sizes.run, f"run_dir={folder}/run"]
+                words = [
+                    f"trainer.accelerator={trainer}",
+                    "trainer.progress=false",
+                    *self.sizes.run,
+                    f"run_dir={folder}/run",
+                ]
                 start = time.perf_counter()
-                subprocess.run([sys.executable, "-m", "torchdpcate.cli.main", "train", *words], cwd=ROOT, check=True)
+                subprocess.run(
+                    [sys.executable, "-m", "torchdpcate.cli.main", "train", *words, *self.sizes.run],
+                    cwd=ROOT,
+                    check=True,
+                )
                 seconds[trainer] = time.perf_counter() - start
         yield Figure(
-            "torchdpcate train", seconds[self.accelerator], seconds[self.accelerator] / seconds["cpu"], "trainer=cpu"
+            "torchdpcate train",
+            seconds[self.accelerator],
+            seconds[self.accelerator] / seconds["cpu"],
+            "trainer.accelerator=cpu",
         )
 
 

@@ -37,7 +37,7 @@ class Line:
         n: Records.
         epsilon: Budget.
         expected: What ``expected_noise(n)`` says before any record is read: the error by noise and prior.
-        expected_at_scale: The same with the residual scale that was released, as ``plan.residual_scale`` takes it.
+        expected_at_scale: The same with the residual scale that was released, as ``expected_noise`` takes it.
         planned_at_scale: Planned noise of the effect before it is shrunk, with that scale.
         estimates: Root mean square over queries of the standard deviation over releases, before shrinkage.
         noise: The same of the effect as released.

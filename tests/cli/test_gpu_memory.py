@@ -31,7 +31,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
     monkeypatch.setattr(LinearTaps, "uses", after(3, LinearTaps.uses))
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
     said = one_line(capsys)
-    assert "lower batch_size, or use trainer=cpu" in said
+    assert "lower batch_size, or use trainer.accelerator=cpu" in said
     (entry,) = Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert entry.count == entry.planned == 3
     assert not (here / "r" / "release").exists()
@@ -42,7 +42,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
 def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
     assert main(["train", *TABLE, *words, "trainer.progress=false", "force=true", "run_dir=r"]) == 2
-    assert "take nuisance=auto, or use trainer=cpu" in one_line(capsys)
+    assert "take nuisance=auto, or use trainer.accelerator=cpu" in one_line(capsys)
     assert Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert not (here / "r" / "release").exists()
 

@@ -120,7 +120,7 @@ OF_OTHERS = {
     "second_stage.width=9": "of second_stage=neural",
     "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
     "weights=ipw": "weights: not used by task=cate; it is of task=owl",
-    "+weights=ipw": "weights: not used by task=cate",
+    "+weights=ipw": "write weights=ipw",
     "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl",
     "effect=covariate_balancing": "effect: not used.*task=average_effect",
     "policies.path=policies.yaml": "policies.path: not used by task=cate",

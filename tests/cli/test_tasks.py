@@ -11,7 +11,7 @@ from tests.cli.helpers import one_line
 from torchdpcate import registry
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_tasks, composition, sweep_words
-from torchdpcate.cli.task import TaskSpec, family_of, tasks_of
+from torchdpcate.cli.task import TaskSpec, data_source, family_of, tasks_of
 from torchdpcate.cli.tasks.rules import Rules
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
@@ -62,9 +62,8 @@ def test_a_sweep_over_choices_composes_each_run_for_itself():
 @pytest.mark.parametrize(("words", "public"), [([], False), (["release=queries"], True), (["task=owl"], False)])
 def test_where_answers_are_published_no_person_is_asked_about(words, public):
     """A second meaning of ``release.public_queries``: without such a group, queries are only looked at."""
-    assert (
-        composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins")["data"]["public_queries"] is public
-    )
+    config = OmegaConf.create(composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins"))
+    assert data_source(config).public_queries is public
 
 
 class Eager(OutcomeWeightedLearner):

@@ -108,7 +108,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
             write_text(folder / "curator" / _RECORDS, records + "\n", PRIVATE)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
-            task.release = with_choice(told_of_the_sweep(task.released(), shared), config.privacy.chosen)
+            task.release = stated(task.released(), shared, config.privacy.chosen)
     write_release(task.release, place)
     with task.attempt("statement and checksums"):
         write_statement(task.release, place)
@@ -337,34 +337,23 @@ def nothing_left_unpaid(folder: Path) -> Iterator[None]:
         raise
 
 
-def told_of_the_sweep(release: Any_Release, shared: SharedLedger | None) -> Any_Release:
-    """Return the release with a statement that says that other runs of a sweep are counted nowhere.
+def stated(release: Any_Release, shared: SharedLedger | None, chosen: str | None) -> Any_Release:
+    """Return the release with a statement of what the run alone knows: other runs of a sweep, and who chose epsilon.
 
     Args:
         release: The release.
         shared: The ledger that the run shares with others, if any, by which its statement knows of them.
-    """
-    if shared is not None or not sweeps():
-        return release
-    text = (
-        f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
-        "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
-        "these records is paid for nowhere"
-    )
-    tuning = {"runs": None, "text": text}
-    return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
-
-
-def with_choice(release: Any_Release, chosen: str | None) -> Any_Release:
-    """Return the release with a statement that says who chose epsilon, and why.
-
-    Args:
-        release: The release.
         chosen: The curator's words, of ``chosen_words``; None says nothing.
     """
-    if chosen is None:
-        return release
-    return replace(release, privacy=replace(release.privacy, chosen=chosen_words(chosen)))  # type: ignore[type-var]
+    said: dict[str, Any] = {} if chosen is None else {"chosen": chosen_words(chosen)}
+    if shared is None and sweeps():
+        text = (
+            f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+            "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
+            "these records is paid for nowhere"
+        )
+        said["tuning"] = {"runs": None, "text": text}
+    return replace(release, privacy=replace(release.privacy, **said)) if said else release  # type: ignore[type-var]
 
 
 def chosen_words(chosen: object) -> str:

@@ -87,6 +87,7 @@ class Effects(TaskSpec):
         """Return the learner of effects; see the class above."""
         config = self.config
         blocks = {"split": instantiate(config.split)} if "split" in config else {}
+        gaussian = self.mechanism.gaussian and budget is not None and not self._composed
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.learner)(
             domain=self.study.schema,
@@ -95,7 +96,7 @@ class Effects(TaskSpec):
             second_stage=self._second_stage(None if budget is None else self._site),
             trainer=self.trainer,
             seed=config.seed,
-            filter="gaussian" if self._by_gaussian_filter(budget) else "sums",
+            filter="gaussian" if gaussian else "sums",
             **blocks,
             **rest,
         )
@@ -133,10 +134,8 @@ class Effects(TaskSpec):
 
     def certified_ways(self) -> list[str]:
         """See ``TaskSpec``; ways beside the default are in no order, for no plan knows all their errors."""
-        mine = self.noise_of(self.learner, self.n)
-        return (
-            [] if mine.level is Level.CERTIFIED else [f"{self.mechanism.name} is {mine.level.value} here; {_CERTIFIED}"]
-        )
+        level = self.noise_of(self.learner, self.n).level
+        return [] if level is Level.CERTIFIED else [f"{self.mechanism.name} is {level.value} here; {_CERTIFIED}"]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -209,7 +208,7 @@ class Effects(TaskSpec):
                 save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
         if self._curve is None:
             return
-        study, release, x = self.study, self._curve, self._points
+        study, release, x = self.study, self._curve, self._where.points(self._curve)
         level, claim = float(self.config.figure.level), release.privacy.claim
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
@@ -258,9 +257,6 @@ class Effects(TaskSpec):
             raise InputError("sites.path: sites add up the sums of one composition; use second_stage=adaptive")
         return Site(str(given.name), read_sizes(given.path), SocketLink(str(given.name), given.socket, given.wait))
 
-    def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:
-        return self.mechanism.gaussian and budget is not None and not self._composed
-
     @property
     def _composed(self) -> bool:
         """Whether all is one composition."""
@@ -280,8 +276,8 @@ class Effects(TaskSpec):
             return None
 
     @cached_property
-    def _all_where(self) -> list[FigurePoints]:
-        """Where the figures are drawn, a panel each."""
+    def _where(self) -> FigurePoints:
+        """Where the curator's figure is drawn, the first panel of the reader's; the others' covariates are checked."""
         figure = self.config.figure
         if not (figure.profile is None or OmegaConf.is_dict(figure.profile)):
             raise InputError(f"figure.profile = {figure.profile}: give values by column, as figure.profile={{age: 40}}")
@@ -289,17 +285,7 @@ class Effects(TaskSpec):
         names = list(figure.covariate) if OmegaConf.is_list(figure.covariate) else [figure.covariate]
         if not names:
             raise InputError("figure.covariate = []: name at least one covariate, or leave it out")
-        return [FigurePoints(self.study.schema, name, profile) for name in names]
-
-    @property
-    def _where(self) -> FigurePoints:
-        """The first of them, which the curator's figure shows too."""
-        return self._all_where[0]
-
-    @property
-    def _points(self) -> Tensor:
-        """Points of the figures, [m, q]."""
-        return self._where.points(self._curve)
+        return [FigurePoints(self.study.schema, name, profile) for name in names][0]  # noqa: RUF015
 
 
 _CERTIFIED = (

@@ -204,6 +204,10 @@ class EffectRules(Rules):
         """See ``TaskSpec``."""
         return "composed"
 
+    def size(self) -> int:
+        """See ``TaskSpec``: the numbers of a composed effect."""
+        return TaskSpec.size(self)
+
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
         return {"form": self.release.effect.form, **super().results()}
