@@ -207,7 +207,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
+        >>> domain = Domain([0, 0], [1, 1], 0.0, 1.0, overlap=0.2)
+        >>> learner = CovariateBalancingEffect(domain, PrivacyBudget(4.0, 0.0))
         >>> release = learner.fit(X, A, Y).release()
         >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
         (True, (2,), 'certified')

@@ -223,7 +223,7 @@ def sensitivity(law: str, partitions: int, n: int) -> float:
     .. math:: \Delta_1 = 2 P + 3 P g \text{ (laplace)}, \qquad \Delta_2 = \sqrt P (2 + \sqrt 3 g) \text{ (gaussian)}
 
     for P partitions, each of which a record moves in one cell and arm, or in two, however many arms there are; g is the
-    grid of the sums. Proof: docs/guarantees/subgroups.md.
+    grid of the sums. Proof: docs/guarantees/average_effects.md.
 
     Args:
         law: Law of the noise.
