@@ -138,7 +138,7 @@ def owners(key: str) -> dict[str, list[str]]:
 
     Example:
         >>> owners("nuisance")
-        {'nuisance_guarantee': ['private_nuisances'], 'task': ['cate', 'rule']}
+        {'task': ['cate', 'rule']}
         >>> owners("split")
         {'second_stage': ['kernel_ridge', 'linear', 'neural', 'tangent']}
         >>> owners("rule.share")
