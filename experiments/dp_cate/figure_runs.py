@@ -30,7 +30,7 @@ def trained(folder: Path, words: Sequence[str]) -> tuple[Any, dict[str, Any]] | 
     summary = folder / "curator" / "summary.json"
     if not summary.exists():
         if folder.is_dir():
-            left = sum(path.name.startswith(f"{folder.name}.interrupted.") for path in folder.parent.iterdir())
+            left = 1 + sum(path.name.startswith(f"{folder.name}.interrupted.") for path in folder.parent.iterdir())
             folder.rename(folder.with_name(f"{folder.name}.interrupted.{left}"))
         code = torchdpcate(["train", *words, f"run_dir={folder}"])
         if code == _INTERRUPTED:

@@ -172,7 +172,7 @@ def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
     assert [s["tuning"]["text"][:7] for s in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
     assert main(["report", "sweep"]) == 0
     assert len(pd.read_csv("sweep/curator/report.csv")) == 4
-    assert (here / "sweep" / "curator" / "error_against_budget.png").stat().st_size > 1000
+    assert (here / "sweep" / "curator" / "pehe_against_budget.png").stat().st_size > 1000
 
 
 def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):

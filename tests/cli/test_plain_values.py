@@ -72,6 +72,11 @@ def test_any_printable_name_of_a_file_stays_as_it_is(name, key):
     assert readable_words([word]) == [word]
 
 
+def test_names_that_are_quoted_in_a_sweep_stay():
+    words = ["-m", "data.path='a,b.csv','c d.csv'", "seed=0,1"]
+    assert readable_words(words) == words
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_name_is_quoted(name):
     assert value_of(*readable_words([f"run_dir={name}"])) == name

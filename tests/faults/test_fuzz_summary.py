@@ -29,7 +29,7 @@ SUMMARY = {
     "pehe_plug_in": 0.4,
     "seconds": 1.5,
 }
-OUTPUTS = ("curator/report.csv", "curator/error_against_budget.png")
+OUTPUTS = ("curator/report.csv", "curator/pehe_against_budget.png")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def reported(sweep) -> bool:
         estimates = runs.filter(regex="^pehe").to_numpy(np.float64)
         assert len(runs) == 2
         assert not np.isinf(estimates).any()
-        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "curator" / "error_against_budget.png").exists()
+        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "curator" / "pehe_against_budget.png").exists()
     else:
         assert not any((sweep / name).exists() for name in OUTPUTS)
     return shown
