@@ -100,7 +100,6 @@ def test_propensities_and_weights_of_anybody():
     np.testing.assert_allclose(release.propensity(frame), e)
     a = torch.arange(50) % 2
     np.testing.assert_allclose(release.weights.weights(x, a), np.where(a == 1, 1.0, e / (1 - e)))
-    assert release.weights.clipped_share(x) == pytest.approx((e == 0.8).double().mean().item())
     with pytest.raises(InputError, match="outside"):
         release.propensity([[2.0, 0.0]])
     with pytest.raises(InputError, match="releases none"):

@@ -124,11 +124,6 @@ class Estimand:
         """Return the clipped propensity e at linear predictors g, of g's shape."""
         return torch.sigmoid(g.clamp(*self.limits))
 
-    def clipped(self, g: Tensor) -> Tensor:
-        """Return which linear predictors g are clipped, of g's shape."""
-        low, high = self.limits
-        return (g < low) | (g > high)
-
     def weights(self, g: Tensor, z: Tensor) -> Tensor:
         """Return the weights of records with linear predictors g [..., n] and treatments z [..., n] in {0, 1}."""
         return self.at(self.propensity(g), z)

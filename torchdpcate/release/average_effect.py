@@ -43,8 +43,8 @@ class ReleasedWeights:
         >>> theta = torch.tensor([0.0, 4.0], dtype=torch.float64)
         >>> features = Identity().setup(Domain([0.0], [1.0], 0.0, 1.0))
         >>> released, x = ReleasedWeights(theta, features, ATE(0.1)), torch.tensor([[0.5], [1.0]])
-        >>> released.propensity(x.double()).round(decimals=3).tolist(), released.clipped_share(x.double())
-        ([0.5, 0.9], 0.5)
+        >>> released.propensity(x.double()).round(decimals=3).tolist()
+        [0.5, 0.9]
     """
 
     theta: Tensor
@@ -58,10 +58,6 @@ class ReleasedWeights:
     def weights(self, x: Tensor, z: Tensor) -> Tensor:
         """Return the weights of records with encoded covariates x [m, q] and treatments z [m] in {0, 1}, [m]."""
         return self.estimand.weights(self._predictor(x), z)
-
-    def clipped_share(self, x: Tensor) -> float:
-        """Return the share of rows of x [m, q] whose propensity lies beyond [eta, 1 - eta]."""
-        return self.estimand.clipped(self._predictor(x)).double().mean().item()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the coefficients and the feature map's buffers."""
