@@ -1,5 +1,3 @@
-"""The order of a fit's records: random in every private fit, so that sorted files of neighbours make neighbours."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,4 +1,3 @@
-import copy
 import json
 
 import numpy as np
@@ -200,18 +199,6 @@ def test_a_frame_is_read_by_name_not_by_position() -> None:
         domain.matrix(frame[["age"]])
     unnamed = Domain([0, 16], [1, 60], 0, 1)
     assert unnamed.matrix(frame[["x", "age"]]).tolist() == [[0.1, 20.0], [0.2, 30.0]]
-
-
-def test_scale_is_differentiable() -> None:
-    x = torch.tensor([[0.25, 30.0]], requires_grad=True)
-    Domain([0, 16], [1, 60], 0, 1).scale(x).sum().backward()
-    torch.testing.assert_close(x.grad, torch.tensor([[2.0, 2.0 / 44.0]]))
-
-
-def test_a_domain_can_be_copied() -> None:
-    domain = Domain([0], [1], -1, 1)
-    assert copy.deepcopy(domain) == domain
-    assert domain != Domain([0], [1], -1, 2)
 
 
 def test_from_yaml(domain_file) -> None:

@@ -1,5 +1,3 @@
-"""Drafts of domain files: names and types of columns, nothing of the records, and refused until they are filled in."""
-
 import re
 from pathlib import Path
 
@@ -180,11 +178,6 @@ def test_a_name_that_one_column_has_among_its_values_is_a_name(here):
     assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"smoker", "sex"}
 
 
-def test_a_table_without_records_has_a_draft(here):
-    Path("t.csv").write_text("a,b\n")
-    assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"a", "b"}
-
-
 def wide(n: int = 67) -> pd.DataFrame:
     return pd.DataFrame({f"x{i}": [0.5, 1.5] for i in range(n)}).assign(a=[0, 1], y=[1.0, 2.0])
 
@@ -319,13 +312,6 @@ def test_of_dates_the_first_and_the_last_are_asked_for(here):
     assert TableSchema.from_yaml("d.yaml").to_dict()["covariates"] == entry
 
 
-def test_many_columns_are_named_by_what_they_hold(here):
-    kinds = {f"lab_{i}": "numbers" for i in range(67)} | {"sex": "words"}
-    _, shown = asked(kinds, ["sex", "F, M", "lab_0", "?", "?", "", "", "lab_1", "?", "", "", "?", "?"])
-    assert "lab_0, lab_1, lab_2" in " ".join(shown.split())
-    assert len(shown.splitlines()) < 60
-
-
 @pytest.mark.parametrize("broken", [KeyboardInterrupt, EOFError])
 def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, capsys):
     from torchdpcate.cli.domain import domain
@@ -349,13 +335,3 @@ def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, cap
     domain("t.parquet", answer=lambda question: next(said))
     assert TableSchema.from_yaml("domain.yaml").columns == ("age", "site", "sex")
     assert "exists already" in capsys.readouterr().out
-
-
-def test_a_draft_names_what_is_done_about_missing_values_and_dates(tmp_path: Path) -> None:
-    """Whatever the records hold: the same lines for every column, to be filled in or deleted."""
-    for cells in ("1,2,a", ",,"):
-        (tmp_path / "t.csv").write_text(f"treat,age,site\n0,3,b\n{cells}\n0,3,b\n")
-        draft = draft_domain(tmp_path / "t.csv", "treat")
-        assert draft.count("missing: indicator") == 1
-        assert draft.count("# codes: [NA, .]") == 1
-        assert "kind: date" in draft

@@ -1,5 +1,3 @@
-"""The best few by Gumbel noise: what each choice costs as a Gaussian event, and what a pair of its own would gain."""
-
 import math
 
 import numpy as np

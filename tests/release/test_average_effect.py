@@ -1,5 +1,3 @@
-"""Released average effects: what they say, and what a file must hold to become one."""
-
 import json
 import math
 import warnings

@@ -1,5 +1,3 @@
-"""The reader's side in a fresh process: what is imported to load each kind of release, and to predict with it."""
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,5 +1,3 @@
-"""Forged combinations are refused: sites, weights, and what is said of whose guarantee."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
