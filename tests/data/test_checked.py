@@ -39,14 +39,6 @@ def table() -> tuple[Tensor, Tensor, Tensor]:
     return x, a, (y > 0.5).double() * 0.999 + y * 1e-3
 
 
-def replaced() -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """The same table with its least outcome replaced by the largest there can be, sorted anew; and where each was."""
-    x, a, y = table()
-    y[0] = 1.0
-    order = y.argsort(stable=True)
-    return (x[order], a[order], y[order]), order
-
-
 def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSource | None) -> Any:
     return make(noise).fit(*records)
 

@@ -65,17 +65,6 @@ def test_an_arm_may_lie_in_one_batch(tmp_path, big, domain_file) -> None:
         TableStream(write(big[big["treat"] == 1], path), domain_file)
 
 
-def test_out_of_bounds_is_refused_or_clipped(tmp_path, big, domain_file) -> None:
-    big.loc[4321, "age"], big.loc[7, "y"] = 99.0, 12.0
-    path = write(big, tmp_path / "t.csv")
-    with pytest.raises(InputError, match=r"t.csv, rows 1 to 1000: outcome 'y' has 1 value outside .*\[0, 10\]"):
-        TableStream(path, domain_file, batch_rows=BATCH)
-    read = whole(TableStream(path, domain_file, "clip", batch_rows=BATCH))
-    assert (read.x[4321, 0], read.y[7]) == (60.0, 10.0)
-    with pytest.raises(InputError, match=r"data.out_of_bounds is 'ignore'; choose refuse or clip"):
-        TableStream(path, domain_file, "ignore")
-
-
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [

@@ -15,7 +15,7 @@ from tests.verify.forgery import rewritten, write_file
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
-from torchdpcate.release.file import load_release, release_digest
+from torchdpcate.release.file import load_release, read_release_file
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -156,10 +156,9 @@ def test_metadata_that_is_no_json_object_is_refused(key, text, tmp_path):
 
 def test_a_changed_number_is_refused(tmp_path):
     path = function_release().save(tmp_path / "r.safetensors")
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    tensors["theta"][3] += 1e-12
-    write_file(tensors, path, metadata)
+    file = read_release_file(path)
+    file.tensors["theta"][3] += 1e-12
+    write_file(file.tensors, path, file.metadata)
     with pytest.raises(ReleaseFileError, match="do not match its checksum; request the file again"):
         load_release(path)
 
@@ -182,17 +181,6 @@ def test_no_bytes_crash_the_reader(tmp_path, junk, position):
     path.write_bytes(bytes(data))
     with contextlib.suppress(InputError):
         assert load_release(path).effect(QUERIES).shape == (8,)
-
-
-def test_a_release_whose_numbers_do_not_fit_is_refused(tmp_path):
-    path = function_release().save(tmp_path / "r.safetensors")
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    for theta in (tensors["theta"][:-1], tensors["theta"].float(), tensors["theta"] * float("nan")):
-        forged = tensors | {"theta": theta}
-        write_file(forged, path, metadata | {"sha256": release_digest(metadata, forged)})
-        with pytest.raises(ReleaseFileError, match="do not fit together"):
-            load_release(path)
 
 
 def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
