@@ -1,5 +1,3 @@
-"""How objects show themselves: short, escaped, and nothing of the records."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""What packages are built of agrees: pyproject, the conda recipe, the image, the citation."""
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Names of the registries are those that classes give themselves."""
-
 import ast
 from pathlib import Path
 

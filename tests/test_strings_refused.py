@@ -1,5 +1,3 @@
-"""A string where a public constructor takes an object is one line: which parameter, which class, and its import."""
-
 import inspect
 import re
 

@@ -1,5 +1,3 @@
-"""Constants and thresholds, and what every family does alike."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Libraries: what they are made of, what is refused, and the yaml list."""
-
 import pytest
 import torch
 

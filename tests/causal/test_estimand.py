@@ -1,5 +1,3 @@
-"""Weights of the four average effects."""
-
 import math
 
 import pytest

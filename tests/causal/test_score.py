@@ -1,5 +1,3 @@
-"""Scores against hand-computed records, the theory note's values and their bounds."""
-
 import math
 
 import pytest
@@ -180,12 +178,6 @@ def test_records_that_do_not_match_are_refused():
     for bad in ((arm[:5], y, e, mu), (arm, y, e[:, :2], mu), (arm, y, e, mu[:7])):
         with pytest.raises(InputError, match="same records and actions"):
             dr_scores(*bad)
-
-
-def test_two_actions_are_clamped():
-    p = torch.linspace(0, 1, 101, dtype=torch.float64)
-    projected = project_to_floor(torch.stack([1 - p, p], 1), 0.1)
-    torch.testing.assert_close(projected[:, 1], p.clamp(0.1, 0.9), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("K", [2, 3, 7])

@@ -84,9 +84,7 @@ def refusal(task: str, arms: int, outcome: str) -> str | None:
 
 def not_combined(task: str, arms: int) -> str | None:
     """Return what a line says where releases cannot be combined; None where they can."""
-    if task == "rule":
-        return "no intervals, hence no known error: task=rule requests none; train task=cate with intervals"
-    if task in ("policy_selection", "owl", "two_stage_rule"):
+    if task in ("rule", "policy_selection", "owl", "two_stage_rule"):
         return "has no known error to weigh it by"
     return "no intervals, hence no known error" if task == "cate" and arms > 2 else None
 

@@ -1,5 +1,3 @@
-"""Treatments of K arms: labels, domain files and tables; who refuses them."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A copy of a stream: the same records, its owner's alone, removed at the end whatever happens."""
-
 import stat
 
 import numpy as np

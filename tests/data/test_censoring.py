@@ -1,5 +1,3 @@
-"""Outcomes by a horizon in domain files, tables, streams and arrays."""
-
 import numpy as np
 import pandas as pd
 import pytest

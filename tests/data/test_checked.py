@@ -1,5 +1,3 @@
-"""The order of a fit's records: random in every private fit, so that sorted files of neighbours make neighbours."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -39,14 +37,6 @@ def table() -> tuple[Tensor, Tensor, Tensor]:
     a = (torch.rand(N, generator=random) < 0.5).double()
     y = torch.rand(N, generator=random, dtype=torch.float64).sort().values
     return x, a, (y > 0.5).double() * 0.999 + y * 1e-3
-
-
-def replaced() -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """The same table with its least outcome replaced by the largest there can be, sorted anew; and where each was."""
-    x, a, y = table()
-    y[0] = 1.0
-    order = y.argsort(stable=True)
-    return (x[order], a[order], y[order]), order
 
 
 def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSource | None) -> Any:

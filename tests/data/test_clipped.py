@@ -1,5 +1,3 @@
-"""What was moved to public bounds is counted by column, and a large share is said; for the curator alone."""
-
 import pickle
 import warnings
 

@@ -1,5 +1,3 @@
-"""Clusters of a trial: what a domain file says of them, and tables that contradict it."""
-
 import json
 
 import numpy as np

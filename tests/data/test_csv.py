@@ -1,5 +1,3 @@
-"""Csv files as people have them: each form is a setting, and a wrong one is refused with the setting that reads it."""
-
 import itertools
 
 import pandas as pd

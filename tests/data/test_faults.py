@@ -1,5 +1,3 @@
-"""A table with several faults is told all of them at once."""
-
 from pathlib import Path
 
 import pandas as pd
@@ -58,10 +56,3 @@ def test_queries_are_told_of_their_covariates_alone(tmp_path: Path) -> None:
         stream_answers(file, tmp_path / "o.csv", SCHEMA, lambda x: {"effect": x[:, 0]})
     assert str(caught.value).count("\n- ") == 4
     assert "query 'crp' has 1 value outside" in str(caught.value)
-
-
-def test_one_fault_stays_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "t.csv"
-    pd.DataFrame(ROWS).iloc[:3].assign(bmi=1, age=[1, None, 3], y=[0.5, 2, 3]).to_csv(file, index=False)
-    with pytest.raises(InputError, match=r"^[^\n]*column 'age' has 1 missing value[^\n]*$"):
-        Table(file, SCHEMA).load()

@@ -1,5 +1,3 @@
-"""Fingerprints detect the same records, in whatever form and order, and no others."""
-
 import numpy as np
 import pandas as pd
 import pytest

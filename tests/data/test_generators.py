@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.papers.moments import near
 from torchdpcate.errors import InputError
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 
 N = 200_000
-SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N bounded terms
 E2 = math.exp(2.0)
 MEAN_EXP, VAR_EXP = (E2 - 1) / 2, (math.exp(4.0) - 1) / 4 - ((E2 - 1) / 2) ** 2
 MEAN_SIN, SQUARE_SIN = (1 - math.cos(4.0)) / 4, 0.5 - math.sin(8.0) / 16
@@ -17,10 +17,6 @@ EXP_SIN = (E2 * (2 * math.sin(4.0) - 4 * math.cos(4.0)) + 4) / 20
 VAR2 = VAR_EXP + 9 * (SQUARE_SIN - MEAN_SIN**2)
 VAR1 = VAR2 + 6 * (EXP_SIN - MEAN_EXP * MEAN_SIN)
 X_EXP, X_SIN = (E2 + 1) / 4, math.sin(4.0) / 16 - math.cos(4.0) / 4
-
-
-def near(values: torch.Tensor, mean: float) -> bool:
-    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
 
 
 def test_the_paper_s_sd_of_the_second_effect() -> None:

@@ -1,5 +1,3 @@
-"""Outcomes of 0 and 1 alone, where a domain file says their kind and where it does not."""
-
 import copy
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Missing values of covariates, codes that stand for them, words of treatment and outcome, and dates."""
-
 import datetime
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Parts of records: even spans of row groups, sums that round no more than a stream's, and no batch that leaves."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Exactly k rows of each person, drawn for each alone."""
-
 from decimal import Decimal
 from typing import Any
 

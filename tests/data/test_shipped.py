@@ -9,7 +9,6 @@ from torchdpcate import registry
 from torchdpcate.cli.task import data_source
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import StudySource
-from torchdpcate.errors import InputError
 
 
 def compose_data(name: str, *overrides: str) -> StudySource:
@@ -84,14 +83,6 @@ def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> No
     assert registry.conf_dir() == tmp_path / "conf"
     (package / "conf").mkdir(parents=True)
     assert registry.conf_dir() == package / "conf"
-
-
-def test_an_unknown_name_lists_the_choices() -> None:
-    with pytest.raises(
-        InputError,
-        match=r"domain 'mars' .*: acic2016, hillstrom, .*, lalonde, learning_mindset, mimic, nhefs, twins",
-    ):
-        TableSchema.from_yaml("mars")
 
 
 def test_importing_the_room_is_light() -> None:

@@ -1,5 +1,3 @@
-"""Records that do not all count alike: columns of weights, and treatments and outcomes that may be missing."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -210,7 +210,7 @@ def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     assert learner.expected_noise(n).value == pytest.approx(expected, rel=1e-9)
     assert learner.fit(x, a, y).plan().noise == pytest.approx(report.noise, rel=1e-9)
     # beside a ridge so large the minimiser is (S - b) / ridge
-    fitted = clone(learner).set_params(ridge=1e7, ridge_bound=1e9).fit(x, a, y)
+    fitted = clone(learner).set_params(ridge=1e7).fit(x, a, y)
     mechanism = fitted._mechanism(fitted.problem_.public)
     law = mechanism.law(fitted.problem_.public, learner.budget)
     theta = law.draw(NoiseSource.system(), 2_000, fitted.problem_.exact(law))

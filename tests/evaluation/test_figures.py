@@ -1,5 +1,3 @@
-"""Figures hold the numbers they were given, and say who may see them."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Names of columns, levels, arms, policies and units in figures: letters, whatever formulas they would be."""
-
 import struct
 import warnings
 from collections.abc import Callable

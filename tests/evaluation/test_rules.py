@@ -1,5 +1,3 @@
-"""Accuracy and value of rules against numbers by hand."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""The page in a browser, opened as a file: sliders move the answer, nothing is fetched, and it fits a telephone."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Pages, questions and figures of a combination: the numbers that its functions say."""
-
 import pytest
 
 from tests.release.sites import NAMES, combined

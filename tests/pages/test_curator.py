@@ -1,5 +1,3 @@
-"""The curator's page: what is shown of runs, for whom, and that words of runs are never markup."""
-
 import base64
 import html
 import re

@@ -1,5 +1,3 @@
-"""Points of an effect's figure: which covariate varies, over which rows of the others."""
-
 import pytest
 import torch
 

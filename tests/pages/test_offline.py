@@ -1,5 +1,3 @@
-"""What a page's script answers is what the release answers."""
-
 import json
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""A release whose effect is one number shows that number, with one interval, wherever people look."""
-
 import json
 import re
 from dataclasses import replace

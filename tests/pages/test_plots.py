@@ -1,5 +1,3 @@
-"""Every kind of release draws itself, from its own numbers, on axes of its own or on given ones."""
-
 from dataclasses import replace
 
 import numpy as np

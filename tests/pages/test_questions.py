@@ -1,5 +1,3 @@
-"""What a release may be requested: public bounds and categories, beginning near released means."""
-
 from tests.pages.releases import composed, rule
 from torchdpcate.pages.offline import questions
 

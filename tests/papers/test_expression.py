@@ -1,5 +1,3 @@
-"""Expression matrices in both layouts, and what is refused of them."""
-
 import gzip
 from pathlib import Path
 

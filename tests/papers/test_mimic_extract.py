@@ -1,5 +1,3 @@
-"""MIMIC-Extract's tables: the demonstration files, invented ones, and what is wrong with them."""
-
 import numpy as np
 import pandas as pd
 import pytest

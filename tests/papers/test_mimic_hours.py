@@ -1,5 +1,3 @@
-"""Records at time points: averages by hand, and no bit of a person's record from another person."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""MIMIC's tables as downloaded: the demonstration of MIMIC-III, invented tables of both versions, and their faults."""
-
 import numpy as np
 import pandas as pd
 import pytest

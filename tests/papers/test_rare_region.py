@@ -1,5 +1,3 @@
-"""Rare-region generators: the law against closed forms, and the difficulty of the choice that they pose."""
-
 import math
 from pathlib import Path
 
@@ -7,17 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.papers.moments import near
 from torchdpcate.errors import InputError
 from torchdpcate.papers.rules import RareRegion
 
 ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
 needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")
 N = 200_000
-SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms
-
-
-def near(values: Tensor, mean: float) -> bool:
-    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
 
 
 def tail(t: float) -> float:

@@ -1,5 +1,3 @@
-"""A choice of bounded range beside Gaussian events: the theory's values, a dense computation, and the accountant."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Events as dp-accounting has them in replace-one mode, where their parameters are others."""
-
 import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant

@@ -1,5 +1,3 @@
-"""Sums that are exact in floating point."""
-
 import math
 from fractions import Fraction
 

@@ -1,5 +1,3 @@
-"""Privacy filters: the numbers of the theory note, and that no choice by looking exceeds what is reserved."""
-
 import contextlib
 import math
 

@@ -1,5 +1,3 @@
-"""Mu against closed forms, and the curve of a Gaussian against the calibration and the curves that it must cover."""
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -75,13 +75,6 @@ def test_composition_is_below_adding_epsilons_and_both_are_shown():
     assert account["epsilon"] < account["naive_epsilon"]
 
 
-def test_nothing_is_spent_at_first():
-    ledger = Ledger(BLOCKS)
-    nothing = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
-    assert ledger.spent() == {"nuisance": nothing, "second": nothing, "total": nothing}
-    assert ledger.remaining("second") == BLOCKS["second"]
-
-
 @pytest.mark.parametrize(
     "event",
     [GaussianMechanism(BLOCKS["nuisance"], 0.3).event, PureEvent(1.0), ApproximateEvent(1.0, DELTA)],
@@ -106,14 +99,6 @@ def test_overspending_is_refused_and_says_what_is_left():
     ledger.charge("second", "the rest", ApproximateEvent(0.75, 6e-6))
     with pytest.raises(BudgetError, match="is left"):
         ledger.charge("second", "a bit", PureEvent(0.01))
-
-
-def test_nothing_left_is_none():
-    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
-    ledger.charge("all", "laplace", PureEvent(1.0))
-    assert ledger.remaining("all") is None
-    with pytest.raises(BudgetError, match="nothing is left"):
-        ledger.charge("all", "a bit", PureEvent(1e-9))
 
 
 def test_pure_blocks_take_pure_charges_alone():
@@ -170,12 +155,6 @@ def test_more_is_left_for_a_gaussian_and_it_can_be_charged():
     with pytest.raises(BudgetError):
         sums.charge("nuisance", "the rest", event)
     assert 0.999 < ledger.spent()["nuisance"]["epsilon"] / BLOCKS["nuisance"].epsilon <= 1
-
-
-def test_what_pure_charges_leave_keeps_the_whole_delta():
-    ledger = Ledger(BLOCKS)
-    ledger.charge("second", "head", PureEvent(0.5), count=3)
-    assert ledger.remaining("second") == PrivacyBudget(0.5, DELTA)
 
 
 charged = st.one_of(

@@ -32,10 +32,18 @@ def test_draws_have_the_law_of_their_scale(noise, kind, law, scale):
     assert kstest((draws / scale).numpy(), law).pvalue > ALARM
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+ON_GRID = {
+    "gaussian": lambda noise: noise.gaussian(1000, 0.3),
+    "laplace": lambda noise: noise.laplace(1000, 0.3),
+    "ball": lambda noise: noise.k_norm(100, 4, 0.3, 2.0),
+    "cube": lambda noise: noise.k_norm(100, 4, 0.3, math.inf),
+    "root polytope": lambda noise: noise.root_polytope(100, 0.3),
+}
+
+
+@pytest.mark.parametrize("kind", ON_GRID)
 def test_system_draws_lie_on_the_public_grid(kind):
-    noise, scale = NoiseSource.system(), 0.3
-    steps = getattr(noise, kind)(1000, scale) / noise.grid(scale)
+    steps = ON_GRID[kind](NoiseSource.system()) / NoiseSource.grid(0.3)
     assert torch.equal(steps, steps.round())
 
 
@@ -91,12 +99,6 @@ def test_k_norm_directions_are_uniform_on_the_ball_and_on_the_cube(noise):
     assert chisquare(counts.numpy()).pvalue > ALARM
     within = shape[face != 0, 0]  # and on a face the other coordinates are uniform
     assert kstest(within.numpy(), "uniform", (-1, 2)).pvalue > ALARM
-
-
-@pytest.mark.parametrize("order", [2.0, math.inf])
-def test_k_norm_noise_lies_on_the_public_grid(order):
-    steps = NoiseSource.system().k_norm(100, 4, 0.3, order) / NoiseSource.grid(0.3)
-    assert torch.equal(steps, steps.round())
 
 
 def test_system_noise_does_not_follow_torch_seeds():

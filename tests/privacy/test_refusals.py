@@ -1,5 +1,3 @@
-"""What the parts of the package of privacy refuse: the argument is named, in one line."""
-
 import math
 
 import pytest

@@ -46,16 +46,6 @@ def by_permutations(heads: torch.Tensor) -> torch.Tensor:
     return chances
 
 
-def by_inclusion_and_exclusion(heads: torch.Tensor) -> torch.Tensor:
-    chances = torch.zeros_like(heads)
-    for i in range(len(heads)):
-        others = [j for j in range(len(heads)) if j != i]
-        for size in range(len(heads)):
-            for subset in itertools.combinations(others, size):
-                chances[i] += heads[i] * (-1) ** size * heads[list(subset)].prod() / (size + 1)
-    return chances
-
-
 def test_values_of_the_theory_note():
     exponential = ExponentialMechanism(1.0, 20.0).probabilities(NOTE)
     flip = PermuteAndFlip(1.0, 20.0).probabilities(NOTE)
@@ -68,12 +58,6 @@ def test_values_of_the_theory_note():
 def test_permute_and_flip_has_the_law_of_its_coins(count, width):
     d = gaps(count, width, count)
     assert torch.allclose(exponential_law(d), by_permutations(torch.exp(-d)), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_exponential_noise_against_inclusion_and_exclusion(seed):
-    d = gaps(10, 3.0, seed)
-    assert torch.allclose(exponential_law(d), by_inclusion_and_exclusion(torch.exp(-d)), rtol=1e-11, atol=0)
 
 
 @pytest.mark.parametrize("count", [2, 129, 10_000])

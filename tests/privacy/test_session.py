@@ -1,5 +1,3 @@
-"""Sessions: who pays what, and that nothing is spent twice."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
-
 import math
 import os
 import pickle

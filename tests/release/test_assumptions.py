@@ -1,5 +1,3 @@
-"""What an estimate rests on, held against estimates where it fails."""
-
 import torch
 
 from torchdpcate import CovariateBalancingEffect, Domain

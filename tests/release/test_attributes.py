@@ -1,5 +1,3 @@
-"""Whatever looks a release over finds what it has, and of the rest that it is not there."""
-
 import copy
 import importlib
 import inspect

@@ -1,5 +1,3 @@
-"""Combined releases: what they answer, what they refuse, and what they guarantee."""
-
 import json
 import math
 import pickle

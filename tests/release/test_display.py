@@ -1,5 +1,3 @@
-"""A release shows itself in a line and in a table, and its words are text, never markup."""
-
 from dataclasses import replace
 
 from tests.pages.releases import average, composed, rule

@@ -1,5 +1,3 @@
-"""Half widths against closed forms and draws; never too narrow, and hardly too wide."""
-
 import math
 
 import pytest

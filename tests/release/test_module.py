@@ -1,5 +1,3 @@
-"""A release as a module: its outputs, what they are of strange rows, and what other programs make of it."""
-
 import subprocess
 import sys
 

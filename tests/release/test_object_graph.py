@@ -1,5 +1,3 @@
-"""A release in memory holds no record: not in an attribute, a closure, a view's storage or a pickle."""
-
 import copy
 import pickle
 from collections.abc import Callable

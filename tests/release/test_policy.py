@@ -1,5 +1,3 @@
-"""Released choices of a policy: what they decide, and what a file must hold to become one."""
-
 import html
 import json
 import sys
@@ -28,8 +26,6 @@ from torchdpcate.verify.finding import findings
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
 ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})
-
-NODE = {"covariate": "bmi", "cut": 30}
 
 
 def released(policy, actions=BINARY, schema=SCHEMA) -> PolicyRelease:

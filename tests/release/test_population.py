@@ -1,5 +1,3 @@
-"""The population of released means and spreads: its moments, its rows, and intervals of means over rows."""
-
 from dataclasses import replace
 
 import numpy as np

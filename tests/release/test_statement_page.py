@@ -1,5 +1,3 @@
-"""``privacy.md`` as a person reads it: who chose the budget, what is clipped, no mechanism that is not there."""
-
 import pytest
 
 from torchdpcate.cli.main import main

@@ -79,7 +79,6 @@ def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callab
 
 
 def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:
-    """Read a release file."""
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     privacy, facts, schema = (json.loads(metadata[name]) for name in ("privacy", "facts", "schema"))
@@ -111,19 +110,16 @@ def recost(draft: Draft) -> None:
 
 
 def refusal(release: Release, folder: Path) -> str:
-    """Return why a release does not verify, which must not."""
     with pytest.raises(VerificationError) as problem:
         verify_release(release.save(folder / "release.safetensors", overwrite=True))
     return str(problem.value)
 
 
 def with_public(release: Release, **public: Any) -> Any:
-    """Return a release that states other public constants."""
     return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
 def renamed(name: str) -> Edit:
-    """Another mechanism's name in statement and charges."""
 
     def edit(draft: Draft) -> None:
         old, draft.privacy["mechanism"] = draft.privacy["mechanism"], name
@@ -135,19 +131,16 @@ def renamed(name: str) -> Edit:
 
 
 def narrower_band(draft: Draft) -> None:
-    """The band of a function a thousand times narrower."""
     draft.facts["noise_scale"] /= 1000
     if "noise_scale" in draft.privacy["public"]:
         draft.privacy["public"]["noise_scale"] /= 1000
 
 
 def narrower_bands(draft: Draft) -> None:
-    """The noise scales of answers a thousand times smaller."""
     draft.tensors["noise_scales"] = draft.tensors["noise_scales"] / 1000
 
 
 def other_coefficients(draft: Draft) -> None:
-    """Numbers of one's own choice."""
     draft.tensors["theta"] = torch.full_like(draft.tensors["theta"], 3.25)
 
 
@@ -175,26 +168,22 @@ def certified(draft: Draft) -> None:
 
 
 def nothing_assumed(draft: Draft) -> None:
-    """Without assumptions, limits and sources."""
     draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
     draft.privacy["bounds_origin"] = "audited by the ministry"
 
 
 def free_threshold(draft: Draft) -> None:
-    """No charge for the threshold."""
     block = draft.block("nuisance")
     block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != "threshold"]
     recost(draft)
 
 
 def free_nuisances(draft: Draft) -> None:
-    """No charge for the nuisances."""
     draft.block("nuisance")["charges"] = []
     recost(draft)
 
 
 def one_step(draft: Draft) -> None:
-    """One step of DP-SGD instead of all."""
     for charge in draft.charges:
         if charge["event"]["kind"] == "dp_sgd":
             charge["count"] = 1
@@ -202,22 +191,18 @@ def one_step(draft: Draft) -> None:
 
 
 def tensor(draft: Draft) -> None:
-    """Records as a tensor."""
     draft.tensors["records"] = torch.arange(2400, dtype=torch.float64).reshape(600, 4)
 
 
 def metadata(draft: Draft) -> None:
-    """Records as metadata."""
     draft.metadata["note"] = "records"
 
 
 def fact(draft: Draft) -> None:
-    """Records as a fact."""
     draft.facts["also"] = [1, 2, 3]
 
 
 def constant(name: str, value: Any) -> Edit:
-    """Another public constant, or another value of one."""
 
     def edit(draft: Draft) -> None:
         draft.privacy["public"][name] = value
@@ -226,7 +211,6 @@ def constant(name: str, value: Any) -> Edit:
 
 
 def copied(path: Path, folder: Path) -> Path:
-    """Copy a release's folder, and return the release in it."""
     shutil.copytree(path.parent, folder)
     return folder / path.name
 
@@ -257,7 +241,6 @@ def claimed(edit: Edit) -> Edit:
         privacy["n"] = sum(block["n"] for block in privacy["blocks"])
         privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"], unit)
 
-    whole.__doc__ = edit.__doc__
     return whole
 
 
@@ -282,7 +265,6 @@ def certified_with_a_condition(draft: Draft) -> None:
 
 @claimed
 def other_order(draft: Draft) -> None:
-    """The charges of each block the other way round."""
     what = [
         [[c.get(k) for k in ("purpose", "mechanism", "part")] for c in b["charges"]] for b in draft.privacy["blocks"]
     ]
@@ -294,7 +276,6 @@ def other_order(draft: Draft) -> None:
 
 @claimed
 def events_without_delta(draft: Draft) -> None:
-    """Delta of every (epsilon, delta) event set to 0."""
     events = [charge["event"] for charge in draft.charges if charge["event"].get("delta")]
     if not events:
         raise DoesNotApplyError
@@ -303,7 +284,6 @@ def events_without_delta(draft: Draft) -> None:
 
 
 def narrower_outcome(draft: Draft) -> None:
-    """Bounds of the outcome ten times narrower."""
     outcome = draft.schema["outcome"]
     if "horizon" in outcome:
         outcome["horizon"] /= 10
@@ -313,7 +293,6 @@ def narrower_outcome(draft: Draft) -> None:
 
 
 def wider_overlap(draft: Draft) -> None:
-    """An overlap of .4."""
     draft.schema["overlap"] = 0.4
 
 
@@ -359,7 +338,6 @@ def look_alike(first: str, second: str) -> Edit:
 
 
 def infinite(draft: Draft) -> None:
-    """Released numbers that are none."""
     for name, values in draft.tensors.items():
         if values.is_floating_point() and values.numel():
             draft.tensors[name] = torch.full_like(values, math.inf)

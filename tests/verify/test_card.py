@@ -1,5 +1,3 @@
-"""The card: statement, findings and signature, no number where nothing is claimed, nothing but text."""
-
 import contextlib
 import math
 import re
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from tests.release.helpers import QUERIES
 from tests.verify.forgery import release, restated, statement
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.errors import TorchDPCateError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.shared_ledger import SharedLedger
@@ -203,13 +201,6 @@ def test_a_wide_table_is_cut_and_says_so():
     schema = TableSchema.from_dict(facts)
     made = QueryRelease(schema.grid(8), torch.zeros(8, dtype=torch.float64), schema, statement(gaussian=True))
     assert "48 more covariates are listed by torchdpcate verify" in Page(card_html(made)).text
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
-    path = release(statement()).save(tmp_path / "r.safetensors")
-    (tmp_path / "f").write_text("")
-    with pytest.raises(InputError, match="cannot be written to"):
-        write_card(path, tmp_path / "f")
 
 
 @pytest.mark.first(1)

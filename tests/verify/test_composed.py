@@ -1,5 +1,3 @@
-"""Releases of a composition: honest ones verify, and what does not follow from plan, charges and numbers is refused."""
-
 import math
 
 import pytest

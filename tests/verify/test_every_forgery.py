@@ -1,5 +1,3 @@
-"""Forgeries that follow from public facts, of kinds of release files that keep no contract of a plan."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""What a release finds, in words: one number with one interval, or with the noise beside it."""
-
 import html
 import json
 from dataclasses import replace

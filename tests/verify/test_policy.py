@@ -1,5 +1,3 @@
-"""A statement of a chosen policy that contradicts itself does not verify."""
-
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar

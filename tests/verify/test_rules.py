@@ -1,5 +1,3 @@
-"""Released rules that contradict themselves do not verify; honest ones do."""
-
 from functools import cache
 from typing import ClassVar
 

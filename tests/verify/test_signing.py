@@ -1,5 +1,3 @@
-"""Signatures: every byte of a release and the signer's name are covered, and nothing that reads releases minds them."""
-
 import html
 import json
 import os
@@ -157,17 +155,13 @@ def test_an_unsigned_release_is_called_so(path, keys, capsys):
     assert "unsigned" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"{}", b"\xff", b"[" * 10_000, b'{"format": "torchdpcate-signature", "format_version": "1"}'],
-)
-def test_a_damaged_signature_is_refused(path, content):
-    signature_path(path).write_bytes(content)
-    with pytest.raises(VerificationError, match="not a signature"):
-        verify_release(path)
-
-
 REWRITTEN = {
+    "empty": lambda text: "",
+    "a list": lambda text: "[]",
+    "no field": lambda text: "{}",
+    "no text": lambda text: "\udcff",
+    "lists in lists": lambda text: "[" * 10_000,
+    "a version in quotes": lambda text: text.replace('"format_version": 1', '"format_version": "1"'),
     "a name twice": lambda text: text.replace("{", '{\n  "signer": "41,1,0.25",', 1),
     "a field more": lambda text: text.replace("{", '{\n  "note": "41,1,0.25",', 1),
     "version -1": lambda text: text.replace('"format_version": 1', '"format_version": -1'),
@@ -187,7 +181,7 @@ def test_a_signature_has_one_form(path, keys, how):
     file = signature_path(path)
     changed = REWRITTEN[how](file.read_text())
     assert changed != file.read_text()
-    file.write_bytes(changed.encode())
+    file.write_bytes(changed.encode(errors="surrogateescape"))
     for given in ((), (keys[1],)):
         with pytest.raises(VerificationError, match="not a signature of a release, or damaged"):
             verify_release(path, *given)

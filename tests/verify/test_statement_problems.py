@@ -1,5 +1,3 @@
-"""What a release says of itself is worked out anew; every planted edit is found, and named."""
-
 import json
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Released effects in subgroups that contradict themselves do not verify; honest ones do."""
-
 import html
 from dataclasses import replace
 from functools import cache
