@@ -13,7 +13,7 @@ import yaml
 from tests.cli.test_leaks import DOMAIN, marked
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
-from torchdpcate.cli.plain_values import PATHS
+from torchdpcate.cli.overrides import PATHS
 from torchdpcate.data.domain_draft import draft_domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups

@@ -101,7 +101,6 @@ NAME_A_TABLE = {
     "data=tcga data.path=t.tsv": False,
     "data=table data.path=t.csv": False,
     "experiment=lalonde data.path=t.csv": False,
-    "experiment=dataset1 data.path=t.csv": False,
     "experiment=dp_cate data.path=t.csv data.domain=d.yaml": True,
     "data/surface=twins data.path=t.csv": False,
 }

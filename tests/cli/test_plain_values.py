@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
-from torchdpcate.cli.plain_values import PATHS, readable_words
+from torchdpcate.cli.overrides import PATHS, readable_words
 from torchdpcate.cli.train import composed
 
 ODD = [

@@ -16,7 +16,7 @@ from torchdpcate._text import plain
 from torchdpcate.cli.curator import summary_path
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError, TorchDPCateError
-from torchdpcate.pages.beside import Made, figures_of
+from torchdpcate.pages.figures import Made, figures_of
 from torchdpcate.pages.reader import PAGE, reader_page
 from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, check_sums, load_release
 from torchdpcate.release.signature import signature_path

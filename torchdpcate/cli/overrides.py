@@ -1,6 +1,7 @@
 """The words of ``torchdpcate train`` before Hydra sees them: known settings, and no configuration from elsewhere."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, QuotedString
+from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.utils import get_object
 from omegaconf import OmegaConf
@@ -21,6 +22,21 @@ from torchdpcate.cli.parser import nearest
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
+PATHS = (
+    "run_dir",
+    "budget.shared",
+    "data.path",
+    "data.domain",
+    "data.genes",
+    "data.surface.path",
+    "policies.path",
+    "queries.path",
+    "rule.population",
+    "sites.path",
+    "sites.socket",
+    "subgroups",
+)
+"""Settings that name a file or a folder."""
 _BROUGHT = re.compile(r"^ *- (/?)([\w/]+)(?:@[\w.]+)?: ", re.MULTILINE)
 _SWITCHES, _SHOWS = ("-m", "--multirun", "--resolve"), ("-c", "--cfg")
 _HYDRA = re.compile(r"hydra(?:[./]|$)")
@@ -291,18 +307,15 @@ def with_implied_table(words: Sequence[str]) -> list[str]:
 
 
 def _chooses_data(override: Override) -> bool:
-    """Whether a word chooses data, or an experiment that is of files or has nothing but its data."""
+    """Whether a word chooses data, or an experiment that is of files."""
     group = override.key_or_group.partition("/")[0]
     if group != "experiment":
         return group == "data"
-    return any(
-        "data.path" in _composed(experiment=name).settings or len(_read(group, str(name))["defaults"]) == 1
-        for name in _values(override)
-    )
+    return any("data.path" in _composed(experiment=name).settings for name in _values(override))
 
 
 def _overrides(words: Sequence[str]) -> list[Override]:
-    """Return the parsed overrides of words, as ``plain_values.readable_words`` returns them.
+    """Return the parsed overrides of words, as ``readable_words`` returns them.
 
     Raises:
         InputError: A word that Hydra cannot read, or that would run or read what ``conf/`` does not name.
@@ -519,3 +532,56 @@ def _values(override: Override) -> list[str]:
     return list(
         override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_element_as_str()]
     )
+
+
+def readable_words(words: Sequence[str]) -> list[str]:
+    """Return the words with names of files and folders in quotes where they need them, and ``~`` as the home folder.
+
+    The grammar has ASCII letters and few signs, and makes numbers and truth values of names. In a sweep commas separate
+    names. Values in quotes, lists, interpolations and null stay.
+
+    Args:
+        words: Command-line words.
+
+    Example:
+        >>> readable_words(["data.path=donn\u00e9es (1).csv", "run_dir=1e5", "seed=1"])
+        ["data.path='donn\u00e9es (1).csv'", "run_dir='1e5'", 'seed=1']
+        >>> readable_words(["-m", "data.path=a.csv,b#.csv", "seed=0,1"])
+        ['-m', "data.path=a.csv,'b#.csv'", 'seed=0,1']
+    """
+    sweep = not {"-m", "--multirun"}.isdisjoint(words)
+    return [_readable(word, sweep) for word in words]
+
+
+def text_of(word: str) -> str:
+    """Return the text of a word's value, without its quotes."""
+    return str(OverridesParser.create().parse_override(word).value())
+
+
+def _readable(word: str, sweep: bool) -> str:
+    key, _, value = word.partition("=")
+    name = key.lstrip("+")
+    if (
+        name not in PATHS
+        or value in ("", "null")
+        or "${" in value
+        or (value[0] in "'\"[{" and _as_hydra_reads(word) is not None)
+    ):
+        return word
+    parts = value.split(",") if sweep and name != "run_dir" else [value]
+    return f"{key}={','.join(_as_text(key, os.path.expanduser(part)) for part in parts)}"
+
+
+def _as_text(key: str, text: str) -> str:
+    """Return a text as Hydra takes it, in quotes where it would read something else."""
+    read = _as_hydra_reads(f"{key}={text}")
+    plain = read is not None and not read.is_sweep_override() and read.value() == text
+    return text if plain else QuotedString(text, Quote.single).with_quotes()
+
+
+def _as_hydra_reads(word: str) -> Override | None:
+    """Return a word as Hydra reads it; None where it cannot."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException:
+        return None

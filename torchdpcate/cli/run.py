@@ -29,7 +29,7 @@ from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
-from torchdpcate.pages.beside import figures_of
+from torchdpcate.pages.figures import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import LEDGER

@@ -18,8 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE
 from torchdpcate._process import refuse_torchrun
 from torchdpcate._progress import progress
-from torchdpcate.cli.overrides import checked_overrides, options_first, sweep_words, with_implied_table
-from torchdpcate.cli.plain_values import readable_words, text_of
+from torchdpcate.cli.overrides import (
+    checked_overrides,
+    options_first,
+    readable_words,
+    sweep_words,
+    text_of,
+    with_implied_table,
+)
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import check_classes, conf_dir
 

@@ -172,7 +172,7 @@ class _AverageBuilder(_ScoreBuilder):
     @property
     def propensity_slope(self) -> float:
         """See ``Builder``: a fit that were clamped within the truth would be off elsewhere too."""
-        return 1 - (self.overlap if self.least is None else min(self.overlap, self.least))
+        return 1 - self.overlap
 
     def own_numbers(self) -> dict[str, Any]:
         """See ``Builder``: the clip of a binary outcome's scores is that of possible sizes, whatever the spread."""

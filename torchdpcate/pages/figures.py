@@ -1,12 +1,18 @@
-"""The figures of releases, one function a kind, which ``release.plot()``, runs and reports share."""
+"""The figures of releases, one function a kind, which ``release.plot()``, runs and reports share.
 
-from collections.abc import Mapping, Sequence
+Those that a run writes beside its release are made of the release alone: ``torchdpcate audit leak`` makes them again
+and compares, so that nothing else can be in them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
@@ -19,6 +25,7 @@ from torchdpcate.evaluation.figures import (
     answers_figure,
     decision_figure,
     effect_panels,
+    png_of,
     rule_figure,
 )
 from torchdpcate.fit.feature_maps import Identity
@@ -27,6 +34,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import ALL_SITES, Combined
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.estimate import Estimate, quantile
+from torchdpcate.release.file import Release
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -343,3 +351,54 @@ def plot_sites(release: Combined, *, level: float = LEVEL, ax: "Axes | None" = N
         assumptions=release.assumptions,
         ax=ax,
     )
+
+
+Made = Mapping[str, Callable[[], bytes]]
+"""Files by their names, and how each is made."""
+
+
+@singledispatch
+def figures_of(release: Release, figure: Mapping[str, Any] | None = None) -> Made:
+    """Return what a run writes beside a release for its readers; nothing of most kinds.
+
+    Args:
+        release: The release.
+        figure: What the figure of an effect shows, as the settings ``figure`` of a run say: ``covariate``, ``profile``
+            and ``level``; None takes those of ``plot``.
+    """
+    return {}
+
+
+@figures_of.register
+def _effect_files(release: EffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {"effect.png": lambda: png_of(release.plot(**(figure or {})))}
+
+
+@figures_of.register
+def _answers_files(release: QueryRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {}
+
+
+@figures_of.register
+def _average_files(release: AverageEffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    found = {"interval.png": lambda: png_of(release.plot())}
+    return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
+
+
+@figures_of.register
+def _subgroups_files(release: SubgroupRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
+
+
+@figures_of.register
+def _rule_files(release: DecisionRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
+
+
+def _table(release: SubgroupRelease) -> bytes:
+    """Return the effects of subgroups with both kinds of intervals as csv, its words fit for a spreadsheet."""
+    table = release.table()
+    low, high = release.interval(simultaneous=True).T
+    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
+    table = table.assign(low_simultaneous=low, high_simultaneous=high, **words)
+    return table.to_csv(index=False, lineterminator="\n").encode()
