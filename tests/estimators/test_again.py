@@ -6,14 +6,13 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.composition.cases import Batches
 from tests.estimators.test_answers import KNOWN
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import checked as used_records
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -34,21 +33,13 @@ def told(fit) -> list[str]:
     return [str(warning.message) for warning in caught if warning.category is PrivacyWarning]
 
 
-class Batches(RecordStream):
-    """The records in batches of a hundred."""
-
-    def __init__(self, n: int = 600, y=Y) -> None:
-        self.schema, self.n, self.y = TableSchema.of(DOMAIN), n, y
-
-    def __iter__(self):
-        for first in range(0, self.n, 100):
-            rows = slice(first, first + 100)
-            yield CausalData(X[rows], A[rows].double(), self.y[rows])
+def stream(y=Y) -> Batches:
+    return Batches(DOMAIN, CausalData(X, A.double(), y), 100)
 
 
 def test_nor_by_a_stream() -> None:
-    learner = RLearner(DOMAIN, BUDGET).fit_stream(Batches())
-    for again in (lambda: learner.fit(X, A, Y), lambda: learner.fit_stream(Batches())):
+    learner = RLearner(DOMAIN, BUDGET).fit_stream(stream())
+    for again in (lambda: learner.fit(X, A, Y), lambda: learner.fit_stream(stream())):
         with pytest.raises(InputError, match="is fitted"):
             again()
 
@@ -101,9 +92,9 @@ def test_one_record_that_differs_makes_other_records() -> None:
 
 
 def test_a_stream_is_known_by_its_first_records() -> None:
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches()))
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches(y=-Y)))
-    assert len(told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches()))) == 1
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream()))
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream(-Y)))
+    assert len(told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream()))) == 1
 
 
 def test_what_protects_nobody_says_nothing() -> None:

@@ -239,9 +239,6 @@ CHEATS = {
     **{f"keeps a {name}": lambda k=keep: Keeping(k) for name, keep in KEPT.items()},
     "a metric in the loss": Metered,
     "embeddings that write weights": Words,
-    "spectral norm": lambda: Own(
-        net=nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(Q, 6)), nn.Linear(6, 1))
-    ),
     "mixed on the way": Transferred,
 }
 
@@ -291,6 +288,12 @@ def test_a_method_on_the_module_itself_is_what_is_tried(table):
     with pytest.raises(InputError, match="depends on the others"):
         tried(module, table)
     assert "training_step" in vars(module)
+
+
+def test_spectral_norm_whose_vectors_change_in_training_is_refused(table):
+    module = Own(net=nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(Q, 6)), nn.Linear(6, 1)))
+    with pytest.raises(InputError):
+        tried(module, table)
 
 
 def test_a_buffer_that_changes_late_is_refused_at_that_step(table):
