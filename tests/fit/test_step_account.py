@@ -77,11 +77,9 @@ def test_ctrl_c_in_train_stays_a_keyboard_interrupt(module, records, path):
     def factory(callbacks=(), **limits):
         return default_trainer(accelerator="cpu", callbacks=[*callbacks, Interrupt(4)], **limits)
 
+    run = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
     with pytest.raises(KeyboardInterrupt):
-        train(
-            module, records, factory, batch_size=10, epochs=1, seed=0,
-            plan=plan(), noise=NoiseSource.fixed(0), ledger=ledger_at(path),
-        )  # fmt: skip
+        train(module, records, factory, noise=NoiseSource.fixed(0), ledger=ledger_at(path), **run)
     assert counts(path) == (4, 4)
     with pytest.raises(KeyboardInterrupt):  # the process still listens to Ctrl-C
         signal.raise_signal(signal.SIGINT)
