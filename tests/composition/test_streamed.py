@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.designs.niu import Niu
-from tests.composition.cases import Given, batch
+from tests.composition.cases import Batches, Given, batch
 from torchdpcate._process import BATCH
 from torchdpcate.composition import rows as composition_rows
 from torchdpcate.composition import steps as composition_steps
@@ -25,8 +25,7 @@ from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.streams import CachedStream, RecordStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
@@ -35,19 +34,6 @@ from torchdpcate.privacy.session import FitSession
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 FEW = PlanConstants(step_bounds=(5, 5), quantile_levels=3)
-
-
-class Batches(RecordStream):
-    """Records in batches of a size, and how often they were read."""
-
-    def __init__(self, study, size, lost=0):
-        self.schema, self.records, self.size, self.lost, self.readings = study.schema, study.records, size, lost, 0
-        self.n = study.records.n
-
-    def __iter__(self):
-        self.readings += 1
-        for rows in torch.arange(self.n - self.lost).split(self.size):
-            yield CausalData(self.records.x[rows], self.records.a[rows], self.records.y[rows])
 
 
 def opened(n, budget=BUDGET):
@@ -72,7 +58,7 @@ def compared(study, domain, plan, stream=None, budget=BUDGET):
     solver = PerturbedObjectiveSolver() if budget is not None and budget.delta == 0 else None
     expected, found = (
         fit_composition(rows_of(of, domain), domain, plan, session, domain.two_levels, solver)
-        for of, session in ((study.records, whole), (stream or Batches(study, 700), parts))
+        for of, session in ((study.records, whole), (stream or Batches(study.schema, study.records, 700), parts))
     )
     if budget is not None:
         assert charges(parts) == charges(whole)
@@ -130,7 +116,7 @@ def test_the_largest_n_mu_reads_its_records_some_seventy_times(monkeypatch):
     assert plan.steps < 20
     assert plan.wide
     assert plan.pairs
-    stream = Batches(study, 1_000)
+    stream = Batches(study.schema, study.records, 1_000)
     compared(study, domain, plan, stream, budget)
     assert stream.readings <= 68 - 4
 
@@ -161,13 +147,13 @@ def test_a_stream_whose_length_changes_is_refused():
     study = Niu("A", n=1_000).load()
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     with pytest.raises(InputError, match="stays as it is"):
-        fitted(Batches(study, 300, lost=1), study, plan)
+        fitted(Batches(study.schema, study.records, 300, lost=1), study, plan)
 
 
 def test_nothing_is_read_that_the_budget_does_not_cover():
     study = Niu("A", n=1_000).load()
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
-    stream = Batches(study, 300)
+    stream = Batches(study.schema, study.records, 300)
     with pytest.raises(BudgetError):
         fitted(stream, study, plan, PrivacyBudget(0.1, 1e-5))
     assert stream.readings == 0
@@ -197,12 +183,12 @@ def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypa
     study = Niu("A", n=500).load()
     n = study.records.n
     plan = plan_within(n, BUDGET, study.domain, constants=FEW)
-    with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
+    with CachedStream(Batches(study.schema, study.records, 70), tmp_path, n // 10) as copy:
         fitted(copy, study, plan)
     assert requested
     assert set(requested) == {n // 10}
     requested.clear()
-    fitted(Batches(study, 70), study, plan)
+    fitted(Batches(study.schema, study.records, 70), study, plan)
     assert set(requested) == {None}
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.composition.cases import Batches
 from tests.in_parts import LocalParts
 from tests.registered import (
     ComposedAverageEffect,
@@ -23,7 +24,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.streams import CachedStream, RecordStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.heads.recipes import LinearSecondStage
 
@@ -52,24 +53,6 @@ def drawn(arms=(0, 1)) -> CausalData:
     a = (u[:, 0] < pi).double() if len(arms) == 2 else torch.tensor(arms).double()[(3 * u[:, 0]).long()]
     noise = 0.2 * torch.randn(N, generator=random, dtype=torch.float64)
     return CausalData(x, a, (0.3 * x[:, 1] + (a > arms[0]) * (x[:, 0] - 0.4) + noise).clamp(-2, 4), pi)
-
-
-class Batches(RecordStream):
-    """Records in batches of a size."""
-
-    def __init__(self, domain, records, size):
-        self.schema, self.n, self.records, self.size, self.readings = (
-            TableSchema.of(domain),
-            records.n,
-            records,
-            size,
-            0,
-        )
-
-    def __iter__(self):
-        self.readings += 1
-        for rows in torch.arange(self.n).split(self.size):
-            yield self.records.subset(rows)
 
 
 def shown(learner):

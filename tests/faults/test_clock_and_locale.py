@@ -8,16 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.data.conftest import DOMAIN as DOMAIN_FILE
 from tests.faults.test_fuzz_summary import SUMMARY
 from tests.release.helpers import DOMAIN
-from tests.release.test_file import function_release
+from torchdpcate import RLearner
 from torchdpcate.cli import train as train_module
 from torchdpcate.cli.main import main
 from torchdpcate.data._frames import arrow_path
@@ -27,8 +29,20 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import Release
 
 POINTS = DOMAIN.grid(40)
+
+
+@cache
+def released() -> Release:
+    """Return a release that verifies."""
+    random, x = torch.Generator().manual_seed(0), DOMAIN.grid(400)
+    a, y = (torch.rand(2, 400, generator=random, dtype=torch.float64) > 0.5).double()
+    learner = RLearner(DOMAIN, PrivacyBudget(1.0, 1e-5))
+    return learner.fit(x, a, DOMAIN.outcome_low + y * DOMAIN.outcome_range).release_function()
+
+
 NAME = "donn\u00e9es \u00fc\u4e16"
 
 
@@ -37,7 +51,7 @@ def folder(tmp_path) -> Path:
     """A folder with a name beyond ASCII: a release, points as csv and parquet, a domain file, and a run to report."""
     folder = tmp_path / NAME
     (folder / "curator").mkdir(parents=True)
-    function_release().save(folder / "r\u00e9ponse.safetensors")
+    released().save(folder / "r\u00e9ponse.safetensors")
     frame = pd.DataFrame(POINTS.numpy(), columns=list(DOMAIN.names))
     frame.to_csv(folder / "entr\u00e9e.csv", index=False)
     frame.to_parquet(folder / "entr\u00e9e.parquet")
@@ -57,7 +71,7 @@ def commands(folder: Path) -> list[list[str]]:
 
 def check_outputs(folder: Path) -> None:
     """What the commands wrote is what they write anywhere."""
-    expected = function_release().effect(POINTS)
+    expected = released().effect(POINTS)
     for ending in ("csv", "csv.gz", "parquet"):
         path = folder / f"sortie\u00e9.{ending}"
         answers = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)

@@ -31,28 +31,6 @@ CLIP = 0.3
 SILENT = 1e-12  # a noise multiplier that is noise in name only
 
 
-def clipped_sum(module, weights, batch, clip):
-    """Sum of clipped per-record gradients, by torch.func on a copy of the module."""
-    names = [name for name, _ in module.named_parameters()]
-
-    def loss(parameters, *record):
-        single = [part.unsqueeze(0) for part in record]
-        return Loss(copy.deepcopy(module))(parameters, single)
-
-    class Loss:
-        def __init__(self, module):
-            self.module = module
-
-        def __call__(self, parameters, single):
-            return functional_call(Wrapped(self.module), {f"m.{k}": v for k, v in parameters.items()}, (single,))
-
-    parameters = dict(zip(names, weights, strict=True))
-    grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
-    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
-    factors = (clip / norms).clamp(max=1)
-    return [torch.einsum("b,b...->...", factors, g) for g in grads.values()], norms
-
-
 class Wrapped(nn.Module):
     def __init__(self, module):
         super().__init__()
@@ -60,6 +38,21 @@ class Wrapped(nn.Module):
 
     def forward(self, batch):
         return self.m.record_loss(batch).sum()
+
+
+def clipped_sum(module, weights, batch, clip):
+    """Sum of clipped per-record gradients, by torch.func on a copy of the module."""
+    wrapped = Wrapped(copy.deepcopy(module))
+
+    def loss(parameters, *record):
+        single = [part.unsqueeze(0) for part in record]
+        return functional_call(wrapped, {f"m.{name}": value for name, value in parameters.items()}, (single,))
+
+    parameters = dict(zip([name for name, _ in module.named_parameters()], weights, strict=True))
+    grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
+    factors = (clip / norms).clamp(max=1)
+    return [torch.einsum("b,b...->...", factors, g) for g in grads.values()], norms
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -265,12 +258,29 @@ REFUSED = {
     "kept losses that broadcast": (Column, {"mode": "chain"}, r"\[B\]"),
     "losses that broadcast": (Wrong, {}, r"shape \[B\]"),
     "no kept losses": (Foreign, {"mode": "chain"}, "RecordLossModule"),
+    "a monitored checkpoint": (
+        Foreign,
+        {"callbacks": [ModelCheckpoint(monitor="loss")], "trainer": {"enable_checkpointing": True}},
+        "'loss'",
+    ),
+    "ordinary batches": (
+        Foreign,
+        {"loader": lambda dataset: DataLoader(dataset, batch_size=10, shuffle=True)},
+        "poisson_loader",
+    ),
+    "another rate": (
+        Foreign,
+        {"loader": lambda dataset: poisson_loader(dataset, 0.5, 20, NoiseSource.fixed(1))},
+        r"sampling_rate=0\.5",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_what_breaks_the_analysis(dataset, case):
     make, settings, message = REFUSED[case]
+    if "loader" in settings:
+        settings = {"loader": settings["loader"](dataset)}
     ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
     with pytest.raises(InputError, match=message):
         fit(make(), dataset, **{"plan": plan(), "ledger": ledger, **settings})
@@ -281,6 +291,9 @@ LATE = {"a parameter that wakes up": 3}
 """Steps before the refusal of what cannot be seen earlier."""
 
 
+TRAINING = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system(), "plan": plan()}
+
+
 @pytest.mark.parametrize("several", [{"strategy": "ddp"}, {"strategy": "ddp_spawn", "devices": 2}, {"devices": 2}])
 def test_refuses_several_processes_before_they_start(records, several):
     def trainer(**settings):
@@ -288,31 +301,15 @@ def test_refuses_several_processes_before_they_start(records, several):
 
     with pytest.raises(InputError, match=r"^trainer: DDPStrategy of . device.s.: training takes one process on one"):
         default_trainer(accelerator="cpu", **several)
-    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
     with pytest.raises(InputError, match="training takes one process"):
-        train(Flat(), records, trainer, plan=plan(), **settings)
+        train(Flat(), records, trainer, **TRAINING)
 
 
 def test_refuses_torchrun(records, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
     with pytest.raises(InputError, match=r"torchrun: each of its 2 processes .* start one process"):
-        train(Flat(), records, default_trainer, plan=plan(), **settings)
-
-
-def test_refuses_a_monitored_checkpoint(dataset, tmp_path):
-    monitored = ModelCheckpoint(tmp_path, monitor="loss")
-    with pytest.raises(InputError, match="'loss'"):
-        fit(Foreign(), dataset, plan(), callbacks=[monitored], trainer={"enable_checkpointing": True})
-
-
-def test_refuses_ordinary_batches_and_another_rate(dataset):
-    with pytest.raises(InputError, match="poisson_loader"):
-        fit(Foreign(), dataset, plan(), loader=DataLoader(dataset, batch_size=10, shuffle=True))
-    other = poisson_loader(dataset, 0.5, 20, NoiseSource.fixed(1))
-    with pytest.raises(InputError, match=r"sampling_rate=0\.5"):
-        fit(Foreign(), dataset, plan(), loader=other)
+        train(Flat(), records, default_trainer, **TRAINING)
 
 
 def test_refuses_a_sampler_that_lightning_replaced(dataset, monkeypatch):

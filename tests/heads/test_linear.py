@@ -26,7 +26,7 @@ def column(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def note_problem(threshold: float = math.inf) -> LinearProblem:
+def note_problem(threshold: float) -> LinearProblem:
     """Test value 5 of the theory note."""
     t = column(0, 0.7, 1.9, 2.6)
     psi = torch.stack([t.cos(), t.sin()], 1)
@@ -42,14 +42,12 @@ def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge:
     return LinearProblem(psi, s, w, ridge, 0.9, 1.0, threshold)
 
 
-def test_squared_head_of_the_theory_note():
-    theta = solve(note_problem()).theta
-    torch.testing.assert_close(theta, column(0.7867975938, 1.0407157720), rtol=0, atol=5e-11)
-
-
-def test_huber_head_of_the_theory_note():
-    theta = solve(note_problem(0.15)).theta
-    torch.testing.assert_close(theta, column(0.6688521105, 0.6145083774), rtol=0, atol=5e-11)
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(math.inf, (0.7867975938, 1.0407157720)), (0.15, (0.6688521105, 0.6145083774))]
+)
+def test_heads_of_the_theory_note(threshold, expected):
+    theta = solve(note_problem(threshold)).theta
+    torch.testing.assert_close(theta, column(*expected), rtol=0, atol=5e-11)
 
 
 @pytest.mark.parametrize("threshold", [0.05, math.inf])
