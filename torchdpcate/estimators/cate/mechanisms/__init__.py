@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = exports(
         "local_sensitivity": (
             "InfluencePerturbation",
             "SmoothSensitivity",
-            "local_sensitivity",
             "minimum_records",
             "smooth_bound",
         ),
