@@ -1,4 +1,5 @@
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,10 @@ def test_what_tests_of_all_families_ask_for_is_there():
     found = (node for node in imports if isinstance(node, ast.ImportFrom) and node.module == "tests.registered")
     asked = {alias.name for node in found for alias in node.names} - {"shipped", "targets"}
     assert asked <= targets().keys() | set(torchdpcate.__all__)
+
+
+def test_no_name_of_a_package_hides_a_module_on_the_way_to_a_class():
+    """Hydra takes the attributes of a package before its modules."""
+    for name, module in targets().items():
+        package, _, last = module.rpartition(".")
+        assert last not in getattr(import_module(package), "__all__", ()), f"{module}.{name}"

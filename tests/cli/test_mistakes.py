@@ -112,8 +112,8 @@ SUBGROUPS = {
 OF_OTHERS = {
     "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
     "second_stage=linear mechanism=composed": "not for second_stage = linear; composed is of second_stage=adaptive",
-    "split=cross_fit": "of second_stage=kernel_ridge, linear, neural and tangent",
-    "split.fraction=0.3": "of second_stage=kernel_ridge, linear, neural and tangent",
+    "split=cross_fit": "split.fraction: not used by task=cate; it is of split=disjoint",
+    "split.fraction=0.3": "split.fraction: not used by task=cate; it is of split=disjoint",
     "features=fourier features.pairs=7": "features: .*of second_stage=linear",
     "second_stage=neural features=fourier": "features: not used by task=cate with second_stage=neural",
     "second_stage.threshold=9": "of second_stage=kernel_ridge, linear and tangent",
@@ -137,9 +137,9 @@ OF_OTHERS = {
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
     "task=owl rule=two_stage": "the task says which rule; choose a task of owl, rule, two_stage_rule",
-    "task=owl effect.estimand=ATT": "effect.estimand: not used.*task=average_effect",
+    "task=owl effect.estimand=ATT": "effect.estimand: not used by task=owl; it is of effect=auto",
     "task=owl nuisance_guarantee=fixed": "nuisance_guarantee: not used by task=owl",
-    "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
+    "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of nuisance=mlp",
     "task=rule weights=private": "weights: not used by task=rule; it is of task=owl",
 }
 WORDS = [
@@ -272,7 +272,7 @@ FILES = {
     "no kind of policy": (
         lambda: policies({"kind": "oracle"}),
         SELECT,
-        r"policies\[0\] is no policy; .*kind: .*trees",
+        r"policies\[0\] is no policy; .*kind: .*thresholds",
     ),
 }
 

@@ -97,8 +97,8 @@ def test_a_domain_with_a_tag_is_refused(tmp_path, monkeypatch, text):
 
 CONFIG = {
     "folder of yaml": (["--config-dir=elsewhere", "+experiment=evil"], "--config-dir"),
-    "abbreviated": (["--config-d", "elsewhere", "experiment=evil"], "--config-dir"),
-    "another folder": (["-cp", "elsewhere"], "--config-path"),
+    "abbreviated": (["--config-d", "elsewhere", "experiment=evil"], "--config-d: no such option"),
+    "another folder": (["-cp", "elsewhere"], "-cp: no such option"),
     "another file": (["--config-name=evil"], "--config-name"),
     "search path": (["hydra.searchpath=[elsewhere]"], "hydra.searchpath"),
     "group of another folder": (["+experiment=../../elsewhere/evil"], "experiment=../../elsewhere/evil"),
