@@ -81,7 +81,7 @@ def used(tmp_path_factory) -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "fitter", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
-    assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
+    assert used[what]["codes"] == [0] * (2 if what == "estimand" else 3)
     assert used[what]["level"] == "certified"
 
 

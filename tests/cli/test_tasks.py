@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from tests.cli.helpers import one_line
 from torchdpcate import registry
+from torchdpcate.cli import overrides
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_tasks, composition, sweep_words
 from torchdpcate.cli.task import TaskSpec, data_source, family_of, tasks_of
@@ -21,7 +22,7 @@ OWN = {
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "rule": {"nuisance", "trainer"},
-    "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
+    "policy_selection": {"policies", "nuisance_guarantee"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
 }
@@ -70,8 +71,19 @@ class Eager(OutcomeWeightedLearner):
     """A learner of a user's."""
 
 
+@pytest.fixture
+def unread():
+    """Nothing is remembered of the files of another conf/, before and after."""
+    read = overrides._composed, overrides._brought_by, overrides._read
+    for each in read:
+        each.cache_clear()
+    yield
+    for each in read:
+        each.cache_clear()
+
+
 @pytest.mark.slow
-def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):
+def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys, unread):
     shutil.copytree(registry.conf_dir(), tmp_path / "conf")
     mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
     for old, new in (

@@ -99,7 +99,7 @@ def selection(**settings: Any) -> Any:
 
 
 def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
-    return kind(DOMAIN, budget, overlap=0.2, **settings).fit(*RECORDS).release()
+    return kind(DOMAIN, budget, **settings).fit(*RECORDS).release()
 
 
 def trial(kind: type) -> Any:
@@ -111,7 +111,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "objective, convex, DR": partial(cate, DRLearner),
     "owl": partial(rule, OutcomeWeightedLearner),
     "composed": partial(cate, mechanism=None, nuisance=None, second_stage=AdaptiveSecondStage()),
-    "subgroups": partial(effect, SubgroupEffects, subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
+    "subgroups": partial(effect, SubgroupEffects, propensity="randomised", subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),
     "average of a trial": partial(trial, KnownPropensityEffect),

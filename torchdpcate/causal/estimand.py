@@ -156,7 +156,6 @@ class ATE(Estimand):
     scoring_rule = "exponential"
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z >= 0
 
 
@@ -174,7 +173,6 @@ class ATC(Estimand):
     counted = (0.0, 1.0)
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z < 0.5
 
 
@@ -188,7 +186,6 @@ class ATT(Estimand):
     counted = (1.0, 0.0)
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z > 0.5
 
 

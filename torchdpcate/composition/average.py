@@ -72,7 +72,6 @@ class ATEScores(RecordScores):
     centre: float
 
     def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
-        """See ``RecordScores``."""
         treated = batch.a > 0.5
         return mu1 - mu0 + torch.where(treated, (batch.y - mu1) / pi, (mu0 - batch.y) / (1 - pi))
 
@@ -81,7 +80,6 @@ class ATEScores(RecordScores):
         return self.centre
 
     def farthest(self, own: Tensor, low: float, high: float) -> Tensor:
-        """See ``RecordScores``."""
         return torch.maximum(high - own, own - low)
 
 

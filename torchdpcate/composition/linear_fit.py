@@ -193,7 +193,6 @@ class CountFit(LinearFit):
 
     @property
     def score_scale(self) -> float:
-        """See ``LinearFit``."""
         return self.slope / self.level
 
     def means(self, scores: Tensor) -> Tensor:
@@ -273,11 +272,9 @@ class Gradient(Statistic):
     theta: Tensor
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return gradient_bound(self.fits.slope, len(self.theta))
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         return self.fits.of(batch).gradient(self.theta)
 
 
@@ -506,7 +503,6 @@ class NoisyNewton(Solver):
     """
 
     def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
-        """See ``Solver``."""
         if not steps.private:
             return exact_solution(fit, plan.ridge)
         return newton_points(fit.gradient, fit.shape, fit.slope, plan, steps)

@@ -231,7 +231,6 @@ class EffectSums(Statistic):
         return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         pi = propensity_of(batch)
         treatment = batch.a / torch.maximum(pi, 1 - pi)
         pulls = treatment.cpu() * (batch.y.cpu() / self.scale).clamp(-1, 1)

@@ -139,7 +139,6 @@ class Additive(ComposedNuisance):
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
-        """See ``ComposedNuisance``."""
         found = self.solver.solve(fit, plan, steps)
         theta = shrink(found)
         return Learnt(partial(linear_scores, theta), theta, found)
@@ -157,17 +156,14 @@ class Additive(ComposedNuisance):
 
     @property
     def trains(self) -> bool:
-        """See ``ComposedNuisance``."""
         return type(self.solver) is LightningFit
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
-        """See ``ComposedNuisance``."""
         solver = self.solver
         return replace(self, solver=replace(solver, trainer=trainer)) if type(solver) is LightningFit else self
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """See ``ComposedNuisance``."""
         return self, self.solver
 
 
@@ -258,16 +254,13 @@ class WideAndDeep(ComposedNuisance):
 
     @property
     def network(self) -> "WideAndDeep":
-        """See ``ComposedNuisance``."""
         return self
 
     @property
     def trains(self) -> bool:
-        """See ``ComposedNuisance``."""
         return True
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
-        """See ``ComposedNuisance``."""
         return replace(self, trainer=trainer)
 
 
@@ -299,16 +292,13 @@ class Auto(ComposedNuisance):
         positive("outcome_from", self.outcome_from)
 
     def chosen(self, step: str, size: float) -> ComposedNuisance:
-        """See ``ComposedNuisance``."""
         return self.deep if step == "outcome" and size >= self.outcome_from else self.additive
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":
-        """See ``ComposedNuisance``."""
         return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
 
     @property
     def by_features(self) -> "Additive | None":
-        """See ``ComposedNuisance``."""
         return self.additive.by_features
 
     @property
@@ -318,12 +308,10 @@ class Auto(ComposedNuisance):
 
     @property
     def network(self) -> WideAndDeep | None:
-        """See ``ComposedNuisance``."""
         return self.deep.network
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
     def learn(

@@ -232,7 +232,6 @@ class RayParts(PartedStream):
         return self._actors.count
 
     def ask(self, function: Callable[[Any], Any], of: str = RECORDS) -> list[Any]:
-        """See ``PartedStream``."""
         if not self._actors.holds(of):
             raise InputError("stream: the copy of its parts was removed; ask within the block of copied(), or anew")
         return self._actors.each(("ask", function, of))
@@ -240,7 +239,6 @@ class RayParts(PartedStream):
     def holding(
         self, name: str, function: Callable[[Any], AbstractContextManager[Any]], of: str = RECORDS
     ) -> AbstractContextManager[None]:
-        """See ``PartedStream``."""
         return self._actors.holding(name, [function] * self._actors.count, of)
 
     def first(self) -> CausalData:

@@ -134,7 +134,6 @@ class GeneratedSurface(Surface):
         return _modifiers(x, schema, self.modifiers)
 
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
-        """See ``Surface.public_outcome``."""
         return *self.outcome_bounds(), "continuous"
 
     def outcome_bounds(self) -> tuple[float, float]:

@@ -217,7 +217,6 @@ class SumFilter(Filter):
         return _sum_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See ``Filter.cost``."""
         if isinstance(event, PureEvent | ApproximateEvent):
             return FilterCost(count * event.epsilon, count * getattr(event, "delta", 0.0))
         if left.delta < LEAST_DELTA or not left.size > 0:
@@ -235,11 +234,9 @@ class SumFilter(Filter):
         return FilterCost(high * left.size, max(high * left.delta, LEAST_DELTA))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See ``Filter.total``."""
         return FilterCost(math.fsum(c.size for c in costs), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See ``Filter.left``."""
         total = self.total(costs)
         size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
         if total.delta > reserve.delta * (1 + ROUNDING):
@@ -249,20 +246,16 @@ class SumFilter(Filter):
         return FilterCost(size, delta) if size > 0 else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See ``Filter.budget``."""
         delta = _offered(left.delta, block)
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See ``Filter.events``."""
         return [(ApproximateEvent(*cost) if cost.delta > 0 else PureEvent(cost.size), 1)], 0.0
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See ``Filter.covers``."""
         return compose([(event, count)], cost.delta * (1 + ROUNDING)) <= cost.size * (1 + _INWARDS)
 
     def config(self) -> dict[str, Any]:
-        """See ``Filter.config``."""
         return {"kind": self.kind}
 
 
@@ -291,7 +284,6 @@ class GaussianFilter(Filter):
             raise InputError(f"alone = {self.alone}: no truth value")
 
     def takes(self, event: Event) -> bool:
-        """See ``Filter.takes``."""
         return not self.alone or _is_gaussian(event)
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
@@ -299,17 +291,14 @@ class GaussianFilter(Filter):
         return None if budget.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See ``Filter.cost``."""
         if isinstance(event, DPSGDEvent) and event.sampling_rate < 1:
             return None
         return FilterCost(math.sqrt(count) * event_mu(event), count * getattr(event, "delta", 0.0))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See ``Filter.total``."""
         return FilterCost(math.sqrt(math.fsum(c.size**2 for c in costs)), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See ``Filter.left``."""
         total = self.total(costs)
         if total.delta > reserve.delta * (1 + ROUNDING):
             return None
@@ -318,7 +307,6 @@ class GaussianFilter(Filter):
         return FilterCost(size, max(reserve.delta - total.delta, 0.0)) if size else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See ``Filter.budget``."""
         multiplier = (1 + _INWARDS) / left.size
         if gaussian:
             epsilon, delta = gaussian_epsilon(multiplier, block.delta), block.delta
@@ -328,16 +316,13 @@ class GaussianFilter(Filter):
         return PrivacyBudget(epsilon, delta) if epsilon > _NEGLIGIBLE * block.epsilon else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See ``Filter.events``."""
         return [(GaussianEvent(1 / cost.size), 1)], cost.delta
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See ``Filter.covers``."""
         least = self.cost(event, count, cost)
         return least is not None and all(own <= given * (1 + _INWARDS) for own, given in zip(least, cost, strict=True))
 
     def config(self) -> dict[str, Any]:
-        """See ``Filter.config``."""
         return {"kind": self.kind, **({"alone": True} if self.alone else {})}
 
 

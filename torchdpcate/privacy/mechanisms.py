@@ -207,7 +207,6 @@ class GaussianMechanism(AdditiveMechanism):
         return self._event
 
     def spread(self, size: int) -> Spread:
-        """See ``AdditiveMechanism``."""
         return Spread(self.scale, size, None)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:

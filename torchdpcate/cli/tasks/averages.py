@@ -137,7 +137,6 @@ class Averages(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return str(getattr(getattr(self.learner, "mechanism", None), "name", "auto"))
 
     def choices(self) -> dict[str, str | None]:

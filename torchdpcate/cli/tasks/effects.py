@@ -124,7 +124,6 @@ class Effects(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return self.mechanism.name
 
     def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:

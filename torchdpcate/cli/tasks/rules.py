@@ -97,7 +97,6 @@ class Rules(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return str(self.learner.mechanism)
 
     def size(self) -> int:
@@ -201,7 +200,6 @@ class EffectRules(Rules):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return "composed"
 
     def size(self) -> int:

@@ -83,7 +83,6 @@ class SubgroupTask(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return SubgroupPlan.name
 
     def size(self) -> int:

@@ -98,7 +98,6 @@ class BalancingPlan(AverageEffectPlan):
         }
 
     def readout(self, learnt: Mapping[str, Any]) -> BalancedDifference:
-        """See ``AverageEffectPlan``."""
         return BalancedDifference(self.released(learnt), self.epsilons)
 
     def released(self, learnt: Mapping[str, Tensor]) -> EffectFacts:
@@ -120,7 +119,6 @@ class BalancingPlan(AverageEffectPlan):
         return {f"epsilon_{part}": epsilon for part, epsilon in {**self.epsilons, **whole}.items()}
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return {
             "loss": self.loss,
             "outcome_bounds": [self.facts.low, self.facts.high],
@@ -136,7 +134,6 @@ class BalancingPlan(AverageEffectPlan):
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return stated_plan(release)
 
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
@@ -158,7 +155,6 @@ class BalancingPlan(AverageEffectPlan):
         }
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``AverageEffectPlan``."""
         assert release.weights is not None
         assert release.outcome_theta is not None
         return {"weights": release.weights.theta[None], OUTCOME_MODEL: release.outcome_theta[None]}
@@ -182,7 +178,6 @@ class BalancingPlan(AverageEffectPlan):
         )
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``AverageEffectPlan``."""
         noise = 0.0
         if self.budget is not None:
             facts = with_typical_ranges(self.facts, prior.least_propensity)

@@ -115,7 +115,6 @@ class ClippedScores(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``."""
         return {SCORES: sums_law(self.n, self.epsilon)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
@@ -123,7 +122,6 @@ class ClippedScores(RatioOfSums):
         return sum_and_squares(self.n, partial(_clipped, self.centre, self.clip), names=("difference", "spread"))
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
-        """See ``RatioOfSums``."""
         total, n = numbers["difference"], self.mass
         every = torch.ones_like(total)
         gaussian = (self.clip * self.upper_squares(numbers["spread"]).sqrt() / n).hypot(self.error * every)
@@ -184,11 +182,9 @@ class ComposedScoresPlan(AverageEffectPlan):
         return ScoreSteps(self.n, self.budget, self.schema)
 
     def learning(self) -> dict[str, Query]:
-        """See ``AverageEffectPlan``."""
         return {"steps": self.steps.query}
 
     def readout(self, learnt: Mapping[str, Any]) -> ClippedScores:
-        """See ``AverageEffectPlan``."""
         epsilon = self.steps.plan.score_epsilon or 1.0
         if not learnt:
             return ClippedScores(self.n, epsilon)
@@ -209,7 +205,6 @@ class ComposedScoresPlan(AverageEffectPlan):
         return lambda exact: records.scored.total(lambda batch: exact(scores(batch)))
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return self.steps.plan.facts() | super().own_settings()
 
     def sums(
@@ -226,7 +221,6 @@ class ComposedScoresPlan(AverageEffectPlan):
         return {**answers, "steps": torch.tensor(numbers, dtype=torch.float64)}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``AverageEffectPlan``."""
         names = NUMBERS if self.steps.plan.weight is None else (*NUMBERS, WEIGHT)
         return {"steps": torch.tensor([[release.numbers[name] for name in names]], dtype=torch.float64)}
 

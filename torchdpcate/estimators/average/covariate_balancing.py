@@ -226,7 +226,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return on_domain(self.basis, TableSchema.of(self.domain).domain)
 
     def check(self, n: int) -> None:
-        """See ``AverageEffectLearner``."""
         self.plan(n)
 
     @property
@@ -247,7 +246,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return super()._user_conditions() + conditions_of(self.basis) + user_code("weights", fitter)
 
     def plan(self, n: int) -> BalancingPlan:
-        """See ``AverageEffectLearner``."""
         facts = self._facts(n)
         return make_plan(
             n,

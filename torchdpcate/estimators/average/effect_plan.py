@@ -385,7 +385,6 @@ class AverageEffectPlan(Plan):
         return {} if self.budget is None else self.readout(answers).public()
 
     def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``."""
         assert isinstance(release, AverageEffectRelease)
         learnt = self.stated_learnt(release)
         numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in release.numbers.items()}
@@ -404,11 +403,9 @@ class AverageEffectPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """See ``Plan``."""
         return (self.assumption,)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         chosen = {} if self.chosen is None else {CHOSEN_BY: AUTO, PLANNED_ERROR: self.chosen}
         return {
             "learner": self.learner,
@@ -431,7 +428,6 @@ class AverageEffectPlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, AverageEffectRelease)
         privacy, public = release.privacy, release.privacy.public
         return cls(
@@ -445,7 +441,6 @@ class AverageEffectPlan(Plan):
         )
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> AverageEffectRelease:
-        """See ``Plan``."""
         found = self.estimate(answers)
         main = found.in_units(self.schema.domain.outcome_range, self.intervals)
         numbers = {name: values[0].item() for name, values in found.released.items()}

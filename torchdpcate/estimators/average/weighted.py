@@ -227,14 +227,12 @@ class BalancedDifference(RatioOfSums):
         return {SUMS: AddedNoise(mechanism, len(self.noisy))}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``."""
         noisy, largest = self.noisy, largest_terms(self.facts)
         moved = torch.stack(torch.broadcast_tensors(*self.units.values()), -1)
         terms = partial(_terms, self.facts.estimand, noisy)
         return Sums(noisy, terms, self.facts.n, tuple(largest[part] for part in noisy), moved)
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
-        """See ``RatioOfSums``."""
         facts, of = self.facts, self.facts.estimand
         public = torch.full_like(numbers["difference"], self.public_size)
         numbers = {part: numbers.get(part, public) for part in self.parts}

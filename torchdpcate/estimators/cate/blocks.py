@@ -98,7 +98,6 @@ class Blocks:
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return "blocks of records are trained on all at once; use second_stage=adaptive"
 
     def blocks(self, n: int) -> dict[str, Tensor]:

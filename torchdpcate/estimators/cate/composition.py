@@ -181,7 +181,6 @@ class Composition:
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return self.settings.needs_all_records
 
     takes_censored = True

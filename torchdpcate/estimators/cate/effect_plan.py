@@ -76,7 +76,6 @@ class EffectPlan(StatedPlan):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """See ``StatedPlan``."""
         return self.blocks
 
     @cached_property
@@ -89,16 +88,13 @@ class EffectPlan(StatedPlan):
 
     @property
     def free(self) -> bool:  # type: ignore[override]
-        """See ``Plan``."""
         return self.mechanism.free
 
     @property
     def formula(self) -> str:
-        """See ``StatedPlan``."""
         return self.mechanism.formula
 
     def settings(self) -> dict[str, Any]:
-        """See ``StatedPlan``."""
         free = self.law is None
         return {
             "learner": self.learner,
@@ -116,7 +112,6 @@ class EffectPlan(StatedPlan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``StatedPlan``."""
         assert isinstance(release, FunctionRelease | QueryRelease)
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]

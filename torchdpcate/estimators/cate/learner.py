@@ -124,12 +124,10 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     @property
     def needs_equal_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return self._procedure().needs_equal_records
 
     @property
     def takes_censored(self) -> bool:
-        """See ``PrivateEstimator``."""
         return self._procedure().takes_censored
 
     def _prepare(self, records: CausalData | RecordStream) -> None:

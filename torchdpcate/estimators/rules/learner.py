@@ -98,7 +98,6 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     @property
     def needs_all_records(self) -> str:
-        """See ``PrivateEstimator``."""
         return f"{type(self).__name__} is solved on features of all records with weights of their own; use task=rule"
 
     def scheme(self) -> WeightScheme:

@@ -78,7 +78,6 @@ class RulePlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         return self.mechanism.formula
 
     @cached_property
@@ -105,7 +104,6 @@ class RulePlan(Plan):
         return self.mechanism.guarantee(self.spent, self.conditions)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         loss, pure = self.problem.loss, isinstance(self.queries["rule"].law.event, PureEvent)
         all_pure = pure and all(isinstance(query.law.event, PureEvent) for query in self.queries.values())
         constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
@@ -123,7 +121,6 @@ class RulePlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, RuleRelease)
         privacy, domain, features = release.privacy, release.domain, release.features
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
@@ -153,7 +150,6 @@ class RulePlan(Plan):
         return found
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> RuleRelease:
-        """See ``Plan``."""
         return RuleRelease(answers["rule"], self.features.twin(), self.schema, privacy)
 
     def problems(self, release: Release) -> Iterator[str]:

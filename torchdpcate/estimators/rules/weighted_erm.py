@@ -323,7 +323,6 @@ class ObjectiveRule(RuleMechanism):
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> PerturbedObjective:
-        """See ``RuleMechanism.law``."""
         return PerturbedObjective(fit.objective(budget, self.perturbation))
 
 
@@ -355,7 +354,6 @@ class OutputRule(RuleMechanism):
         return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> AddedNoise:
-        """See ``RuleMechanism.law``."""
         return AddedNoise(fit.output(budget, self.perturbation), fit.size)
 
 

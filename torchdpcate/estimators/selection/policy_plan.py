@@ -72,7 +72,6 @@ class PolicyPlan(Plan, names=SELECTIONS):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         return self.chance.formula
 
     @cached_property
@@ -127,11 +126,9 @@ class PolicyPlan(Plan, names=SELECTIONS):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``."""
         return {SCORING: self.n}
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         own = self.stated
         if self.composed is not None:
             own = {**self.composed.facts(), **{name: self.stated[name] for name in ("residual_scale", "clip")}}
@@ -147,7 +144,6 @@ class PolicyPlan(Plan, names=SELECTIONS):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, PolicyRelease)
         privacy, public, domain = release.privacy, release.privacy.public, release.domain
         source = GUARANTEES[public["nuisance_guarantee"]]
@@ -185,7 +181,6 @@ class PolicyPlan(Plan, names=SELECTIONS):
         return {"choice": torch.zeros(1, dtype=torch.float64)}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> PolicyRelease:
-        """See ``Plan``."""
         chosen = self.library.one(int(answers["choice"]))
         return PolicyRelease(chosen, self.actions, self.schema, privacy)
 

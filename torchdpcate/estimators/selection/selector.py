@@ -300,7 +300,6 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         return utilities(torch.round(scores / step) * step, self.library_, records.x)
 
     def _refuse_own(self, given: Callable[[], str] | None) -> None:
-        """See ``PrivateEstimator``."""
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", self.nuisances().fitted_on)):
             if made_of and given is not None and given() in made_of:
                 raise InputError(

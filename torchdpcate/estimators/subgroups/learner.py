@@ -230,7 +230,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     @property
     def takes_censored(self) -> bool:
-        """See ``PrivateEstimator``."""
         return self._weighting(self._cells()).way == COMPOSED
 
     needs_equal_records = None

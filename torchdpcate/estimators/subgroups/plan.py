@@ -401,11 +401,9 @@ class SubgroupPlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         return _FORMULA.format(_ARMS) if self.scores is None else _STEPS + _FORMULA.format(_SCORES)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         estimated = {"eta": self.weighting.low} if self.weighting.way == COMPOSED else {}
         stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         if self.law == LAPLACE and self.scores is None:
@@ -437,7 +435,6 @@ class SubgroupPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """See ``Plan``."""
         return (self.assumed,)
 
     @property
@@ -448,7 +445,6 @@ class SubgroupPlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, SubgroupRelease)
         privacy = release.privacy
         public, block = privacy.public, privacy.blocks[0]
@@ -473,7 +469,6 @@ class SubgroupPlan(Plan):
         return found
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
-        """See ``Plan``."""
         return SubgroupRelease(
             self.subgroups,
             self.released,

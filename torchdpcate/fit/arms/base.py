@@ -109,7 +109,6 @@ class WithKnown(FittedNuisances):
         return middle if self.known.column is not None else self.known.arms_of(CausalData(x, x[:, 0], x[:, 0]))
 
     def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
         return self.models.outcome(x)
 
     def of(self, records: CausalData) -> Tensor:
@@ -176,7 +175,6 @@ class ScoreSource(ABC):
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return None
 
     def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:

@@ -179,7 +179,6 @@ class CovariatePropensity(KnownPropensity):
         return x[:, self.position].double().clamp(*self.bounds)
 
     def select(self, columns: Sequence[int]) -> "CovariatePropensity":
-        """See ``KnownPropensity.select``."""
         return CovariatePropensity(list(columns).index(self.position), self.bounds)
 
     def entry(self) -> int:
@@ -336,7 +335,6 @@ class FrozenFunctions(FittedNuisances):
         return 2 * score_spread(self.facts.domain, propensity, outcome)
 
     def propensity(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.propensity``."""
         if self.propensities is None:
             return self.constants[0].expand(len(x), -1)
         values = _tensor(self.propensities(x.cpu().numpy()))
@@ -345,7 +343,6 @@ class FrozenFunctions(FittedNuisances):
         return project_to_floor(self._checked("propensity", values, x), self.facts.overlap)
 
     def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
         if self.means is None:
             return self.constants[1].expand(len(x), -1)
         values = self._checked("outcome", _tensor(self.means(x.cpu().numpy())), x)

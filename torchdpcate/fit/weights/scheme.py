@@ -221,7 +221,6 @@ class KnownWeights(WeightScheme):
 
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-        """See ``WeightScheme.restated``."""
         return cls().bounds(n, domain), {"propensity": cls().known(domain).stated}
 
     def fit(
@@ -287,7 +286,6 @@ class ConstantWeights(WeightScheme):
 
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-        """See ``WeightScheme.restated``."""
         return cls().bounds(n, domain), {}
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:

@@ -459,7 +459,6 @@ class PlugIn(FunctionMechanism):
         """See ``Mechanism``: it is free."""
 
     def release_problems(self, head: Head, law: None, release: FunctionRelease | QueryRelease) -> Iterator[str]:
-        """See ``Mechanism``."""
         if isinstance(release, FunctionRelease) and bool(release.theta.any()):
             yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 

@@ -156,7 +156,6 @@ class InfluencePerturbation(QueryMechanism):
         return stage.squared() if isinstance(stage, RKHSStage) else stage
 
     def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
-        """See ``Mechanism``."""
         return SecretScale(ApproximateEvent(budget.epsilon, budget.delta), public_step(head.domain))
 
     def exact(self, stage: FittedStage, queries: Tensor, law: SecretScale) -> tuple[Tensor, float, None]:
@@ -166,7 +165,6 @@ class InfluencePerturbation(QueryMechanism):
         return stage.correction(queries), self.gross_error_sensitivity(stage, queries) * multiplier, None
 
     def public(self, head: Head, law: SecretScale) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {"damping": self.damping}
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
@@ -394,7 +392,6 @@ class SmoothSensitivity(QueryMechanism):
         return stage.squared() if isinstance(stage, KernelStage) else self.require_linear(stage).squared()
 
     def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
-        """See ``Mechanism``."""
         return self._of_smoothness(_noise(budget, head.dimension, head.condition, head.n).smoothness, head, budget)
 
     @classmethod

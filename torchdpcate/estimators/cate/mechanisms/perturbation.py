@@ -58,12 +58,10 @@ class OutputPerturbation(FunctionMechanism):
     source = "dp_cate row 2; Balle & Wang 2018"
 
     def law(self, head: Head, budget: PrivacyBudget) -> AddedNoise:
-        """See ``Mechanism``."""
         mechanism = GaussianMechanism(budget, sensitivity(head.problem))
         return AddedNoise(mechanism, head.size or 1)
 
     def public(self, head: Head, law: AddedNoise) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {"sensitivity": law.mechanism.sensitivity, "noise_scale": law.scale, "threshold": head.threshold}
 
     def band(self, law: AddedNoise) -> float:
@@ -168,7 +166,6 @@ class ObjectivePerturbation(FunctionMechanism):
             self._noise(head, n, budget)
 
     def law(self, head: Head, budget: PrivacyBudget) -> PerturbedObjective:
-        """See ``Mechanism``."""
         problem = head.problem
         if problem.squared:
             raise InputError(_SQUARED)
@@ -181,7 +178,6 @@ class ObjectivePerturbation(FunctionMechanism):
         return (lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n),)
 
     def public(self, head: Head, law: PerturbedObjective) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {**law.constants(), "threshold": head.threshold}
 
     def band(self, law: PerturbedObjective) -> float:
@@ -274,7 +270,6 @@ class GaussianProcess(QueryMechanism):
 
     @classmethod
     def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> FunctionNoise:
-        """See ``Mechanism``."""
         return cls().law(head, budget, EXCESS if public.get("answers") == ONLINE else 0.0)
 
     def exact(self, stage: FittedStage, queries: Tensor, law: FunctionNoise) -> tuple[Tensor, Tensor, float, Tensor]:
@@ -286,7 +281,6 @@ class GaussianProcess(QueryMechanism):
         return rkhs.correction(rows).cpu(), _root(covariance), answer_step(rkhs.block.domain, law.scale), place
 
     def public(self, head: Head, law: FunctionNoise) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {**law.constants(), "threshold": head.threshold, **({"answers": ONLINE} if law.excess else {})}
 
     def band(self, law: FunctionNoise) -> float:
