@@ -25,8 +25,7 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan
 from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.file import load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, load_release
 from torchdpcate.verify import statement as known
 from torchdpcate.verify.file import verify_release
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack, contextmanager
 
 import cloudpickle
 
-from torchdpcate.data.parts import RECORDS, PartedStream
+from torchdpcate.data.streams import RECORDS, PartedStream
 
 LARGEST = 1 << 20
 

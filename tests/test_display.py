@@ -1,5 +1,3 @@
-"""How objects show themselves: short, escaped, and nothing of the records."""
-
 import pytest
 import torch
 
@@ -24,14 +22,11 @@ def shown() -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "learner": learner,
-        "ledger": learner.ledger_,
         "planned": learner.expected_noise(400),
-        "statement": learner.release_function().privacy,
-        "budget": learner.budget,
     }
 
 
-@pytest.mark.parametrize("name", ["schema", "learner", "ledger", "planned", "statement", "budget"])
+@pytest.mark.parametrize("name", ["schema", "learner", "planned"])
 def test_a_line_and_a_table_without_markup_of_names(shown: dict[str, object], name: str) -> None:
     line, table = repr(shown[name]), shown[name]._repr_html_()
     assert len(line) < 400
@@ -42,10 +37,6 @@ def test_a_line_and_a_table_without_markup_of_names(shown: dict[str, object], na
 
 def test_a_schema_names_the_first_covariates() -> None:
     assert repr(SCHEMA).endswith("and 18 more>")
-
-
-def test_a_ledger_says_what_is_spent(shown: dict[str, object]) -> None:
-    assert "spent epsilon = 4, delta = 1e-05 of epsilon = 4, delta = 1e-05; certified" in shown["ledger"]._repr_html_()
 
 
 def test_records_show_none_of_themselves() -> None:

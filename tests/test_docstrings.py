@@ -1,5 +1,3 @@
-"""What ``help`` and the site's reference show of public names: every argument and method, by the text of bases too."""
-
 import inspect
 import sys
 from types import ModuleType

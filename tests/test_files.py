@@ -1,5 +1,3 @@
-"""Files written whole or not at all, with the permissions that they should have, on disks with or without room."""
-
 import errno
 import os
 import stat

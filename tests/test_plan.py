@@ -1,5 +1,3 @@
-"""A plan that declares no query releases nothing that is certified, and nothing that it made verifies."""
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

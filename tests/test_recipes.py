@@ -81,7 +81,7 @@ def used(tmp_path_factory) -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "fitter", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
-    assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
+    assert used[what]["codes"] == [0] * (2 if what == "estimand" else 3)
     assert used[what]["level"] == "certified"
 
 
@@ -119,7 +119,7 @@ def fitted(kind, loss="huber"):
     return learner(kind, loss).fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
 
 
-@pytest.mark.parametrize("loss", LinearSecondStage.losses)
+@pytest.mark.parametrize("loss", ["huber", "squared"])
 def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(loss, mechanism, tmp_path, monkeypatch):
     path = fitted(RLearner, loss).release_function(mechanism()).save(tmp_path / "release.safetensors")
     privacy = load_release(path).privacy

@@ -1,5 +1,3 @@
-"""Signals where Ctrl-C is ignored, as in a job in the background: it stays ignored, and SIGTERM still ends."""
-
 import signal
 
 import pytest

@@ -1,5 +1,3 @@
-"""A user's script is checked against the package's types: what X, A and Y may be, and what comes back."""
-
 import subprocess
 import sys
 from importlib.resources import files

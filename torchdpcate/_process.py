@@ -139,17 +139,17 @@ def gpu_memory(what: str, remedy: str) -> Iterator[None]:
 
     Example:
         >>> import torch
-        >>> with gpu_memory("training", "lower batch_size"):
+        >>> with gpu_memory("fit", "lower n"):
         ...     raise torch.OutOfMemoryError("CUDA out of memory")
         Traceback (most recent call last):
-        torchdpcate.errors.InputError: training: the GPU has too little memory; lower batch_size, or use trainer=cpu
+        torchdpcate.errors.InputError: fit: the GPU has too little memory; lower n, or use trainer.accelerator=cpu
     """
     import torch
 
     try:
         yield
     except torch.OutOfMemoryError:
-        raise InputError(f"{what}: the GPU has too little memory; {remedy}, or use trainer=cpu") from None
+        raise InputError(f"{what}: the GPU has too little memory; {remedy}, or use trainer.accelerator=cpu") from None
 
 
 def refuse_torchrun() -> None:

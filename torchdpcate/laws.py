@@ -120,7 +120,6 @@ class AddedNoise(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return self.mechanism.event
 
     @property
@@ -130,7 +129,6 @@ class AddedNoise(Law):
 
     @property
     def spread(self) -> Spread:
-        """See ``Law``."""
         return self.mechanism.spread(self.size)
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
@@ -139,7 +137,6 @@ class AddedNoise(Law):
         return self.mechanism.add_noise(numbers.reshape(-1, self.size).expand(runs, -1), noise)
 
     def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
         return {"sensitivity": self.mechanism.sensitivity, "scale": self.scale}
 
     def log_density(self, answers: Tensor, exact: Tensor) -> Tensor:
@@ -167,12 +164,10 @@ class LinearCoefficients(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return self.fit.event
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """See ``Law``."""
         return self.fit.count
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
@@ -181,7 +176,6 @@ class LinearCoefficients(Law):
         return self.fit.draw(records, target, noise, runs)
 
     def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
         return self.fit.public
 
 
@@ -271,7 +265,6 @@ class PerturbedObjective(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return self.objective.event
 
     @property
@@ -291,7 +284,6 @@ class PerturbedObjective(Law):
         return self.objective.release(minimise, noise, runs)
 
     def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
         return self.objective.public
 
 
@@ -311,7 +303,6 @@ class SecretScale(Law):
 
     @property
     def event(self) -> ApproximateEvent:
-        """See ``Law``."""
         return self.proved
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
@@ -344,7 +335,6 @@ class FunctionNoise(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return self.mechanism.event
 
     @property
@@ -359,7 +349,6 @@ class FunctionNoise(Law):
         return (torch.round((values + self.scale * paths) / step) * step)[:, place]
 
     def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
         return {"sensitivity": self.mechanism.sensitivity, "noise_scale": self.scale, "jitter": self.jitter}
 
 
@@ -381,7 +370,6 @@ class CentreAndWidth(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return PureEvent(self.epsilon)
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
@@ -413,7 +401,6 @@ class Choice(Law):
 
     @property
     def event(self) -> Event:
-        """See ``Law``."""
         return self.mechanism.beside if self.composed else self.mechanism.event
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
@@ -422,7 +409,6 @@ class Choice(Law):
         return self.mechanism.select(utilities, noise, runs).double()[:, None]
 
     def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
         return {"range_sensitivity": self.mechanism.range_sensitivity}
 
     def evidence(self, one: Tensor, other: Tensor) -> Evidence:
@@ -434,26 +420,17 @@ class Choice(Law):
 
 @dataclass(frozen=True, eq=False)
 class Charged(PaidElsewhere):
-    """What is charged and drawn by other code: by one event, or by parts of which their charges alone are known.
+    """What is charged and drawn by other code, by one event.
 
     Attributes:
-        cost: The one event; None where that code says what its parts cost.
-        parts: Charges of the parts, in their order; None where it is not known which there are.
+        cost: The event.
     """
 
-    cost: Event | None = None
-    parts: tuple[Charge, ...] | None = None
+    cost: Event
 
     @property
     def event(self) -> Event:
-        """See ``Law``; of parts there is no single one."""
-        return super().event if self.cost is None else self.cost
+        return self.cost
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        """See ``Law``: the one event, or the charges of the parts."""
-        if self.cost is not None:
-            yield from Law.charge_problems(self, name, charges)
-        elif not charges:
-            yield f"{name}: no charge is for their training"
-        elif self.parts is not None and tuple(charge.charge for charge in charges) != self.parts:
-            yield f"{name}: they were not charged as the library trains any"
+        return Law.charge_problems(self, name, charges)

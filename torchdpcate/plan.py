@@ -42,7 +42,7 @@ from torchdpcate.release.statement import (
 
 if TYPE_CHECKING:
     from torchdpcate.data.schema import TableSchema
-    from torchdpcate.release.release import Release
+    from torchdpcate.release.file import Release
     from torchdpcate.release.statement import PrivacyStatement
 
 UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -114,8 +114,6 @@ class StatedPlan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
-        rests_on: Names of conditions that it may rest on, beside those that any release may; None where its parts
-            bring their own.
         close: How well numbers agree that follow from answers, over the largest of them.
         repeats: Whether other releases from the same fit may have been charged before it.
         free: Whether it asks nothing of the records: post-processing of what was paid for before.
@@ -126,7 +124,6 @@ class StatedPlan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
-    rests_on: ClassVar[tuple[str, ...] | None] = ()
     close: ClassVar[float] = CLOSE
     repeats: ClassVar[bool] = False
     free: bool = False

@@ -179,13 +179,14 @@ def refuse_strings(kind: type, given: Mapping[str, Any]) -> None:
     Example:
         >>> from torchdpcate import RLearner
         >>> try:
-        ...     refuse_strings(RLearner, {"split": "cross_fit"})
+        ...     refuse_strings(RLearner, {"budget": "small"})
         ... except InputError as error:
         ...     print(error)
-        split = 'cross_fit': is a string; give an object of CrossFit (from torchdpcate import CrossFit)
+        budget = 'small': is a string; give an object of PrivacyBudget (from torchdpcate import PrivacyBudget)
     """
-    parameters = signature(kind).parameters
-    for name in [name for name, value in given.items() if isinstance(value, str) and name in parameters]:
+    strings = [name for name, value in given.items() if isinstance(value, str)]
+    parameters = signature(kind).parameters if strings else {}
+    for name in [name for name in strings if name in parameters]:
         taken = _taken(parameters[name].annotation)
         if {"str", "Any", "_empty"} & {word.rpartition(".")[2] for word in taken}:
             continue

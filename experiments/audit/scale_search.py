@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tests.tools.neighbours import replaced
-from torchdpcate.heads.refit import Replacements, ReplaceOne
+from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.heads.supremum import Supremum, maximise_over_box
 

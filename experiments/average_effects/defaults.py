@@ -1,6 +1,6 @@
 """What the pure default of average effects releases, beside zero, the difference in means and the non-private estimate.
 
-``python -m experiments.average_effects.defaults`` writes ``defaults.csv`` and ``defaults.md``. All noise is from fixed
+``python -m experiments.average_effects.defaults`` writes ``defaults.csv`` and prints it. All noise is from fixed
 seeds: nothing here is private.
 """
 
@@ -158,7 +158,7 @@ WORDS = """# The default of average effects
 Written by `python -m experiments.average_effects.defaults`. Root mean squared error of what `effect=auto` releases, of
 the private difference in means at the same budget, of the chosen estimator without noise, and of zero, over {repeats}
 data sets a cell ({fewest} of the largest). The budget has no delta; with one the observational design's default is
-`effect=composed`, of which [less_noise](../less_noise/average.md) has errors. Outcomes lie in [0, 1], the effect is
+`effect=composed`, of which `randomised_*.csv` have errors. Outcomes lie in [0, 1], the effect is
 0.1, four covariates move the outcome by a standard deviation of 0.12 beside a residual of 0.12. In the observational
 design they move treatment too, and the difference in means estimates something else. The estimator is chosen by
 public facts alone, by the default prior; *planned* is the planned standard error with the design's own deviation of
@@ -167,8 +167,8 @@ outcomes in place of the prior's 0.2.
 The prior's four constants of private nuisances (`slope`, `confounding`, `reach`, `product`) were set by hand on the
 observational design's law with 4, 10 and 40 covariates, overlap bounds of 0.05 and 0.2, n = 500 and 5,000 and epsilon =
 0.5 and 4 (30 data sets a cell, 15 with 40 covariates), and compared with the errors of
-[the confounded design](confounded.md). The trials, and LaLonde's, were used for no choice. The planned error is within
-a factor 1.5 of the simulated one in {within} of the {cells} cells below.
+the confounded design (`confounded.csv`). The trials, and LaLonde's, were used for no choice. The planned error is
+within a factor 1.5 of the simulated one in {within} of the {cells} cells below.
 
 What it says. In the trials the default has the error of the difference in means or less, most so from few records or
 little epsilon, and follows a stratified design where the difference in means is off by 0.035. From 5,000 records on it
@@ -181,7 +181,7 @@ before anything is spent (0.18 of the outcome's range), and the intervals hold t
 
 
 def main(arguments: Mapping[str, object] | None = None) -> None:
-    """Compute all cells and write the table and its page."""
+    """Compute all cells and write the table, and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
@@ -195,7 +195,7 @@ def main(arguments: Mapping[str, object] | None = None) -> None:
     ]
     table = pd.DataFrame(rows)
     table.to_csv(given.folder / "defaults.csv", index=False, float_format="%.6g")
-    (given.folder / "defaults.md").write_text(page(table), encoding="utf-8")
+    print(page(table))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.average_effects.cells import Cells
 from experiments.average_effects.designs import CONFOUNDED
 from experiments.average_effects.pages import CONFOUNDED_CSV
 from experiments.average_effects.runs import EPSILONS, FREE
+from experiments.average_effects.summaries import Cells
 
 SHOWN = {
     "literal": ("the paper's, as printed (not private)", "C3", "--", "s"),

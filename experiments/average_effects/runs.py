@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from experiments.average_effects.designs import Design
 from experiments.average_effects.methods import Found, methods, without_noise
-from experiments.rows import json_lines
+from experiments.csv_files import json_lines
 
 EPSILONS = (0.5, 1.0, 5.0)
 SIZES = (5_000, 10_000, 50_000, 100_000)

@@ -1,4 +1,4 @@
-"""The confounded design: the paper's mechanism as printed, its correction and peers; page and figures.
+"""The confounded design: the paper's mechanism as printed, its correction and peers; tables and figures.
 
 Repeats that are done stand in runs/average_effects and are not done again. All noise is from fixed seeds, so that the
 numbers can be had again: nothing made here is private.
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from experiments.average_effects.cells import Cells, summarise
 from experiments.average_effects.designs import CONFOUNDED
 from experiments.average_effects.figures import draw_coverage, draw_mse
 from experiments.average_effects.pages import page
 from experiments.average_effects.runs import SIZES, Study, run, seconds, single_thread
+from experiments.average_effects.summaries import Cells, summarise
 
 LONG = (5_000, 50_000)  # records of a data set where coverage is looked at with more repeats
 
@@ -42,7 +42,7 @@ def main() -> None:
         for study in studies(words.repeats, words.long, tuple(words.sizes)):
             lines = run(study, words.work, progress)
             Cells(summarise(study.design, lines)).write(words.out / f"{study.name}.csv")
-    (words.out / "confounded.md").write_text(page(words.out), encoding="utf-8")
+    print(page(words.out))
     draw_mse(words.out)
     draw_coverage(words.out)
     print(f"{seconds(words.work):.0f} s of one core in all")

@@ -101,7 +101,7 @@ def streamed(path: str, threads: int) -> tuple[float, float, float, float]:
     before = most_memory()
     start = time.perf_counter()
     stream = TableStream(path, design.domain())
-    learner = CovariateBalancingEffect(design.domain(), PrivacyBudget(1.0, 0.0), overlap=ETA)
+    learner = CovariateBalancingEffect(design.domain(), PrivacyBudget(1.0, 0.0))
     release = learner.fit_stream(stream).release()
     low, high = release.interval(LEVEL)
     seconds = time.perf_counter() - start

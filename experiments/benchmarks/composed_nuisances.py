@@ -16,9 +16,7 @@ from torchdpcate.privacy.session import FitSession
 
 SOLVERS: dict[str, Solver] = {
     "noisy steps": NoisyNewton(),
-    "Lightning, chain": LightningFit(),
-    "Lightning, ghost": LightningFit(mode="ghost"),
-    "Lightning, hooks": LightningFit(mode="hooks"),
+    "Lightning": LightningFit(),
 }
 
 

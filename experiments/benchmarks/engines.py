@@ -21,11 +21,10 @@ import torch
 from torchdpcate.composition.rows import PartedRows, StreamedRows
 from torchdpcate.data._csv import PLAIN
 from torchdpcate.data._frames import groups_in_metadata
-from torchdpcate.data.parts import spans
-from torchdpcate.data.ray_table import RayTable, _copied, _read
+from torchdpcate.data.ray_table import RayTable, _copied, _read, spans
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import TableStream
+from torchdpcate.data.table_stream import TableStream
 
 Pass = Callable[[], torch.Tensor]
 

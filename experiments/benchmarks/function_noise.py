@@ -2,8 +2,7 @@
 
 The batch is `GaussianProcess` at d queries, kernel matrix and draw included, beside `torch.linalg.cholesky` of the same
 matrix. Online, the same d queries go to an `OnlineService` one at a time, each on the disk before its answer leaves,
-beside that batch; and to another service at once. "Without flushing" takes the flush to the disk out, which no service
-may do.
+beside that batch; and to another service at once.
 
     python experiments/benchmarks/function_noise.py --threads 1
 """
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from unittest import mock
 
 import torch
 
@@ -24,7 +22,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
-from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.fit.feature_maps import Fourier
@@ -128,13 +125,9 @@ def main() -> None:
             queries = stage.block.domain.grid(options.queries)
             stage.correction(queries[:2])  # the fit is not timed
             released = batch(stage, queries, options.repeats)
-            for how, flush in (("flushed", history._FLUSH), ("without flushing", lambda _: None)):
-                print(f"  online, {how}: ", end="")
-                with (
-                    tempfile.TemporaryDirectory(dir=options.folder) as folder,
-                    mock.patch.object(history, "_FLUSH", flush),
-                ):
-                    online(stage, queries, Path(folder), released)
+            print("  online: ", end="")
+            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                online(stage, queries, Path(folder), released)
 
 
 def print_ratio(ratio: float, limit: float) -> None:

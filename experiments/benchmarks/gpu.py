@@ -2,7 +2,7 @@
 
 Figures are ratios to baselines of the same call, on the same GPU: rates to that of one large product of the same type,
 Hessian products to gradients of the same objective, the kernel's factor to `torch.linalg.cholesky` of the same matrix.
-Then the tests that need a GPU run. `gpu.csv` and `gpu.md` beside this script name the GPU.
+Then the tests that need a GPU run. `gpu.csv` beside this script names the GPU.
 
     python experiments/benchmarks/gpu.py
     python experiments/benchmarks/gpu.py --device cpu --small --folder FOLDER    tries the script out; says nothing
@@ -249,12 +249,24 @@ class Bench:
         seconds = {}
         for trainer in dict.fromkeys((self.accelerator, "cpu")):
             with tempfile.TemporaryDirectory() as folder:
-                words = [f"trainer={trainer}", "trainer.progress=false", *self.sizes.run, f"run_dir={folder}/run"]
+                words = [
+                    f"trainer.accelerator={trainer}",
+                    "trainer.progress=false",
+                    *self.sizes.run,
+                    f"run_dir={folder}/run",
+                ]
                 start = time.perf_counter()
-                subprocess.run([sys.executable, "-m", "torchdpcate.cli.main", "train", *words], cwd=ROOT, check=True)
+                subprocess.run(
+                    [sys.executable, "-m", "torchdpcate.cli.main", "train", *words, *self.sizes.run],
+                    cwd=ROOT,
+                    check=True,
+                )
                 seconds[trainer] = time.perf_counter() - start
         yield Figure(
-            "torchdpcate train", seconds[self.accelerator], seconds[self.accelerator] / seconds["cpu"], "trainer=cpu"
+            "torchdpcate train",
+            seconds[self.accelerator],
+            seconds[self.accelerator] / seconds["cpu"],
+            "trainer.accelerator=cpu",
         )
 
 
@@ -285,20 +297,17 @@ def name_of(device: str) -> str:
     return f"{card}, torch {torch.__version__}, CUDA {torch.version.cuda or 'none'}"
 
 
-def write(folder: Path, name: str, figures: list[Figure], tested: str) -> None:
-    """Write both files."""
+def write(folder: Path, name: str, figures: list[Figure]) -> None:
+    """Write the file."""
     columns = [field.name for field in fields(Figure)]
     with open(folder / "gpu.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["device", *columns])
         rows.writerows([name, *astuple(figure)] for figure in figures)
-    lines = [f"# One GPU\n\n{name}\n", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    lines += ["| " + " | ".join(shown(value) for value in astuple(figure)) + " |" for figure in figures]
-    (folder / "gpu.md").write_text("\n".join([*lines, f"\nTests: {tested}", ""]), encoding="utf-8")
 
 
 def shown(value: float | str) -> str:
-    """A number as the page has it."""
+    """A number in three digits."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
@@ -307,7 +316,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes that only show that the script runs")
-    parser.add_argument("--folder", type=Path, help="where gpu.csv and gpu.md go; beside this script if left out")
+    parser.add_argument("--folder", type=Path, help="where gpu.csv goes; beside this script if left out")
     options = parser.parse_args(words)
     if options.device == "cuda" and not torch.cuda.is_available():
         print("gpu.py: no CUDA GPU here; --device cpu --small --folder FOLDER tries the script out", file=sys.stderr)
@@ -325,7 +334,7 @@ def main(words: list[str] | None = None) -> int:
             print(*(shown(value) for value in astuple(figure)), sep="  ", flush=True)
     tested = tests()
     print(tested)
-    write(options.folder or Path(__file__).parent, name, figures, tested)
+    write(options.folder or Path(__file__).parent, name, figures)
     return 0 if tested.startswith("exit status 0") else 1
 
 

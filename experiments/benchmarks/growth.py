@@ -7,7 +7,7 @@ the slope of a least-squares line through the logarithms, over sizes where growt
 
     python experiments/benchmarks/growth.py
 
-What growth.csv has is not measured again; growth.md and growth.png are made from it.
+What growth.csv has is not measured again; its table is printed and growth.png drawn.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import torch
 
 from experiments.benchmarks import function_noise, gamma, policy_utilities, scale
 from experiments.benchmarks.average_effects import most_memory
-from experiments.rows import read_lines, read_rows, resume
+from experiments.csv_files import read_lines, read_rows, resume
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
@@ -219,7 +219,7 @@ def fits(name: str, points: Sequence[Point]) -> dict[str, tuple[float, float, li
 
 
 def page(found: dict[str, list[Point]]) -> str:
-    """Return growth.md."""
+    """Return the table."""
     lines = [
         "# Growth of time and memory",
         "",
@@ -277,14 +277,14 @@ def draw(found: dict[str, list[Point]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure what is missing, and write the table and the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the names of the series to measure")
     options = parser.parse_args()
     cells = [(name, size) for name, series in SERIES.items() if options.only in name for size in series.sizes]
     resume(HERE / "growth.csv", NAMES, cells, measured)
     found = all_points(HERE / "growth.csv")
-    (HERE / "growth.md").write_text(page(found), encoding="utf-8")
+    print(page(found))
     draw(found, HERE / "growth.png")
 
 

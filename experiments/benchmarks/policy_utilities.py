@@ -17,8 +17,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import PolicyFamily
-from torchdpcate.candidates.kinds import LinearPolicies, Thresholds
+from torchdpcate.candidates.kinds import LinearPolicies, PolicyFamily, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.scores import utilities

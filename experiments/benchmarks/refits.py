@@ -14,8 +14,8 @@ from statistics import median
 
 import torch
 
+from tests.tools.refit import Replacements, refit
 from torchdpcate.heads.linear import LinearProblem, solve
-from torchdpcate.heads.refit import Replacements, refit
 
 BOUND, TARGET, RIDGE = 0.9, 1.0, 0.01
 RATIO_LIMIT = {math.inf: 20, 0.5: 5}

@@ -33,11 +33,11 @@ import torch
 import yaml
 from pyarrow import parquet
 
-from experiments.rows import Appender
+from experiments.csv_files import Appender
 from torchdpcate import TableStream, load_release
 from torchdpcate._process import BATCH
 from torchdpcate.cli.main import main as command
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ MOST_OF_DML = 1_000_000  # rows, which it holds several times
 WAYS: dict[str, tuple[str, ...]] = {
     "stream": ("data.stream=true",),
     "memory": (),
-    "ray": ("data.stream=true", "data.engine=ray", "ray.parts=2"),
+    "ray": ("data.stream=true", "data.engine=ray", "data.parts=2"),
 }
 """Further words of the command by the way that records are read."""
 FIGURES = Path(__file__).with_name("scale.csv")

@@ -58,7 +58,7 @@ class KNormGradient(PrivateLinearFit):
 
     Guarantee:
         Conditional, pure epsilon: running time is not observed. Source: Reimherr & Awan (2019); Ohnishi & Awan (2024),
-        corrected; theory note ``covariate_balancing``, section 3.5; docs/guarantees/k_norm_gradient.md.
+        corrected; theory note ``covariate_balancing``, section 3.5; experiments/covariate_balancing/k_norm_gradient.md.
 
     Args:
         order: Norm of the gradient: infinity, least where covariates fill a cube, or 2.
@@ -203,7 +203,7 @@ def solver_cover(sampler: GradientSampler, n: int, size: int, epsilon: float) ->
     .. math:: 4 c + 4 p r + 2 p \ln(1 + x) + 2 x R \lambda / s + (4 r + 2 x R) / s_0, \qquad
         1 + x = \frac{1 + a}{1 - a}, \quad a = r \sqrt p / R
 
-    Proof: docs/guarantees/k_norm_gradient.md.
+    Proof: experiments/covariate_balancing/k_norm_gradient.md.
 
     Args:
         sampler: Set up.

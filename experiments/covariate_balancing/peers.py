@@ -143,7 +143,7 @@ class HorvitzThompson(AverageEffectPlan):
     ridge: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.estimand.public_size:
+        if self.estimand.name != "ATE":
             raise InputError(f"a Horvitz-Thompson estimate is none of the {self.estimand.name}")
         if self.ridge is not None:
             positive("ridge", self.ridge)

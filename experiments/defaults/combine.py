@@ -1,7 +1,8 @@
 """Combined releases of 3, 8 and 20 sites: coverage of their intervals, and errors beside other ways to use the sites.
 
 Laws like a hospital's tables; sites of 1,200 records, or of 300 to 5,000; effects the same at all sites, or with a
-part of each site's own. What is done stands in runs/defaults/combine.csv. Writes combine.csv, combine.md, combine.png.
+part of each site's own. What is done stands in runs/defaults/combine.csv. Writes combine.csv, prints its
+tables, draws combine.png.
 
     python -m experiments.defaults.combine --draws 30 --processes 2
     python -m experiments.defaults.combine --draws 2 --out /tmp/combine
@@ -24,10 +25,10 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from torch import Tensor
 
+from experiments.csv_files import Appender, read_rows, write_rows
 from experiments.defaults.methods import DELTA
 from experiments.designs.hospital import Hospital
-from experiments.rows import Appender, read_rows, write_rows
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.average.automatic import AverageEffect
@@ -324,7 +325,7 @@ def _cell(law: str, sizes: str, effects: str, sites: int, rows: list[Draw]) -> C
 
 
 def write(cells: list[Cell], folder: Path) -> None:
-    """Write combine.csv, combine.md and combine.png."""
+    """Write combine.csv, print its tables, draw combine.png."""
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / "combine.csv", Cell, cells, digits=5)
     shares = [["law", "sizes", "effects", "sites", "groups", "mean effect", "at points", "sites' own", "at points"]]
@@ -339,7 +340,7 @@ def write(cells: list[Cell], folder: Path) -> None:
     title = "# Combined releases of several sites\n\nWritten by `python -m experiments.defaults.combine`.\n"
     parts = [title, paragraph(_ABOUT), "## Coverage of 95 % intervals\n", table(shares)]
     parts += ["## Root mean squared errors, in deviations of the outcome\n", paragraph(_ERRORS), table(errors)]
-    (folder / "combine.md").write_text("\n".join(parts), encoding="utf-8")
+    print("\n".join(parts))
     _draw_figure(cells, folder / "combine.png")
 
 
@@ -401,7 +402,7 @@ _ERRORS = (
 
 
 def main() -> None:
-    """Run what is not done, and write the page."""
+    """Run what is not done, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=list(LAWS), default=list(LAWS))

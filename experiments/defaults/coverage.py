@@ -3,7 +3,8 @@
 Designs A to E of Niu et al. with a coin for the treatment, B with a coin of .3, and B with skewed noise in the treated
 arm alone; and two observational laws whose models are right, with ``intervals=true`` where the plan's gate allows it.
 Targets: the projection that the release names, at 20 queries, 10 contrasts of them, and the mean effect; integrals over
-30,000 points. What is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, coverage.png.
+30,000 points. What is done stands in runs/defaults/coverage.csv. Writes coverage.csv, prints its table, draws
+coverage.png.
 
     python -m experiments.defaults.coverage --draws 200 --processes 2
     python -m experiments.defaults.coverage --draws 20 --sizes 4000 --out /tmp/coverage
@@ -25,11 +26,11 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from torch import Tensor
 
+from experiments.csv_files import Appender, read_rows, write_rows
 from experiments.defaults.methods import DELTA
 from experiments.defaults.targets import MET, MISSED, NEAR
 from experiments.designs.niu import Niu
-from experiments.rows import Appender, read_rows, write_rows
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -309,7 +310,7 @@ def summarised(draws: Iterable[Draw]) -> Iterator[Coverage]:
 
 
 def write(cells: list[Coverage], folder: Path) -> None:
-    """Write coverage.csv, coverage.md and coverage.png."""
+    """Write coverage.csv, print its table, draw coverage.png."""
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / "coverage.csv", Coverage, cells, digits=5)
     shown = ["draws", "withheld", "queries", "worst query", "contrasts", "average", "width", "ratio"]
@@ -322,7 +323,7 @@ def write(cells: list[Coverage], folder: Path) -> None:
     words = [cell.verdict for cell in cells]
     text = f"{_ABOUT} Met in {words.count(MET)}, within noise in {words.count(NEAR)} of {len(cells)} cells."
     title = "# Coverage of 95 % intervals\n\nWritten by `python -m experiments.defaults.coverage`.\n"
-    (folder / "coverage.md").write_text("\n".join([title, paragraph(text), table(lines)]), encoding="utf-8")
+    print("\n".join([title, paragraph(text), table(lines)]))
     _draw_figure(cells, folder / "coverage.png")
 
 
@@ -365,7 +366,7 @@ _ABOUT = (
 
 
 def main() -> None:
-    """Run what is not done, and write the page."""
+    """Run what is not done, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)

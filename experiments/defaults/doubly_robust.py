@@ -13,9 +13,10 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from experiments.csv_files import write_lines
 from experiments.defaults.methods import DELTA
 from experiments.defaults.random_laws import Setting, random_setting
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.composition.planned import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
@@ -81,7 +82,7 @@ def lines(found: dict[str, list[float]], scales: Tensor) -> list[list[str]]:
 
 
 def main() -> None:
-    """Fit all and write the page."""
+    """Fit all, write the table and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--laws", type=int, default=40)
     parser.add_argument("--first", type=int, default=2000)
@@ -114,8 +115,9 @@ def main() -> None:
     )
     head = "# Doubly robust scores in a composition\n\nWritten by `python -m experiments.defaults.doubly_robust`.\n"
     about = f"{words.laws} laws, the first of seed {words.first}. {_ABOUT}"
-    text = "\n".join([head, paragraph(about), table(lines(found, torch.tensor(residuals))), paragraph(scales)])
-    (words.out / "doubly_robust.md").write_text(text, encoding="utf-8")
+    found_lines = lines(found, torch.tensor(residuals))
+    text = "\n".join([head, paragraph(about), table(found_lines), paragraph(scales)])
+    write_lines(words.out / "doubly_robust.csv", found_lines)
     print(text)
 
 

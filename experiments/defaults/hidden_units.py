@@ -2,7 +2,7 @@
 
 Mean squared errors of the effect at 3,000 other points over its variance (of a constant effect over 1). Laws are drawn
 by seeds: constants were chosen by those of ``TUNED``, and the table has those of ``REPORTED`` alone. Adds to
-hidden_units.csv beside this file; ``--draw`` makes hidden_units.md and hidden_units.png of it.
+hidden_units.csv beside this file; ``--draw`` prints its means and draws hidden_units.png.
 
     python -m experiments.defaults.hidden_units --n 32000 --epsilon 4
     python -m experiments.defaults.hidden_units --draw
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from experiments.defaults.nuisances import DELTA, KINDS, REACH, Law, errors, law_of
-from experiments.words import table
+from experiments.tables import table
 from torchdpcate.composition.constants import of_kind
 from torchdpcate.composition.settings import Auto
 from torchdpcate.composition.steps import total_mu
@@ -163,7 +163,7 @@ def _means(rows: list[dict[str, str]], size: int, label: str) -> list[float | No
 
 
 def draw(path: Path) -> None:
-    """Write hidden_units.md and hidden_units.png beside this file."""
+    """Print the means and draw hidden_units.png beside this file."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     sizes, labels = sorted({int(row["n_mu"]) for row in rows}), list(dict.fromkeys(row["law"] for row in rows))
@@ -178,11 +178,7 @@ def draw(path: Path) -> None:
         one = next(row for row in rows if int(row["n_mu"]) == size)
         parts += [f"**n = {int(one['n']):,}, epsilon = {float(one['epsilon']):g} (n mu = {size:,}).**\n"]
         parts += [table([["law", *METHODS], *shown])]
-    page = HERE.with_suffix(".md")
-    text = page.read_text(encoding="utf-8")
-    before, _, after = text.partition(BEGIN)
-    made = "\n".join(["", *parts, ""])
-    page.write_text(f"{before}{BEGIN}{made}{END}{after.partition(END)[2]}", encoding="utf-8")
+    print("\n".join(parts))
     figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
     for size, marker in zip(sizes, MARKERS, strict=False):
         found = {label: _means(rows, size, label) for label in labels}
@@ -196,10 +192,6 @@ def draw(path: Path) -> None:
 
 
 MARKERS = ("o", "s", "^", "d", "v")
-BEGIN, END = (
-    "<!-- made by experiments.defaults.hidden_units from hidden_units.csv -->\n",
-    "<!-- end of what is made -->\n",
-)
 
 
 if __name__ == "__main__":

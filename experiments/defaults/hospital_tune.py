@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from experiments.cells import standard_error
 from experiments.defaults.hospital_laws import FAMILIES, TUNING, HospitalCase, hospital_case
+from experiments.tables import standard_error
 from torchdpcate.composition import score_errors
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -52,7 +52,7 @@ def average(case: HospitalCase, budget: PrivacyBudget, seed: int) -> tuple[float
     return abs(release.estimate - case.average) / unit, float(low <= case.average <= high), (high - low) / unit
 
 
-def subgroups(case: HospitalCase, budget: PrivacyBudget, seed: int, propensity: str) -> list[tuple[float, ...]]:
+def subgroups(case: HospitalCase, budget: PrivacyBudget, seed: int) -> list[tuple[float, ...]]:
     """Return error and its size, whether the 95 % interval holds the effect, and its width, in deviations of y.
 
     One row a cell; the true effect is that of points held out, by whose median age is cut.
@@ -60,11 +60,9 @@ def subgroups(case: HospitalCase, budget: PrivacyBudget, seed: int, propensity: 
     names = case.schema.columns
     condition = next(name for name in names if name.startswith("condition"))
     cut = float(case.queries[:, 0].median())
-    estimand, noise = "ATE", NoiseSource.fixed(seed)
+    noise = NoiseSource.fixed(seed)
     cells = [{names[0]: [cut]}, {condition: True}]
-    learner = SubgroupEffects(
-        case.schema, budget, subgroups=cells, propensity=propensity, estimand=estimand, noise=noise
-    )
+    learner = SubgroupEffects(case.schema, budget, subgroups=cells, noise=noise)
     release = learner.fit(case.records.x, case.records.a, case.records.y).release()
     at, unit, rows = release.subgroups.positions(case.queries), float(case.records.y.std()), []
     for cell, (low, high) in enumerate(release.interval(0.95)):
@@ -77,9 +75,9 @@ def subgroups(case: HospitalCase, budget: PrivacyBudget, seed: int, propensity: 
 def subgroup_lines(cases: dict[int, HospitalCase], budget: PrivacyBudget, noise: dict[int, int]) -> Iterator[str]:
     """Yield a line a way and cell."""
     power = cell_effects.POWER
-    for name, propensity, own in (("fitted", "fitted", power), ("composed", "composed", power), ("e", "composed", 0.0)):
+    for name, own in (("composed", power), ("e", 0.0)):
         cell_effects.POWER = own
-        found = [subgroups(case, budget, noise[seed], propensity) for seed, case in cases.items()]
+        found = [subgroups(case, budget, noise[seed]) for seed, case in cases.items()]
         for cell, label in enumerate(("younger", "older", "without", "with")):
             parts = zip(*(rows[cell] for rows in found), strict=True)
             bias, error, held, width = (fmean(values) for values in parts)

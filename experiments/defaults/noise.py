@@ -15,11 +15,11 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from experiments.csv_files import write_rows
+from experiments.defaults.formats import number
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Source, sources
-from experiments.defaults.words import number
-from experiments.rows import write_rows
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.composition.planned import planned_error, planned_noise
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -37,7 +37,7 @@ class Line:
         n: Records.
         epsilon: Budget.
         expected: What ``expected_noise(n)`` says before any record is read: the error by noise and prior.
-        expected_at_scale: The same with the residual scale that was released, as ``plan.residual_scale`` takes it.
+        expected_at_scale: The same with the residual scale that was released, as ``expected_noise`` takes it.
         planned_at_scale: Planned noise of the effect before it is shrunk, with that scale.
         estimates: Root mean square over queries of the standard deviation over releases, before shrinkage.
         noise: The same of the effect as released.
@@ -80,16 +80,15 @@ def _spread(values: list[Tensor]) -> float:
 
 
 def write(lines: list[Line], folder: Path) -> None:
-    """Write noise.csv and noise.md."""
+    """Write noise.csv and print its table."""
     write_rows(folder / "noise.csv", Line, lines, digits=5)
     shares = [sum(within(line, name) for line in lines) / len(lines) for name in PLANS]
     verdicts = paragraph(
         f"Within a factor of {FACTOR:g} of what is seen, the target being 90 % of the cells: noise at S "
         f"{shares[2]:.0%}, expected error {shares[0]:.0%}, at S {shares[1]:.0%} of {len(lines)} cells."
     )
-    path = folder / "noise.md"
     head = "# The plan's noise beside that of repeated releases\n\nWritten by `python -m experiments.defaults.noise`.\n"
-    path.write_text("\n".join([head, paragraph(_ABOUT), verdicts, table(list(_cells(lines)))]), encoding="utf-8")
+    print("\n".join([head, paragraph(_ABOUT), verdicts, table(list(_cells(lines)))]))
 
 
 def within(line: Line, name: str) -> bool:
@@ -132,7 +131,7 @@ _ABOUT = (
 
 
 def main() -> None:
-    """Measure all cells and write the page."""
+    """Measure all cells and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--releases", type=int, default=10)
     parser.add_argument("--data", type=Path, help="folder of the real tables")

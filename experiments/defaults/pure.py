@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
+from experiments.csv_files import write_lines
 from experiments.defaults.random_laws import Setting, random_setting
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.composition.planned import effect_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.composition_plan import GAIN
@@ -75,7 +76,7 @@ def cell(n: int, epsilon: float, seeds: range) -> list[str]:
 
 
 def main() -> None:
-    """Fit all and write the page."""
+    """Fit all, write the table and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--laws", type=int, default=20)
     parser.add_argument("--first", type=int, default=3000)
@@ -88,7 +89,7 @@ def main() -> None:
     head = "# A composition of pure events\n\nWritten by `python -m experiments.defaults.pure`.\n"
     about = f"{words.laws} laws, the first of seed {words.first}. {_ABOUT}"
     text = "\n".join([head, paragraph(about), table(rows)])
-    (words.out / "pure.md").write_text(text, encoding="utf-8")
+    write_lines(words.out / "pure.csv", rows)
     print(text)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
+from experiments.csv_files import Appender, read_rows
 from experiments.defaults.methods import BLOCKS, FREE, PRIVATE
 from experiments.defaults.sources import Source
-from experiments.rows import Appender, read_rows
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 NONE = "none"  # epsilon of a row that spends nothing

@@ -2,7 +2,8 @@
 
 Laws with random constants (``skewed_laws``), a trial by a coin with three covariates and a linear effect. Held: the
 effect of a person, and the projection, at 20 points; and the mean effect. *Bare*: without what clipping is expected to
-hide (``with_hidden``). What is done stands in runs/defaults/skewed_arms.csv. Writes skewed_arms.csv, skewed_arms.md.
+hide (``with_hidden``). What is done stands in runs/defaults/skewed_arms.csv. Writes skewed_arms.csv and prints its
+table.
 
     python -m experiments.defaults.skewed_arms --draws 100
     python -m experiments.defaults.skewed_arms --only Gamma --draws 20 --sizes 1500 --out /tmp/skewed
@@ -20,12 +21,12 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from experiments.csv_files import Appender, read_rows, write_rows
 from experiments.defaults.coverage import LEVEL, held, target_of
 from experiments.defaults.methods import DELTA
 from experiments.defaults.skewed_laws import FAMILIES, REPORTED, TUNED, TUNING, covariates, law
 from experiments.defaults.targets import MET, MISSED, NEAR
-from experiments.rows import Appender, read_rows, write_rows
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.composition.effect_law import effect_clip, effect_law, estimates
 from torchdpcate.composition.interval_events import interval_plan
 from torchdpcate.estimators.cate.learner import RLearner
@@ -199,15 +200,13 @@ def summarised(draws: Iterable[Draw]) -> Iterator[Cell]:
 
 
 def write(cells: list[Cell], folder: Path) -> None:
-    """Write skewed_arms.csv and skewed_arms.md."""
+    """Write skewed_arms.csv and print its table."""
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / "skewed_arms.csv", Cell, cells, digits=5)
     words = [cell.verdict for cell in cells]
     text = f"{_ABOUT} Met in {words.count(MET)}, within noise in {words.count(NEAR)} of {len(cells)} cells."
     title = "# Coverage of 95 % intervals under skewness\n\nWritten by `python -m experiments.defaults.skewed_arms`.\n"
-    (folder / "skewed_arms.md").write_text(
-        "\n".join([title, paragraph(text), table(list(_lines(cells)))]), encoding="utf-8"
-    )
+    print("\n".join([title, paragraph(text), table(list(_lines(cells)))]))
 
 
 def _lines(cells: list[Cell]) -> Iterator[list[str]]:
@@ -240,7 +239,7 @@ _ABOUT = (
 
 
 def main() -> None:
-    """Run what is not done, and write the page."""
+    """Run what is not done, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)

@@ -1,6 +1,7 @@
 """Errors of the release at default settings, beside the private constant and others, on all data of the study.
 
-What is done stands in runs/defaults/runs.csv and is not done again. Writes table.csv, table.md, README.md and figures.
+What is done stands in runs/defaults/runs.csv and is not done again. Writes table.csv
+and figures, and prints every cell and which targets were reached.
 
     python -m experiments.defaults.study --data ../shared/data --processes 2
     python -m experiments.defaults.study --quick --out /tmp/defaults
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from experiments.defaults import pages
-from experiments.defaults.cells import Cells
 from experiments.defaults.runs import EPSILONS, plan, read, run
 from experiments.defaults.sources import Source, sources
-from experiments.defaults.tables import draw, write_table
+from experiments.defaults.summaries import Cells
+from experiments.defaults.tables import cells_page, draw
+from experiments.defaults.verdicts import made
 
 QUICK = {"seeds": 2, "sizes": [500, 445, 1_500, 2_700], "epsilons": [1.0]}
 
@@ -41,8 +42,8 @@ def write(cells: Cells, every: list[Source], folder: Path) -> None:
     """Write all files that the cells make."""
     folder.mkdir(parents=True, exist_ok=True)
     cells.write(folder / "table.csv")
-    cells = Cells.read(folder / "table.csv")  # so that pages can be made again from the file
-    write_table(cells, folder / "table.md")
+    cells = Cells.read(folder / "table.csv")  # so that all can be printed again from the file
+    print(cells_page(cells), made(cells), sep="\n")
     titles = {source.name: source.title for source in every}
     groups = {
         "niu": [name for name in titles if name.startswith("niu")],
@@ -51,7 +52,6 @@ def write(cells: Cells, every: list[Source], folder: Path) -> None:
         "tables": [name for name in titles if name.startswith(("twins", "lbidd", "lalonde"))],
     }
     draw(cells, {file: {name: titles[name] for name in names} for file, names in groups.items()}, folder)
-    pages.write(cells, folder)
 
 
 def _words() -> argparse.Namespace:

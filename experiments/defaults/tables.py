@@ -8,11 +8,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from experiments.defaults.cells import Cell, Cells
+from experiments.defaults.formats import NONE, TITLES, number, published, squared, with_error
 from experiments.defaults.methods import BLOCKS, CONSTANT, DEFAULT, NONPRIVATE, PLUG_IN, ZERO
 from experiments.defaults.runs import EPSILONS
-from experiments.defaults.words import NONE, TITLES, number, published, squared, with_error
-from experiments.words import paragraph, table
+from experiments.defaults.summaries import Cell, Cells
+from experiments.tables import paragraph, table
 
 ORDER = (DEFAULT, CONSTANT, ZERO, NONPRIVATE, PLUG_IN, BLOCKS)
 LINES: dict[str, dict[str, Any]] = {
@@ -33,14 +33,13 @@ ABOUT = (
 )
 
 
-def write_table(cells: Cells, path: Path) -> None:
-    """Write table.md."""
-    run = "Written by `python -m experiments.defaults.study`; what it says: [README](README.md).\n"
-    parts = ["# Errors at default settings, every cell\n", run, paragraph(ABOUT)]
+def cells_page(cells: Cells) -> str:
+    """Return the table of every cell, as text."""
+    parts = ["# Errors at default settings, every cell\n", paragraph(ABOUT)]
     for name in cells.names:
         what = "mean squared error" if squared(name) else "root mean squared error"
         parts += [f"## {name}: {what}\n", table(list(_lines(cells, name)))]
-    path.write_text("\n".join(parts), encoding="utf-8")
+    return "\n".join(parts)
 
 
 def _lines(cells: Cells, name: str) -> Iterator[list[str]]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from experiments.defaults.cells import Cell, Cells
 from experiments.defaults.methods import CONSTANT, DEFAULT, NONPRIVATE
+from experiments.defaults.summaries import Cell, Cells
 
 SLACK, SHARE = 1.1, 0.1  # of the constant's RMSE, and of the residual's scale
 MSE = {  # design: mean squared error at (records, epsilon)

@@ -27,8 +27,8 @@ from typing import Any
 
 from rich.progress import track
 
-from experiments.cells import standard_error
 from experiments.defaults.random_laws import Setting, random_setting
+from experiments.tables import standard_error
 from experiments.tuning import Tuning
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage

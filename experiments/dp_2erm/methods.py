@@ -88,18 +88,14 @@ class FirstStage:
         return Weighing(sample, omega, WeightBounds.per_record(1.0), epsilon)
 
     def _fit(self, scheme: WeightScheme, epsilon: float | None) -> Weighing:
-        n, left, budget, first, rest = self.sample.a.shape[1], epsilon, None, slice(None), slice(None)
-        if scheme.block_fraction is not None:
-            cut = int(n * scheme.block_fraction)
-            first, rest = slice(cut), slice(cut, None)
+        sample, left, budget, found = self.sample, epsilon, None, []
         if epsilon is not None and scheme.budget_fraction:
-            budget = PrivacyBudget(epsilon if scheme.block_fraction else epsilon * scheme.budget_fraction, 0.0)
-            left = epsilon if scheme.block_fraction else epsilon * (1 - scheme.budget_fraction)
-        training, sample, found = self.sample.part(first), self.sample.part(rest), []
+            budget = PrivacyBudget(epsilon * scheme.budget_fraction, 0.0)
+            left = epsilon * (1 - scheme.budget_fraction)
         for run in range(len(self.sample.a)):
-            records = training.records(run, self.domain)
+            records = sample.records(run, self.domain)
             fitted = scheme.fit(records, self.domain, budget=budget, session=FitSession(self.noise))
-            found.append(fitted.weights(sample.records(run, self.domain)) / fitted.bounds.most)
+            found.append(fitted.weights(records) / fitted.bounds.most)
         # over its own bound every data set's sum has largest weight one, and the same noise
         most, bounds = fitted.bounds.most, fitted.bounds
         bounds = replace(bounds, most=1.0, first=bounds.first / most, second=bounds.second / most)

@@ -1,12 +1,11 @@
 """Figure 7 of the DP-CATE paper: a constant effect on gene expression, against the sum of genes, by budget.
 
 One run a budget of data=tcga; a run that is there already is read. The paper asks at 2,659 patients; here as many
-public points are requested at. Writes expression_LABEL.png and .md into the folder of runs.
+public points are requested at. Writes expression_LABEL.png and .csv into the folder of runs.
 
     python -m experiments.dp_cate.expression --path xena_layout.tsv.gz --label demo --runs RUNS \
         --words data.low=0 data.high=24
-    python -m experiments.dp_cate.expression --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS \
-        --words second_stage=linear screen=private
+    python -m experiments.dp_cate.expression --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS
 """
 
 import argparse
@@ -52,13 +51,17 @@ def draw(found: pd.DataFrame, label: str, folder: Path) -> None:
     save_figure(figure, folder / f"expression_{label}.png")
 
 
-def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
-    """Return the page: what was run, and the released effects' mean, spread and error."""
+def summary(found: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, spread and error of the released effects."""
     found = found.assign(square=(found["effect"] - EFFECT) ** 2)
     table = found.groupby(["level", "epsilon"], sort=False).agg(
         mean=("effect", "mean"), std=("effect", "std"), pehe=("square", lambda s: s.mean() ** 0.5)
     )
-    table = table.reset_index()
+    return table.reset_index()
+
+
+def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
+    """Return the page: what was run, and the released effects' mean, spread and error."""
     demo = "**These are not the paper's data**: a hundred genes of a sample of patients.\n\n"
     words = " ".join(["--words", *given.words]) if given.words else ""
     command = f"python -m experiments.dp_cate.expression --path PATH --label {given.label} --runs RUNS {words}".strip()
@@ -68,7 +71,8 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
         f"`{command}`: {first['n']:,} patients, {first['genes']} genes, delta = 1e-5, {QUERIES:,} public points, "
         "one run a budget. The "
         f"genes of the treatment are the first {MODIFIERS}, not those of largest variance. The true effect is 1.\n\n"
-        f"![Released effects against the sum of genes by budget](expression_{given.label}.png)\n\n{markdown(table)}"
+        f""
+        f"{markdown(summary(found))}"
     )
 
 
@@ -84,7 +88,8 @@ def main() -> None:
     given.runs.mkdir(parents=True, exist_ok=True)
     found = collect(given)
     draw(found, given.label, given.runs)
-    (given.runs / f"expression_{given.label}.md").write_text(page(found, given), encoding="utf-8")
+    summary(found).to_csv(given.runs / f"expression_{given.label}.csv", index=False, float_format="%.3f")
+    print(page(found, given))
 
 
 if __name__ == "__main__":

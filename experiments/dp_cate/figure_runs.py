@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from torchdpcate.cli.main import main as torchdpcate
-from torchdpcate.cli.sweep import set_aside
 from torchdpcate.release.file import load_release
 
 _INTERRUPTED = 130
@@ -30,8 +29,9 @@ def trained(folder: Path, words: Sequence[str]) -> tuple[Any, dict[str, Any]] | 
     """
     summary = folder / "curator" / "summary.json"
     if not summary.exists():
-        if set_aside(folder) is not None or folder.is_dir():
-            folder.rmdir()  # train makes it
+        if folder.is_dir():
+            left = 1 + sum(path.name.startswith(f"{folder.name}.interrupted.") for path in folder.parent.iterdir())
+            folder.rename(folder.with_name(f"{folder.name}.interrupted.{left}"))
         code = torchdpcate(["train", *words, f"run_dir={folder}"])
         if code == _INTERRUPTED:
             raise KeyboardInterrupt

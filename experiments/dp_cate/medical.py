@@ -2,10 +2,10 @@
 
 One run a budget on the cohort of docs/clinical_data.md; a run that is there already is read. The paper asks at the
 records of its test patients; here 1,312 public points are requested at, for queries are published. Writes
-medical_LABEL.png and .md into the folder of runs.
+medical_LABEL.png and .csv into the folder of runs.
 
     python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
-    python -m experiments.dp_cate.medical --data mimic --path all_hourly_data.h5 --label full --runs RUNS
+    python -m experiments.dp_cate.medical --data mimic --path EXTRACT --label full --runs RUNS
     python -m experiments.dp_cate.medical --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
 """
 
@@ -97,10 +97,14 @@ def draw(found: pd.DataFrame, label: str, folder: Path) -> None:
     save_figure(figure, folder / f"medical_{label}.png")
 
 
+def summary(found: pd.DataFrame) -> pd.DataFrame:
+    """Return mean and spread of the released effects."""
+    groups = found.groupby(["method", "level", "epsilon"], sort=False)["effect"]
+    return groups.agg(["mean", "std", "min", "max"]).reset_index()
+
+
 def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     """Return the page: what was run, and spread and mean of the released effects."""
-    groups = found.groupby(["method", "level", "epsilon"], sort=False)["effect"]
-    table = groups.agg(["mean", "std", "min", "max"]).reset_index()
     demo = f"{DEMO}\n\n" if given.label.startswith("demo") else ""
     command = f"python -m experiments.dp_cate.medical --data {given.data} --path PATH --label {given.label} --runs RUNS"
     command += f" --per-person {given.per_person}" if given.per_person > 1 else ""
@@ -109,8 +113,8 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
         f"# Figure 6 of the DP-CATE paper: {given.label}\n\n{demo}Written by `{command}`: {int(found['n'].iloc[0]):,} "
         f"records, {given.per_person} of each person, delta = 1e-5, {QUERIES:,} public points. The cohort, its bounds "
         "and how it differs from the paper's: [clinical data](../../docs/clinical_data.md). The paper's budgets are "
-        f"printed in its figure alone.\n\n![Released effects against hematocrit by budget](medical_{given.label}.png)"
-        f"\n\n{markdown(table)}"
+        f"printed in its figure alone.\n\n"
+        f"\n\n{markdown(summary(found))}"
     )
 
 
@@ -126,7 +130,8 @@ def main() -> None:
     given = parser.parse_args()
     found = collect(given)
     draw(found, given.label, given.runs)
-    (given.runs / f"medical_{given.label}.md").write_text(page(found, given), encoding="utf-8")
+    summary(found).to_csv(given.runs / f"medical_{given.label}.csv", index=False, float_format="%.3f")
+    print(page(found, given))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from experiments.frame.page import mean
 from experiments.frame.study import CERTIFIED as BESIDE
 from experiments.frame.study import FREE, NO_PRIVACY, OTHER, PRINTED, Cell, Found, Place, Settings, Study
 from experiments.frame.table import Row, Summary
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import new_grid, save_figure
 
@@ -70,7 +70,7 @@ Level: what is proved with noise from the system; the noise here has fixed seeds
 theorem fails, or its constant is wrong. Whether nuisances are certified says nothing of the release then.
 
 Figures 6 and 7: `python -m experiments.dp_cate.medical` and `experiments.dp_cate.expression`, on other data than the
-paper's, see medical_demo.md and expression_demo.md."""
+paper's, see medical_demo.csv and expression_demo.csv."""
 
 
 class DPCate(Study):

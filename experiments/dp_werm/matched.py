@@ -16,9 +16,7 @@ from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.fit.feature_maps import batches
-from torchdpcate.fit.losses import Squared
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.weights.scheme import ConstantWeights, WeightScheme
 from torchdpcate.privacy.budget import positive
 
 GAPS = ("difference", "sign")
@@ -239,15 +237,11 @@ class PairwiseRule(RuleLearner):
     """
 
     typical_weight = 0.5  # half of all pairs are of opposite arms, if the arms are equally large
-    indirect_remedy = "gap=difference has none"
 
     matching: Matching = AllPairs()
     gap: str = "difference"
     outcome: str | Outcome = field(default="signed_residual", kw_only=True)
-
-    def scheme(self) -> WeightScheme:
-        """Return constant weights: the comparisons are the weights."""
-        return ConstantWeights()
+    weights: str = field(default="constant", init=False)  # the comparisons are the weights
 
     def check(self, n: int) -> None:
         """See ``RuleLearner``."""
@@ -255,8 +249,6 @@ class PairwiseRule(RuleLearner):
         pair_bounds(self.gap)
         if not isinstance(OUTCOMES.make(self.outcome, Outcome), SignedResidual):
             raise InputError(f"outcome = {self.outcome}: pairs compare residuals; use signed_residual")
-        if self.loss == "squared" or isinstance(self.loss, Squared):
-            raise InputError("loss = squared: pairs have labels; use huber_hinge or logistic")
         super().check(n)
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.frame.study import OTHER, Place, Published, Study
 from experiments.frame.table import Row, Summary
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 
 NONE = "-"
 HEADS = ["setting", "n", "epsilon", "row", "published", "as printed", "level", "certified", "no privacy"]

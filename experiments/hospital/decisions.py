@@ -8,8 +8,7 @@ from torch import Tensor
 from experiments.defaults.hospital_laws import HospitalCase
 from experiments.frame.study import seed_of
 from experiments.hospital.measured import CERTIFIED, DELTA, ERROR, NOT_PRIVATE, Measured
-from torchdpcate.candidates.family import PolicyFamily
-from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.candidates.kinds import Constants, PolicyFamily, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.rules.effect_rule import EffectRule

@@ -10,7 +10,7 @@ from experiments.frame.table import Summary
 from experiments.hospital.averages import FREE
 from experiments.hospital.groups import AVERAGES, DECISIONS, EFFECTS, GROUPS
 from experiments.hospital.measured import BIAS, COVERAGE, ERROR, PLANNED, STATED, WIDTH
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 
 ABOUT = """\
 Each seed is another law, of those that no constant was chosen by (`experiments/defaults/hospital_laws.py`). Means over

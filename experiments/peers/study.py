@@ -17,7 +17,7 @@ from experiments.frame.study import NO_PRIVACY, OTHER, Cell, Found, Place, Setti
 from experiments.frame.table import Summary
 from experiments.peers.averages import AVERAGES, AverageMethod
 from experiments.peers.effects import METHODS, Method
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, table
 
 EFFECTS, AVERAGE = "effects", "averages"
 ERROR, HELD, SECONDS, MEBIBYTES = "relative error", "interval holds the truth", "seconds", "MiB"

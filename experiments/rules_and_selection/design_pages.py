@@ -3,8 +3,8 @@
 from collections import defaultdict
 from statistics import fmean, median
 
-from experiments.cells import standard_error
-from experiments.rows import Lines
+from experiments.csv_files import Lines
+from experiments.tables import standard_error
 
 FIELDS = ("design", "n", "epsilon", "seed", "method", "regret", "accuracy", "seconds")
 TRIAL_FIELDS = ("trial", "epsilon", "seed", "method", "n", "value", "over_all", "error_all", "over_none")
@@ -38,7 +38,7 @@ with four from n epsilon = 500. Up to n mu of about 80 with four covariates and 
 outcome regression, a propensity of one number, and all covariates. (The plan before kept three of ten at n = 1,000,
 chosen by their outcome's slope, which the effect here does not show.) OWL is as good or better in its own trial of 200
 and 500 at epsilon = .5. No rule finds the rare region, they treat nobody (`task=policy_selection` [finds
-it](selection.md)). Time is two to twenty times that of the other method, in a median of at most 0.93 s.
+it](README.md)). Time is two to twenty times that of the other method, in a median of at most 0.93 s.
 
 """
 """What stands below the table of the designs."""

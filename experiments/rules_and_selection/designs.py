@@ -1,8 +1,8 @@
 """Treatment rules by default on the papers' designs: regret and right decisions, beside the methods named after them.
 
-Writes designs.csv (one line a rule) and designs.md beside this file; lines that are there are not made again. The trial
-of Giddens et al. (2023), the three shapes of ``ITR``, our own laws after Lee and Chen (2026), and the rare region of
-``data=rare_region``, with known propensities and without.
+Writes designs.csv (one line a rule) beside this file and prints its means; lines that are there are not made again. The
+trial of Giddens et al. (2023), the three shapes of ``ITR``, our own laws after Lee and Chen (2026), and the rare region
+of ``data=rare_region``, with known propensities and without.
 
     python -m experiments.rules_and_selection.designs --seeds 10
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
+from experiments.csv_files import read_lines, resume
 from experiments.dp_2erm.own_laws import Law, confounded, scenario
-from experiments.rows import read_lines, resume
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.rule_pages import HERE
@@ -124,14 +124,14 @@ def measure(design: str, n: int, epsilon: str, seed: int, method: str) -> Iterat
 
 
 def main() -> None:
-    """Make the lines that are not there yet, and the page."""
+    """Make the lines that are not there yet, and print the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=HERE / "designs.csv")
     words = parser.parse_args()
     torch.set_num_threads(1)
     lines = resume(words.out, FIELDS, cells(words.seeds), measure)
-    words.out.with_suffix(".md").write_text(page(lines, read_lines(HERE / "trials.csv")), encoding="utf-8")
+    print(page(lines, read_lines(HERE / "trials.csv")))
 
 
 if __name__ == "__main__":

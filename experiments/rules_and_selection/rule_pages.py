@@ -6,9 +6,9 @@ from statistics import fmean, median
 
 from matplotlib.figure import Figure
 
-from experiments.cells import standard_error
-from experiments.rows import Lines
+from experiments.csv_files import Lines
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL
+from experiments.tables import standard_error
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent

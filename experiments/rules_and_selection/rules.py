@@ -1,7 +1,7 @@
 """Regret of treatment rules by default, over that of the best constant rule, against n.
 
-Writes rules.csv (one line a rule), rules.md (means over seeds) and rules.png beside this file. Lines that are there are
-not made again; ``--methods rule`` makes those of one method alone.
+Writes rules.csv (one line a rule), prints means over seeds and draws rules.png beside this file. Lines that are there
+are not made again; ``--methods rule`` makes those of one method alone.
 
     python -m experiments.rules_and_selection.rules --seeds 10 --methods rule today
     python -m experiments.rules_and_selection.rules --seeds 3 --methods nonprivate
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from experiments.rows import resume
+from experiments.csv_files import resume
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, RuleCase, rule_case
 from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, PURE, SIZES, draw, page
 from torchdpcate.estimators.rules.effect_rule import EffectRule
@@ -80,7 +80,7 @@ def measure(design: str, n: int, law: str, seed: int, method: str) -> Iterator[t
 
 
 def main() -> None:
-    """Make the lines that are not there yet, and the page."""
+    """Make the lines that are not there yet, and print the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first-seed", type=int, default=FIRST, help="seeds below 1,000 were seen; see the page")
@@ -90,7 +90,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seeds = range(words.first_seed, words.first_seed + words.seeds)
     lines = resume(words.out, FIELDS, cells(words.methods, seeds), measure)
-    words.out.with_suffix(".md").write_text(page(lines), encoding="utf-8")
+    print(page(lines))
     draw(lines, words.out.with_suffix(".png"))
 
 

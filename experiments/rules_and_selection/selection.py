@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.rows import Lines, resume
+from experiments.csv_files import Lines, resume
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from experiments.rules_and_selection.three_arms import THREE, THREE_ARMS, three_arms
 from torchdpcate.candidates.kinds import Constants, LinearPolicies
@@ -30,30 +30,22 @@ from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent
-TABLE, PAGE = HERE / "selection.csv", HERE / "selection.md"
+TABLE = HERE / "selection.csv"
 LAWS, SIZES, EPSILONS, DELTA = ("A", "B", "D", "E", "2"), (1_000, 4_000, 20_000), (0.5, 1.0, 4.0), 1e-5
 RARE, RARE_SIZES = "rare region", (4_000, 20_000)
-EARLIER_SEEDS = 5  # of methods that are not the default
+EARLIER_SEEDS = 5  # of the rare region
 TRIALS, TRIAL_EPSILON, TRIAL_SEEDS = tuple(f"{TRIAL} {law}" for law in LAWS), 1.0, 3
 POLICIES = 160
-COMPOSED, STABLE, PRIVATE, PLAIN = "composed (default)", "stability", "private_nuisances", "non-private argmax"
+COMPOSED, PLAIN = "composed (default)", "non-private argmax"
 CENTRED, FIXED, RARE_COMPOSED = "centred (default)", "fixed, unclipped", "composed, C_2"
-METHODS: dict[str, dict[str, Any]] = {
-    COMPOSED: {},
-    STABLE: {"nuisance_guarantee": "stability"},
-    PRIVATE: {"nuisance": ConvexNuisanceConfig(), "nuisance_guarantee": "private_nuisances"},
-}
-OF_THREE = {name: own for name, own in METHODS.items() if name != PRIVATE}
 IN_RARE: dict[str, dict[str, Any]] = {
     CENTRED: {},
     FIXED: {"nuisance_guarantee": "fixed"},
     RARE_COMPOSED: {"nuisance_guarantee": "composed"},
-    STABLE: {"nuisance_guarantee": "stability"},
 }
 IN_TRIALS: dict[str, dict[str, Any]] = {
     CENTRED: {},
@@ -94,15 +86,15 @@ def rows(law: str, n: int, epsilon: float, seed: int, method: str) -> Iterator[t
     budget = None if method == PLAIN else PrivacyBudget(epsilon, DELTA)
     if law in THREE_ARMS:
         study = three_arms(law, n, seed)
-        selector = PolicySelector(study.schema, budget, policies=study.policies, seed=seed, **OF_THREE.get(method, {}))
+        selector = PolicySelector(study.schema, budget, policies=study.policies)
         yield _row(selector, study.records, study.lost)
         return
     design, name = (TRIAL, law.removeprefix(f"{TRIAL} ")) if law in TRIALS else (OBSERVED, law)
     case = rule_case(name, design, n, seed)
     policies = linear_library(case.schema)
     lost = regrets(policies, case.schema, case.queries, case.truth)
-    own = (IN_TRIALS if design == TRIAL else METHODS).get(method, {})
-    selector = PolicySelector(case.schema, budget, policies=policies, seed=seed, **own)
+    own = IN_TRIALS[method] if design == TRIAL else {}
+    selector = PolicySelector(case.schema, budget, policies=policies, **own)
     yield _row(selector, case.records, lost)
 
 
@@ -118,7 +110,7 @@ def _rare(n: int, epsilon: float, seed: int, method: str) -> tuple[object, ...]:
     policies = [threshold_grid(schema)]
     lost = regrets(policies, schema, many, generator.effect(many))
     budget = PrivacyBudget(epsilon, DELTA)
-    selector = PolicySelector(schema, budget, policies=policies, seed=seed, **IN_RARE[method])
+    selector = PolicySelector(schema, budget, policies=policies, **IN_RARE[method])
     return _row(selector, known, lost)
 
 
@@ -190,10 +182,8 @@ def page(found: Lines) -> str:
 def cells_of(seed: int) -> Iterator[tuple[str, int, float, int, str]]:
     """Yield law, n, epsilon, seed and method of each cell."""
     for n in SIZES:
-        for law, methods in [*((law, METHODS) for law in LAWS), *((law, OF_THREE) for law in THREE_ARMS)]:
-            for method in (*methods, PLAIN):
-                if method in (COMPOSED, PLAIN) or seed < EARLIER_SEEDS:
-                    yield from ((law, n, epsilon, seed, method) for epsilon in EPSILONS)
+        for law in (*LAWS, *THREE_ARMS):
+            yield from ((law, n, epsilon, seed, method) for method in (COMPOSED, PLAIN) for epsilon in EPSILONS)
         if n in RARE_SIZES and seed < EARLIER_SEEDS:
             yield from ((RARE, n, epsilon, seed, method) for epsilon in EPSILONS for method in IN_RARE)
         if seed < TRIAL_SEEDS:
@@ -201,15 +191,11 @@ def cells_of(seed: int) -> Iterator[tuple[str, int, float, int, str]]:
 
 
 def main() -> None:
-    """Run what is not in the table yet, and write the page."""
+    """Run what is not in the table yet, and print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--pages", action="store_true", help="write the page alone")
-    seeds, pages = (lambda a: (a.seeds, a.pages))(parser.parse_args())
-    wanted = [cell for seed in range(seeds) for cell in cells_of(seed)]
-    found = resume(TABLE, FIELDS, [] if pages else wanted, rows)
-    lines = PAGE.read_text().split("<!-- tables -->") if PAGE.exists() else [f"# Selection\n\n{__doc__}\n", ""]
-    PAGE.write_text(lines[0] + "<!-- tables -->\n\n" + page(found))
+    seeds = parser.parse_args().seeds
+    print(page(resume(TABLE, FIELDS, [cell for seed in range(seeds) for cell in cells_of(seed)], rows)))
 
 
 if __name__ == "__main__":

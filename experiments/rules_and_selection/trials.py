@@ -2,7 +2,7 @@
 
 Writes trials.csv beside this file, one line a trial, method and seed: mean outcome under the rule, by
 inverse-probability-weighted means over five held-out folds, and its difference to treating everybody and to treating
-nobody with standard errors over records. The table is in designs.md. Hillstrom's women's e-mail against none, visits
+nobody with standard errors over records. ``designs`` prints the table. Hillstrom's women's e-mail against none, visits
 (in per cent) as they are and less a cost of an e-mail near its mean effect, which ``task=rule`` takes as ``cost`` and
 OWL within the outcome; the NSW trial (Dehejia and Wahba's sample), earnings in 1978.
 
@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.rows import resume
+from experiments.csv_files import resume
 from experiments.rules_and_selection.design_pages import TRIAL_FIELDS
 from experiments.rules_and_selection.designs import DELTA
 from experiments.rules_and_selection.rule_pages import HERE

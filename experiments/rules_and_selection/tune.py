@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from experiments.cells import standard_error
 from experiments.defaults.random_laws import random_setting
 from experiments.rules_and_selection.rule_cases import RuleCase
+from experiments.tables import standard_error
 from experiments.tuning import Tuning
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage

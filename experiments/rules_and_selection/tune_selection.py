@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from experiments.cells import standard_error
 from experiments.defaults.random_laws import EPSILONS, random_setting
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.selection import linear_library, regrets
 from experiments.rules_and_selection.tune import WEAK, Setting
 from experiments.rules_and_selection.tune import setting as usual_setting
+from experiments.tables import standard_error
 from experiments.tuning import Tuning
 from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.data.records import CausalData

@@ -1,7 +1,7 @@
 """Five sites that may not pool their records: one composition on noisy sums beside releases that are combined.
 
 Squared errors of the effect at 300 points over its variance (of a constant effect over 1), at epsilon = 1 and
-delta = 1e-5 a record. Adds to table.csv beside this file; ``--draw`` makes table.md and table.png of it.
+delta = 1e-5 a record. Adds to table.csv beside this file; ``--draw`` prints its means and draws table.png.
 
     python -m experiments.sites.study
     python -m experiments.sites.study --draw
@@ -18,10 +18,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from experiments.cells import standard_error
+from experiments.csv_files import Appender, read_lines
 from experiments.designs.niu import Niu
-from experiments.rows import Appender, read_lines
-from experiments.words import paragraph, table
+from experiments.tables import paragraph, standard_error, table
 from torchdpcate import PrivacyBudget, RLearner, combine
 from torchdpcate.composition import AdaptiveSecondStage, Meeting, Site
 from torchdpcate.data.records import CausalData
@@ -117,7 +116,7 @@ def means(lines: list[dict[str, str]], law: str, n: int, method: str) -> tuple[f
 
 
 def draw(path: Path) -> None:
-    """Write table.md and table.png of table.csv."""
+    """Print the means of table.csv and draw table.png."""
     lines = read_lines(path)
     sizes = sorted({int(line["n"]) for line in lines})
     rows = [["law", "records a site", "data sets", *METHODS]]
@@ -141,14 +140,13 @@ def draw(path: Path) -> None:
         "their mean weighted by the inverse of their planned squared errors. `python -m experiments.sites.study`, then "
         "`--draw`."
     )
-    page = f"# Five sites\n\n{paragraph(text)}\n{table(rows)}\n![Errors against records a site](table.png)\n"
-    path.with_suffix(".md").write_text(page, encoding="utf-8")
+    print(f"{paragraph(text)}\n{table(rows)}")
 
 
 def main() -> None:
     """Run the study, or draw it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", action="store_true", help="make the page and the figure")
+    parser.add_argument("--draw", action="store_true", help="print means and draw")
     parser.add_argument("--laws", nargs="+", default=list(LAWS), choices=LAWS, help="designs")
     parser.add_argument("--n", nargs="+", type=int, default=list(REPEATS), help="records a site")
     given, path = parser.parse_args(), HERE / "table.csv"

@@ -23,8 +23,7 @@ from experiments.spillover.pairs import (
     farthest,
     together,
 )
-from torchdpcate.fit.arms.base import SelectionFacts
-from torchdpcate.fit.arms.stable import StableNuisances
+from experiments.spillover.stable import StableFits
 
 TABLE1, TABLE2, TABLE3, TABLE4 = "table1_separation", "table2_regularization", "table3_split", "table4_proxy_scales"
 SEPARATION, SWEEP, SPLIT = "rare_region_separation_audit", "regularization_audit", "sample_split_decomposition"
@@ -88,18 +87,19 @@ def separation(law: Law, first: int, repeats: int) -> Iterator[Found]:
 
 
 def _certified(put_one: "partial[None]", law: Law, fit: Block, other: Block, scoring: Block) -> None:
-    """Put the library's stable nuisances about 1/2 at the same pair, with their own noise."""
-    recipe, facts = StableNuisances(target=None), SelectionFacts(law.domain, (0, 1), OVERLAP, TRAINING, len(scoring.y))
-    both = [recipe.fit(law.records(block), facts) for block in (fit, other)]
-    fitted, neighbour = (Nuisances(one.nuisances.propensity(law.x)[:, 1], one.nuisances.outcome(law.x)) for one in both)
+    """Put stable fits at the same pair, with their own noise."""
+    stable = StableFits(law.domain, OVERLAP, TRAINING, len(scoring.y))
+    both = [stable.fit(law.records(block)) for block in (fit, other)]
+    fitted, neighbour = (Nuisances(one.propensity(law.x), one.outcome(law.x)) for one in both)
+    certified = stable.bound.range_sensitivity(len(scoring.y))
     pair, quality = Pair.of(law, scoring, fitted, neighbour), errors(law, fitted)
-    name, level = "ridge fits, nuisance_guarantee=stability", "certified"
+    name, level = "ridge fits", "certified"
     for metric, value in quality.items():
         put_one(ANY, "learned scores", metric, CERTIFIED, name, level, value)
     put_one(ANY, "unstable learner", "movement_over_floor", CERTIFIED, name, level, pair.movement / FLOOR)
     put_one(ANY, "stability-audit scale", "share_of_pairs_covered", CERTIFIED, name, level,
-            float(2 * pair.movement <= both[0].range_sensitivity))  # fmt: skip
-    ratio = pair.ratio(both[0].range_sensitivity / 2)
+            float(2 * pair.movement <= certified))  # fmt: skip
+    ratio = pair.ratio(certified / 2)
     for row in (NAIVE, AUDITED):
         put_one(ASSUMED, row, RATIO, CERTIFIED, name, level, ratio)
 

@@ -23,10 +23,9 @@ from experiments.spillover.pairs import (
     default_regret,
     together,
 )
+from experiments.spillover.stable import IndirectBound, StableFits, indirect_bound
 from torchdpcate.fit.arms.base import SelectionFacts
 from torchdpcate.fit.arms.fixed import FixedNuisances
-from torchdpcate.fit.arms.stability import IndirectBound, indirect_bound
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 TABLE, SETTING = "table5_certified_erm", "certified_erm_positive_control"
@@ -41,19 +40,12 @@ NOT_PRIVATE, BEST = "not private", "no privacy: largest utility"
 
 def printed_bound() -> IndirectBound:
     """Return the paper's certificate, by its constants."""
-    return indirect_bound(
-        TRAINING, radius=RADIUS, ridge=RIDGE, propensity_ridge=RIDGE, overlap=OVERLAP, localised=False
-    )
+    return indirect_bound(TRAINING, RIDGE, OVERLAP, radius=RADIUS, localised=False)
 
 
-def learner() -> StableNuisances:
+def learner(law: Law) -> StableFits:
     """Return the paper's fits, in the library's features of norm at most 1."""
-    return StableNuisances(RIDGE / RADIUS**2, RIDGE / RADIUS**2, target=None)
-
-
-def facts(law: Law) -> SelectionFacts:
-    """Return the public facts of blocks of 1,500."""
-    return SelectionFacts(law.domain, (0, 1), OVERLAP, TRAINING, TRAINING)
+    return StableFits(law.domain, OVERLAP, TRAINING, TRAINING, RIDGE / RADIUS**2)
 
 
 def control(law: Law, printed: Law, repeats: int) -> Iterator[Found]:
@@ -135,10 +127,11 @@ def _regrets(law: Law, name: str, epsilon: float, repeat: int, trees: bool) -> d
     }
 
     def choose(method: str, sums: Tensor, spread: float, mechanism: str, level: str = CONDITIONAL) -> None:
-        chosen = SELECTIONS.find(mechanism)(epsilon, spread).probabilities(sums)
+        chosen = SELECTIONS[mechanism](epsilon, spread).probabilities(sums)
         found[method, level] = float(chosen @ law.regrets)
 
-    constants = FixedNuisances().fit(None, facts(law)).range_sensitivity
+    facts = SelectionFacts(law.domain, (0, 1), OVERLAP, TRAINING)
+    constants = FixedNuisances().fit(None, facts).range_sensitivity
     choose("constants of 1/2, all records", utilities(law, both, half), constants, "permute_and_flip")
     choose("true nuisances", known, 2 / OVERLAP, "permute_and_flip")
     if trees:
@@ -148,7 +141,7 @@ def _regrets(law: Law, name: str, epsilon: float, repeat: int, trees: bool) -> d
         sums, bound = utilities(law, scoring, _fitted(law, fit)), printed_bound()
         choose(PRINTED_CHOICE, sums, bound.paper_range_sensitivity(TRAINING), "exponential")
         choose("control, bounded range", sums, bound.range_sensitivity(TRAINING), "exponential")
-        own = learner().bound(facts(law)).range_sensitivity(TRAINING)
+        own = learner(law).bound.range_sensitivity(TRAINING)
         choose("control, localised bounds", sums, own, "permute_and_flip")
     if epsilon == EPSILON:  # what does not depend on it, once
         found["uniform choice", NOT_PRIVATE] = float(law.regrets.mean())
@@ -159,8 +152,8 @@ def _regrets(law: Law, name: str, epsilon: float, repeat: int, trees: bool) -> d
 
 
 def _fitted(law: Law, block: Block) -> Nuisances:
-    found = learner().fit(law.records(block), facts(law)).nuisances
-    return Nuisances(found.propensity(law.x)[:, 1], found.outcome(law.x))
+    found = learner(law).fit(law.records(block))
+    return Nuisances(found.propensity(law.x), found.outcome(law.x))
 
 
 def _place(epsilon: str, metric: str) -> Place:

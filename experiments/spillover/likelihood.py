@@ -36,5 +36,5 @@ def log_likelihood_ratio(name: str, epsilon: float, spread: float, before: Tenso
         >>> round(log_likelihood_ratio("exponential", 1.0, 20.0, U, 30 * V), 3)
         29.307
     """
-    laws = SELECTIONS.find(name)(epsilon, spread).probabilities(torch.stack([before, after])).clamp(min=_LEAST).log()
+    laws = SELECTIONS[name](epsilon, spread).probabilities(torch.stack([before, after])).clamp(min=_LEAST).log()
     return float((laws[0] - laws[1]).abs().max())

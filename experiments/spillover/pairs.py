@@ -111,7 +111,7 @@ def default_regret(law: Law, block: Block, repeat: int, epsilon: float = EPSILON
     """Return the regret of `PolicySelector` by default on all records of a block, expected under its choice's law."""
     noise = NoiseSource.fixed(seed_of("spillover default", epsilon, delta, len(block.y), repeat))
     records, budget = law.records(block), PrivacyBudget(epsilon, delta)
-    selector = PolicySelector(law.domain, budget, policies=law.policies, seed=repeat, noise=noise)
+    selector = PolicySelector(law.domain, budget, policies=law.policies, noise=noise)
     selector.fit(records.x, records.a, records.y)
     assert selector.mechanism_ is not None
     regret = float(selector.mechanism_.probabilities(selector.utilities_) @ law.regrets)

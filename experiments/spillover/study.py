@@ -35,7 +35,7 @@ choice here, so the paper's library or design is not ours in full.
 
 *As printed* calibrates by what one pair of neighbours moved: no epsilon holds for it, whatever the ratio of that pair,
 and the pair is covered by construction, as the scale is 1.3 times its own movement. *Certified* in Table 1: ridge fits
-with `nuisance_guarantee=stability` about 1/2 on the same pair and blocks, with their own noise, which covers all pairs.
+about 1/2 on the same pair and blocks, with their own noise, which covers all pairs.
 *Certified* elsewhere: `PolicySelector` by default (`composed`, delta = 1e-5) on the same records, training and scoring
 ones together; where rows of a table differ by a setting of the paper's, one value stands beside all. It is
 conditional on the two policies of the rare region, Python functions, deciding row by row.

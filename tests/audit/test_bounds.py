@@ -42,12 +42,6 @@ def test_clopper_pearson_is_no_wider_than_it_must_be():
     assert binom.cdf(20, 100, high) == pytest.approx(0.05, rel=1e-9)
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, math.nan])
-def test_a_confidence_outside_its_range_is_refused(confidence):
-    with pytest.raises(InputError, match="confidence"):
-        clopper_pearson(1, 2, confidence)
-
-
 def power(event, count=1, false=0.2):
     """True positive rate of the best test: the lower envelope of the lines e^epsilon alpha + delta(epsilon)."""
     epsilons = np.linspace(-30, 30, 60_001)

@@ -7,17 +7,16 @@ from functools import partial
 import pytest
 import torch
 
-from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
+from tests.release.helpers import DOMAIN, QUERIES, block, nuisances
 from tests.tools import neighbours
 from tests.tools.neighbours import refitted, replaced, worst_neighbour
+from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.feature_maps import Identity, Legendre
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.recipes import NeuralSecondStage
-from torchdpcate.heads.refit import refit
 from torchdpcate.heads.stage import LinearStage, NeuralStage, SecondStageBlock
 
 RECIPE = NeuralSecondStage(width=3, depth=1, ridge=1e-3, epochs=2)
@@ -106,33 +105,6 @@ def test_the_climb_follows_the_gradient_of_exact_refits(threshold, queries):
         torch.testing.assert_close(gradient[:, j], slope, rtol=1e-5, atol=1e-9)
 
 
-def test_random_neighbours_are_no_evidence():
-    own = linear()
-    generator, n = torch.Generator().manual_seed(0), 2000
-    x = DOMAIN.covariate_low + torch.rand(n, 2, dtype=torch.float64, generator=generator) * (
-        DOMAIN.covariate_high - DOMAIN.covariate_low
-    )
-    a = torch.randint(2, (n,), generator=generator).double()
-    y = 4 * torch.rand(n, dtype=torch.float64, generator=generator) - 2
-    s, w = own.block.regression(x, a, y)
-    theta = refit(own.problem, torch.randint(own.problem.n, (n,), generator=generator), own.features(x), s, w)
-    random = float(((theta - own.theta) @ own.features(QUERIES).T).norm(dim=1).max())
-    assert worst_neighbour(own, QUERIES, starts=128, climbs=16).change > 1.2 * random
-
-
-def test_a_record_is_replaced_and_no_other():
-    own = stage(50).block
-    x = torch.tensor([0.5, -0.5], dtype=torch.float64)
-    new = replaced(own, 7, x, 1, 2.0)
-    s, w = own.regression(x[None], torch.ones(1).double(), torch.tensor([2.0]).double())
-    assert (new.x[7] == x).all()
-    assert (new.s[7], new.w[7]) == (s[0], w[0])
-    kept = torch.arange(50) != 7
-    for name in ("x", "s", "w"):
-        assert torch.equal(getattr(new, name)[kept], getattr(own, name)[kept])
-    assert not torch.equal(own.s, new.s)
-
-
 @pytest.mark.slow
 def test_neural_neighbours_beat_random_ones_and_are_exact(fitted):
     found = worst_neighbour(fitted, QUERIES, starts=64, climbs=8)
@@ -163,17 +135,3 @@ def test_a_head_fitted_again_shows_a_switch_of_minimum(fitted):
     assert honest.retrained == pytest.approx(honest.change, rel=0.5)
     assert broken.change == honest.change
     assert broken.retrained > 3 * honest.retrained
-
-
-def test_a_neural_head_needs_queries(fitted):
-    with pytest.raises(InputError, match="queries = None"):
-        worst_neighbour(fitted)
-
-
-def test_neighbours_whose_heads_cannot_be_polished_are_an_error(fitted, monkeypatch):
-    def fail(*_):
-        raise NumericalError("no")
-
-    monkeypatch.setattr(neighbours, "refitted", fail)
-    with pytest.raises(NumericalError, match="no neighbour's neural head"):
-        worst_neighbour(fitted, QUERIES, starts=16, climbs=2)

@@ -78,7 +78,6 @@ class Quiet(FixedNoise):
         ("balancing_weights", 20_000),
         ("permute_and_flip", 8_000),
         ("exponential_mechanism", 50_000),
-        ("report_noisy_max", 8_000),
     ],
 )
 def test_half_the_noise_is_refuted(name, trials):
@@ -91,7 +90,6 @@ def test_half_the_noise_is_refuted(name, trials):
     [
         ("permute_and_flip", "PermuteAndFlip", 8_000),
         ("exponential_mechanism", "ExponentialMechanism", 50_000),
-        ("report_noisy_max", "ReportNoisyMax", 8_000),
     ],
 )
 def test_a_spread_that_is_what_one_utility_moves_by_is_refuted(monkeypatch, name, kind, trials):

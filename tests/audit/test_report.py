@@ -17,13 +17,12 @@ from torchdpcate.audit.report import (
     AuditSettings,
     attained,
     audit_all,
-    audit_figure,
     find,
     in_processes,
     registry,
     write_report,
 )
-from torchdpcate.errors import InputError, ProcessError
+from torchdpcate.errors import ProcessError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import Target
 from torchdpcate.verify.statement import plan_names
@@ -45,30 +44,14 @@ def test_the_page_holds_every_row_and_marks_what_is_broken(tmp_path):
     paths = write_report([RESULT, NONE, BROKEN], AuditSettings(epsilon=1.0, confidence=0.9), tmp_path)
     assert [path.name for path in paths] == ["README.md", "audit.json", "audit.png"]
     page = paths[0].read_text()
-    assert "| [gaussian](noise.md) | **certified** | 1 | 1e-05 | 0.950 | 2,000 | two numbers |" in page
-    assert "| influence | **heuristic** | none (noise as for 1) | 1e-05 | 4.000 |" in page
+    assert "| [gaussian](noise.md) | **certified** | 1, 1e-05 | 0.950 |" in page
+    assert "| influence | **heuristic** | none | 4.000 |" in page
     assert page.count("exceeds the claim**") == 1
     assert "`torchdpcate audit --all confidence=0.9`" in page
     numbers = json.loads(paths[1].read_text())
     assert numbers["settings"]["confidence"] == 0.9
     assert [r["refuted"] for r in numbers["results"]] == [False, False, True]
     assert paths[2].read_bytes()[:4] == b"\x89PNG"
-
-
-def test_the_figure_draws_each_bound_at_its_place():
-    axes = audit_figure([RESULT, NONE, BROKEN]).axes[0]
-    dots = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
-    assert dots == [0.95, 4.0, 1.2]
-    assert axes.get_yticklabels()[0].get_text() == "gaussian (certified)"
-
-
-def test_all_audits_run_at_the_settings():
-    seen = []
-    settings = AuditSettings(epsilon=2.0, trials=500)
-    (result,) = audit_all([find("laplace")], settings, lambda label, done, total: seen.append((label, done, total)))
-    assert result.claimed == 2.0
-    assert result.trials == 1000
-    assert seen[-1] == ("laplace", 1000, 1000)
 
 
 @pytest.mark.slow
@@ -118,14 +101,6 @@ def test_of_the_plans_the_post_processing_alone_has_no_attack_on_a_claim_of_its_
     ]
     results = [replace(one, attacks=tuple(map(Target.from_dict, one.attacks))) for one in results]
     assert [plan for plan in plan_names() if not attained(results, plan)] == ["plug_in"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("epsilon", -1.0), ("delta", 0.0), ("confidence", 1.0), ("trials", 5), ("epsilon", "much")]
-)
-def test_settings_out_of_range_are_refused(name, value):
-    with pytest.raises(InputError, match=name):
-        AuditSettings(**{name: value})
 
 
 def test_shipped_results_are_those_of_the_guarantees_page():

@@ -1,5 +1,3 @@
-"""Constants and thresholds, and what every family does alike."""
-
 import json
 
 import numpy as np
@@ -9,19 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates.family import PolicyFamily, check_actions
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, PolicyFamily, Thresholds, check_actions
 from torchdpcate.candidates.library import FunctionPolicies, policy_family
 from torchdpcate.errors import InputError
 
 NUMBER = st.floats(-100, 100, allow_nan=False)
 COVARIATE = st.sampled_from(DOMAIN.names)
 LABEL = st.sampled_from(THREE)
-NODE = st.recursive(
-    LABEL,
-    lambda node: st.fixed_dictionaries({"covariate": COVARIATE, "cut": NUMBER, "above": node, "below": node}),
-    max_leaves=12,
-)
 
 
 @st.composite
@@ -32,17 +24,15 @@ def families(draw) -> PolicyFamily:
     def each(of):
         return draw(st.lists(of, min_size=count, max_size=count))
 
-    kind = draw(st.sampled_from(["constants", "thresholds", "linear", "trees", "functions"]))
+    kind = draw(st.sampled_from(["constants", "thresholds", "linear", "functions"]))
     if kind == "constants":
-        return Constants(each(LABEL))
+        return Constants(each(LABEL), fitted_on=draw(st.sampled_from([None, "ab" * 32])))
     if kind == "thresholds":
         return Thresholds(each(COVARIATE), each(NUMBER), each(LABEL), each(LABEL))
     if kind == "linear":
         shape = st.lists(st.lists(NUMBER, min_size=2, max_size=2), min_size=3, max_size=3)
         names = draw(st.sampled_from([["age", "bmi"], ["dose", "age"]]))
         return LinearPolicies(each(shape), each(st.lists(NUMBER, min_size=3, max_size=3)), names)
-    if kind == "trees":
-        return TreePolicies(each(NODE), fitted_on=draw(st.sampled_from([None, "ab" * 32])))
     return FunctionPolicies(["tests.candidates.cases:third"] * count)
 
 
@@ -94,7 +84,7 @@ def test_two_actions_need_no_choice_and_names_are_readable():
 def test_records_in_many_blocks_and_none_at_all(monkeypatch):
     family, x = Thresholds("age", [20, 40, 60]).setup(DOMAIN, BINARY), points(100)
     together = family.decide(x)
-    monkeypatch.setattr("torchdpcate.candidates.family._BLOCK", 21)
+    monkeypatch.setattr("torchdpcate.candidates.kinds._BLOCK", 21)
     assert torch.equal(family.decide(x), together)
     assert family.decide(x[:0]).shape == (0, 3)
 

@@ -1,5 +1,3 @@
-"""Functions as policies: imported late, tried on public points, and held to their labels."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,10 +1,8 @@
-"""Libraries: what they are made of, what is refused, and the yaml list."""
-
 import pytest
 import torch
 
 from tests.candidates.cases import BINARY, DOMAIN, older, points
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import POLICY_FAMILIES, FunctionPolicies, PolicyLibrary
 from torchdpcate.errors import InputError
 
@@ -17,10 +15,6 @@ YAML = """
 - kind: linear
   covariates: [age, bmi]
   coefficients: [[1, -2]]
-- kind: trees
-  names: [old and slim]
-  trees:
-    - {covariate: age, cut: 60, above: {covariate: bmi, cut: 30, above: 0, below: 1}, below: 0}
 - tests.candidates.cases:older
 """
 ALLOW = ["tests.candidates.cases"]
@@ -30,7 +24,6 @@ NAMES = (
     "age > 20",
     "age > 40",
     "age - 2 bmi > 0",
-    "old and slim",
     "tests.candidates.cases:older",
 )
 
@@ -43,8 +36,7 @@ def test_a_yaml_list_becomes_a_library(tmp_path):
     assert sorted(family.kind for family in library.families) == sorted(POLICY_FAMILIES)
     ready, x = library.setup(DOMAIN, BINARY), points()
     age, bmi = x[:, 0], x[:, 1]
-    slim = (age > 60) & (bmi <= 30)
-    columns = [age < -1, age > -1, age > 20, age > 40, age - 2 * bmi > 0, slim, age > 40]
+    columns = [age < -1, age > -1, age > 20, age > 40, age - 2 * bmi > 0, age > 40]
     assert torch.equal(ready.decide(x), torch.stack(columns, 1).to(torch.int8))
     back = PolicyLibrary.of(library.config(), ALLOW)
     assert back.config() == library.config()
@@ -89,7 +81,6 @@ def test_fingerprints_of_all_families():
         ([Constants([0]), Constants([1], names=["always 0"])], "the name 'always 0' is there twice"),
         ([Constants([0]), Constants([0], names=["never"])], "'always 0' and 'never' are the same policy; give it once"),
         ([LinearPolicies([[0.0]]), LinearPolicies([[-0.0]], names=["b"])], "'linear 1' and 'b' are the same policy"),
-        ([TreePolicies([0, 0])], "'tree 1' and 'tree 2' are the same policy"),
         ([FunctionPolicies([older, older], names=["a", "b"])], "'a' and 'b' are the same policy"),
         (7, "policies is of type int; give a policy family, a function"),
         ([Constants([0]), object()], r"policies\[1\] is of type object"),

@@ -1,5 +1,3 @@
-"""Linear scores against NumPy."""
-
 import numpy as np
 import pytest
 import torch

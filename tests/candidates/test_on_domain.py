@@ -1,5 +1,3 @@
-"""Libraries that follow from public facts: what they hold, and what they refuse."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Scores against hand-computed records, the theory note's values and their bounds."""
-
 import math
 
 import pytest
@@ -8,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore, dr_scores, project_to_floor, score_spread
+from torchdpcate.composition.average import ATEScores
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.nuisances import NuisanceValues
 
@@ -139,6 +139,13 @@ def test_scores_are_those_of_a_loop(K):
             assert float(scores[i, a]) == pytest.approx(float(mu[i, a] + correction), abs=1e-14)
 
 
+def test_the_score_of_the_average_effect_is_the_difference_of_both_arms():
+    arm, y, e, mu = nuisances(50, 2, 0.1)
+    x = torch.zeros(50, 1, dtype=torch.float64)
+    found = ATEScores(None, None, False, 0.0).score(CausalData(x, arm.double(), y), e[:, 1], mu[:, 0], mu[:, 1])
+    torch.testing.assert_close(found, dr_scores(arm, y, e, mu).diff(dim=1)[:, 0], rtol=1e-12, atol=1e-12)
+
+
 def test_scores_of_nuisances_side_by_side():
     arm, y, e, mu = nuisances(20, 3, 0.1)
     others = nuisances(20, 3, 0.1, seed=1)[2:]
@@ -171,12 +178,6 @@ def test_records_that_do_not_match_are_refused():
     for bad in ((arm[:5], y, e, mu), (arm, y, e[:, :2], mu), (arm, y, e, mu[:7])):
         with pytest.raises(InputError, match="same records and actions"):
             dr_scores(*bad)
-
-
-def test_two_actions_are_clamped():
-    p = torch.linspace(0, 1, 101, dtype=torch.float64)
-    projected = project_to_floor(torch.stack([1 - p, p], 1), 0.1)
-    torch.testing.assert_close(projected[:, 1], p.clamp(0.1, 0.9), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("K", [2, 3, 7])

@@ -61,6 +61,13 @@ def one_line(capsys) -> str:
     return error
 
 
+def refused(word: str, words: list[str], capsys) -> str:
+    """Return the line that ``train`` refuses a word with, given after others; ``-m`` before it sweeps."""
+    option, given = (["-m"], word.removeprefix("-m ")) if word.startswith("-m ") else ([], word)
+    assert main(["train", *words, *option, given]) == 2
+    return one_line(capsys)
+
+
 def summary(folder: str | Path) -> dict:
     """Return a run's summary."""
     return json.loads((Path(folder) / "curator" / "summary.json").read_text())
@@ -80,7 +87,7 @@ def checked(folder: Path, *kept: str, figures: Collection[str] = ()) -> None:
         figures: The reader's, beside the release.
     """
     assert {path.name for path in (folder / "release").iterdir()} == STATEMENT.union(figures)
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.sqlite", *kept)
-    assert {path.name for path in (folder / "curator").iterdir()} > set(kept)
+    kept = ("config.yaml", "summary.json", "ledger.sqlite", *kept)
+    assert {path.name for path in (folder / "curator").iterdir()} >= set(kept)
     assert main(["verify", str(released(folder))]) == 0
     assert leaks(folder) == ()

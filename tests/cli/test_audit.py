@@ -95,7 +95,7 @@ def test_help_lists_the_mechanisms(capsys):
         (["mechansim=laplace"], "mechansim=laplace: the nearest is mechanism; give"),
         (["leek", "run"], "leek: the nearest is leak; give"),
         (["leak"], "give one run folder"),
-        (["spillover", "neighbours=3"], "in a checkout: python -m experiments.spillover"),
+        (["spillover", "neighbours=3"], "torchdpcate study spillover"),
         (["leak", "nowhere"], "nowhere"),
     ],
     ids=str,

@@ -59,17 +59,6 @@ def test_an_average_effect_is_that_of_kaplan_meier(trial, capsys):
     assert "by a released curve of 10 parts" in Path("run/release/privacy.md").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", [["cate"], ["cate", "learner=dr"], ["rule"], ["subgroups", "subgroups=[{age: [50]}]"]], ids=" ".join
-)
-@pytest.mark.parametrize("more", [[], ["data.stream=true"]], ids=["memory", "stream"])
-def test_every_task_takes_it(trial, task, more):
-    name, *rest = task
-    assert main(["train", f"task={name}", *rest, *TABLE, *more, "privacy.epsilon=5", "run_dir=run"]) == 0
-    assert main(["verify", "run/release/release.safetensors"]) == 0
-
-
 @pytest.mark.parametrize(
     "task",
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import QUICK, TABLE, one_line
+from tests.registered import shipped
 from torchdpcate import _files
 from torchdpcate.cli.main import main
 from torchdpcate.fit.trainer import default_trainer
@@ -119,21 +120,26 @@ def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
     assert default_trainer(accelerator="cpu", max_steps=1).max_steps == 1
 
 
-TASKS = {
-    "cate": ([*TABLE, *QUICK], [DP_SGD.words, THRESHOLD.words]),
-    "queries": (
-        [*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true"],
-        [DP_SGD.words],
-    ),
-    "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
-    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
-    "policy": (
-        ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],
-        ["nuisance guess"],
-    ),
-    "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
-    "subgroups": (["task=subgroups", "data.n=1500", "subgroup_effects.propensity=fitted", "subgroups=[{x0: [0]}]"], []),
-}
+TASKS = shipped(
+    {
+        "cate": ([*TABLE, *QUICK], [DP_SGD.words, THRESHOLD.words]),
+        "queries": (
+            [*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true"],
+            [DP_SGD.words],
+        ),
+        "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
+        "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
+        "policy": (
+            ["task=policy_selection", "nuisance_guarantee=fixed", "data.n=600", "privacy.delta=0", "queries.count=5"],
+            [],
+        ),
+        "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
+        "subgroups": (
+            ["task=subgroups", "subgroup_effects.propensity=randomised", "data.n=1500", "subgroups=[{x0: [0]}]"],
+            [],
+        ),
+    }
+)
 
 
 @pytest.mark.parametrize("call", [0, 1])

@@ -42,7 +42,7 @@ def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys
     assert "Lower pain is better: this speaks for drug. claim (1" in said
     assert last.splitlines()[-3:] == [
         "  torchdpcate report 'a run'",
-        "  torchdpcate inspect 'a run'",
+        "  torchdpcate verify 'a run'",
         "  torchdpcate sign 'a run' --key FILE",
     ]
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from torchdpcate.cli.gone import GONE
+from torchdpcate.cli.gone import COMMANDS, GONE
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_groups, choices_of
+from torchdpcate.cli.parser import subparsers
 
 
 @pytest.mark.first(3)
@@ -18,6 +19,13 @@ def test_a_word_that_went_names_what_answers_its_question(word, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_so_does_a_command(command, capsys):
+    assert main([command, "run", "--json"]) == 2
+    assert capsys.readouterr().err == f"torchdpcate: {command}: is no longer there; {COMMANDS[command]}\n"
+
+
 def test_what_is_there_has_not_gone():
     there = all_groups() | {f"{group}={choice}" for group in all_groups() for choice in choices_of(group)}
     assert not there & GONE.keys()
+    assert not subparsers().keys() & COMMANDS.keys()

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from tests.registered import shipped
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate.blocks import on_device
@@ -24,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("words", [[], ["nuisance=additive"], ["nuisance=wide_and_deep"], ["nuisance=mlp"]])
 def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_path):
-    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
+    run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", "data=dataset1", "data.n=900", *words, *run]) == 0
     path = tmp_path / "r" / "release" / "release.safetensors"
     verify_release(path)
@@ -35,15 +36,17 @@ def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_pat
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["second_stage=linear", "second_stage.ridge=0.02"],
-        ["second_stage=linear", "second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
-        ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
-    ],
+    shipped(
+        [
+            ["second_stage=linear", "second_stage.ridge=0.02"],
+            ["second_stage=linear", "second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
+            ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
+        ]
+    ),
 )
 def test_trainer_gpu_runs_whole(words, tmp_path):
     quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]
-    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
+    run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *quick, *words, *run]) == 0
     assert json.loads((tmp_path / "r" / "curator" / "summary.json").read_text())["pehe"] > 0
 

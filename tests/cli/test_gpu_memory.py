@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.cli.helpers import QUICK, TABLE, one_line
+from tests.registered import SmoothSensitivity
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate import composition
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
 from torchdpcate.fit.linear_taps import LinearTaps
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.ledger import Ledger
@@ -31,7 +31,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
     monkeypatch.setattr(LinearTaps, "uses", after(3, LinearTaps.uses))
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
     said = one_line(capsys)
-    assert "lower max_physical_batch, of a private run, or batch_size, or use trainer=cpu" in said
+    assert "lower batch_size, or use trainer.accelerator=cpu" in said
     (entry,) = Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert entry.count == entry.planned == 3
     assert not (here / "r" / "release").exists()
@@ -42,7 +42,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
 def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
     assert main(["train", *TABLE, *words, "trainer.progress=false", "force=true", "run_dir=r"]) == 2
-    assert "lower max_physical_batch of nuisance or nuisance.solver, or use trainer=cpu" in one_line(capsys)
+    assert "take nuisance=auto, or use trainer.accelerator=cpu" in one_line(capsys)
     assert Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert not (here / "r" / "release").exists()
 
@@ -67,13 +67,4 @@ def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):
     monkeypatch.setattr(composition, "fit_composition", full)
     assert main(["train", *TABLE, "force=true", "run_dir=r"]) == 2
     assert "task = cate: the GPU has too little memory; take fewer records" in one_line(capsys)
-    assert {path.name for path in here.iterdir()} == before
-
-
-@pytest.mark.parametrize("group", ["nuisance", "nuisance.solver"])
-def test_a_limit_that_is_none_is_refused_before_anything_is_spent(here, capsys, group):
-    words = ["nuisance=mlp"] if group == "nuisance" else ["nuisance=additive"]
-    before = {path.name for path in here.iterdir()}
-    assert main(["train", *TABLE, *words, f"{group}.max_physical_batch=0"]) == 2
-    assert "max_physical_batch=0 must be a whole number" in one_line(capsys)
     assert {path.name for path in here.iterdir()} == before

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 
@@ -54,15 +55,17 @@ def trained(finished, tmp_path):
 @pytest.mark.first(1)
 @pytest.mark.parametrize(
     "words",
-    [
-        [],
-        ["learner=dr", "features=fourier", "features.pairs=20"],
-        ["mechanism=output", "features=representation"],
-        ["mechanism=output", "release=queries", "queries.count=40"],
-        ["release=queries", "mechanism=smooth_sensitivity", "queries.count=7", WIDE],
-        ["release=queries", "mechanism=influence", "queries.count=7", "release.include_nuisances=true", WIDE],
-        ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence", WIDE],
-    ],
+    shipped(
+        [
+            [],
+            ["learner=dr", "features=fourier", "features.pairs=20"],
+            ["mechanism=output", "features=representation"],
+            ["mechanism=output", "release=queries", "queries.count=40"],
+            ["release=queries", "mechanism=smooth_sensitivity", "queries.count=7", WIDE],
+            ["release=queries", "mechanism=influence", "queries.count=7", "release.include_nuisances=true", WIDE],
+            ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence", WIDE],
+        ]
+    ),
     ids=lambda words: " ".join(words[:2]) or "default",
 )
 def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
@@ -82,24 +85,5 @@ def test_a_run_with_its_pages_holds_nothing_of_the_curators(task, finished, tmp_
     more = {"subgroups": ["subgroups=[{dose: [0.5]}]"]}.get(task, [])
     run = Path(shutil.copytree(finished(f"task={task}", *more, "data=table", *TABLE, files=files), tmp_path / "r"))
     assert main(["report", str(run)]) == 0
-    assert main(["inspect", str(run), "--card"]) == 0
+    assert main(["verify", str(run), "--card"]) == 0
     assert leaks(run) == ()
-
-
-@pytest.mark.slow
-def test_the_curators_numbers_are_written_and_complete(trained):
-    run = trained(*LINEAR)
-    from safetensors.torch import load_file
-
-    numbers, table = load_file(run / "curator" / "numbers.safetensors"), marked()
-    assert {name: float(numbers[name]) for name in ("arm.treated", "arm.control")} == {
-        "arm.treated": table["treat"].sum(),
-        "arm.control": 300 - table["treat"].sum(),
-    }
-    assert float(numbers["mean.outcome"]) == pytest.approx(table["pay"].mean())
-    assert float(numbers["mean.outcome.treated"]) == pytest.approx(table["pay"][table["treat"] == 1].mean())
-    assert float(numbers["mean.covariate.dose"]) == pytest.approx(table["dose"].mean())
-    fit = json.loads((run / "curator" / "fit.json").read_text())
-    assert numbers["theta_without_noise"].shape == (fit["head_parameters"],)
-    assert numbers["effect_at_queries_without_noise"].shape == (300,)
-    assert numbers["effect_in_figure_without_noise"].shape == numbers["public.effect_in_figure"].shape == (101,)

@@ -66,7 +66,10 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     [
         (["trainer.logger=wandb"], "choose one of csv, tensorboard, mlflow"),
         (["trainer.logger=true"], "choose one of csv, tensorboard, mlflow"),
-        (["trainer.logger=csv", "trainer.log_folder=public"], "losses go to the run's curator/logs alone"),
+        (
+            ["trainer.logger=csv", "trainer.log_folder=public"],
+            "losses and checkpoints go to the run's curator/logs alone",
+        ),
     ],
 )
 def test_another_place_or_logger_is_refused(here, capsys, words, why):

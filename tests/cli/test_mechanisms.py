@@ -13,7 +13,8 @@ from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
 SMALL = (
-    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=narrow", "nuisance.epochs=2", "nuisance.batch_size=60",
+    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=mlp", "nuisance.width=16",
+    "nuisance.epochs=2", "nuisance.batch_size=60",
     "trainer.progress=false", "privacy.epsilon=2",
 )  # fmt: skip
 CHOICES = {
@@ -79,30 +80,9 @@ def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tm
 @pytest.mark.first(1)
 @pytest.mark.parametrize("choice", ["gaussian_process", "kernel"])
 def test_the_curator_answers_as_often_as_wanted_and_always_the_same(choice, trained, queries, tmp_path):
-    folder, out = shutil.copytree(trained(choice), tmp_path / "r"), tmp_path / "out.csv"
+    folder, outs = shutil.copytree(trained(choice), tmp_path / "r"), [tmp_path / f"{k}.csv" for k in (0, 1)]
     ledger = (folder / "curator" / "ledger.sqlite").read_bytes()
-    code, printed, _ = run("answer", folder, "--queries", queries)
-    assert code == 0
-    assert run("answer", folder, "--queries", queries, "-o", out)[0] == 0
-    assert printed.splitlines() == out.read_text().splitlines()
+    for out in outs:
+        assert run("predict", folder / "curator" / "online", queries, "-o", out)[0] == 0
+    assert outs[0].read_bytes() == outs[1].read_bytes()
     assert (folder / "curator" / "ledger.sqlite").read_bytes() == ledger  # paid for once
-
-
-def test_a_run_without_a_service_answers_nothing(trained, queries):
-    code, _, error = run("answer", trained("objective"), "--queries", queries)
-    assert code == 2
-    assert "mechanism=gaussian_process" in error
-
-
-@pytest.mark.slow
-def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
-    words = (
-        "second_stage=linear",
-        "release=queries",
-        "mechanism=smooth_sensitivity",
-        "force=true",
-        f"run_dir={tmp_path / 'r'}",
-    )
-    code, _, error = run("train", *SMALL, *words)
-    assert code == 0
-    assert "note: mechanism=gaussian_process needs noise" in error

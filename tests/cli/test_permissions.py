@@ -4,13 +4,10 @@ import os
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.cli.helpers import QUICK, TABLE, one_line
-from tests.release.helpers import DOMAIN
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 
@@ -53,7 +50,7 @@ def test_a_run(kind, here, umask, monkeypatch):
     monkeypatch.setattr("torchdpcate.cli.run.seal", lambda folder: None)
     assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
     check(here / "r")
-    assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
+    assert main(["verify", "r/release/release.safetensors", "--card"]) == 0
     assert main(["report", "r"]) == 0
     check(here / "r")
 
@@ -72,10 +69,9 @@ def test_a_sweep(here, umask):
 @pytest.mark.slow
 def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):
     assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
-    words = ["answer", "r", "--queries", "people.csv", "-o", "answers.csv"]
+    words = ["predict", "r/curator/online", "people.csv", "-o", "answers.csv"]
     assert main(words) == 0
-    for name in ("history.bin", "head.bin", "lock"):
-        assert mode(Path("r/curator/online") / name) == 0o600
+    assert mode(Path("r/curator/online/service.sqlite")) == 0o600
     os.chmod("r/curator/online", 0o755)
     os.remove("answers.csv")
     capsys.readouterr()
@@ -95,14 +91,3 @@ def test_a_ledger_is_its_owners_and_so_is_a_folder_made_for_it(tmp_path, umask):
         assert {mode(path) for path in (tmp_path / folder).iterdir()} == {0o600}
     assert mode(tmp_path / "new" / "curator") == 0o700
     assert mode(tmp_path / "there") == 0o755
-
-
-def test_a_service_is_opened_in_a_private_folder_alone(tmp_path):
-    from tests.estimators.cate.online.test_service import create
-
-    requested = create(tmp_path / "online")
-    x = DOMAIN.grid(3).numpy()
-    known = requested.answer(x)
-    assert mode(tmp_path / "online") == 0o700
-    assert {mode(path) for path in (tmp_path / "online").iterdir()} == {0o600}
-    np.testing.assert_array_equal(OnlineService.open(tmp_path / "online").answer(x), known)

@@ -9,31 +9,34 @@ import pytest
 import yaml
 
 from tests.cli.helpers import DOMAIN, one_line
+from tests.registered import shipped
 from torchdpcate.cli.main import main
 from torchdpcate.data.table import Table
 from torchdpcate.papers import Dataset1
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
-TASKS = {
-    "cate": [],
-    "cate blocks": ["second_stage=linear", "nuisance=convex"],
-    "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
-    "owl": ["task=owl", "weights.propensity=0.5"],
-    "two_stage_rule": ["task=two_stage_rule"],
-    "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
-    "average_effect": ["task=average_effect"],
-    "balancing": ["task=average_effect", "effect=covariate_balancing"],
-    "composed average": ["task=average_effect", "effect=composed"],
-    "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
-    "cate networks": ["second_stage=linear", "nuisance=mlp"],
-    "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],
-    "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
-    "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
-    "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
-    "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
-    "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
-    "stable selection": ["task=policy_selection"],
-}
+TASKS = shipped(
+    {
+        "cate": [],
+        "cate blocks": ["second_stage=linear", "nuisance=convex"],
+        "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
+        "owl": ["task=owl", "weights=constant"],
+        "two_stage_rule": ["task=two_stage_rule"],
+        "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
+        "average_effect": ["task=average_effect"],
+        "balancing": ["task=average_effect", "effect=covariate_balancing"],
+        "composed average": ["task=average_effect", "effect=composed"],
+        "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
+        "cate networks": ["second_stage=linear", "nuisance=mlp"],
+        "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],
+        "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
+        "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
+        "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
+        "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
+        "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
+        "stable selection": ["task=policy_selection"],
+    }
+)
 KEYS = {
     *("task", "mechanism", "n", "epsilon", "delta", "expected_noise", "outcome_range", "feasible"),
     *("table", "least_n", "least_epsilon", "precision", "targets", "parts", "level"),
@@ -121,17 +124,10 @@ REFUSED = {
     "metadata of csv": (["n=metadata"], "is no parquet file"),
     "no such setting": (["n=100", "+secondstage.ridge=1"], "there is no setting"),
     "no such group": (["n=100", "mechanism=none"], "mechanism"),
-    "a residual scale beyond the range": (["n=100", "plan.residual_scale=6"], "residual_scale = 6.0: give a number"),
-    "no residual scale": (["n=100", "plan.residual_scale=much"], "plan.residual_scale is 'much'; give a number"),
-    "a residual scale of blocks": (
-        ["n=100", "second_stage=linear", "nuisance=convex", "plan.residual_scale=1"],
-        "residual_scale = 1.0: is for second_stage=adaptive alone",
-    ),
     "nuisances of a composition": (
         ["n=100", "release=queries", "release.include_nuisances=true", "queries.count=5"],
         "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect",
     ),
-    "a residual scale of an average": (["n=100", "task=average_effect", "plan.residual_scale=1"], "plan"),
 }
 
 
@@ -150,7 +146,6 @@ SAME = {
     "a mechanism": ["second_stage=linear", "mechanism=influence"],
     "a ridge": ["second_stage=linear", "nuisance=convex", "second_stage.ridge=1e-9"],
     "an estimand": ["task=average_effect", "effect=covariate_balancing", "effect.estimand=none"],
-    "few records": ["task=policy_selection", "nuisance_guarantee=private_nuisances", "privacy.delta=0"],
     "a folder": ["run_dir=."],
 }
 
@@ -210,30 +205,6 @@ def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
     summary = json.loads(Path("r/curator/summary.json").read_text())
     assert summary["planned_noise"] == found["expected_noise"] > 1
     assert "force" not in summary["requested"]["settings"]
-
-
-@pytest.mark.slow
-def test_a_residual_scale_that_is_known_takes_the_place_of_the_planned_one(here, no_records, capsys):
-    usual = plan(*TABLE, "n=4000", "precision=0.05")
-    assert "clipped at 1/14 of its range" in " ".join(capsys.readouterr().out.split())
-    Path("p").rename("q")
-    half = plan(*TABLE, "n=4000", "precision=0.05", f"plan.residual_scale={10 / 28}")
-    assert "clipped at 0.357 (residual_scale, as given)" in " ".join(capsys.readouterr().out.split())
-    assert half["expected_noise"] == pytest.approx(usual["expected_noise"] / 2)
-    halves = [row["expected_noise"] / 2 for row in usual["table"]]
-    assert [row["expected_noise"] for row in half["table"]] == pytest.approx(halves)
-    assert half["targets"][-1]["expected_noise"] == pytest.approx(usual["targets"][-1]["expected_noise"] / 2)
-    assert half["least_n"] < usual["least_n"]
-    assert half["least_epsilon"] < usual["least_epsilon"]
-
-
-@pytest.mark.slow
-def test_a_binary_outcome_has_no_residual_scale(here, capsys):
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"outcome": {"name": "pay", "categories": [0, 1]}}))
-    assert main(["plan", *TABLE, "n=1000", "plan.residual_scale=0.2"]) == 2
-    assert "a binary outcome's is its range" in one_line(capsys)
-    assert main(["plan", *TABLE, "n=1000"]) == 0
-    assert "nothing is clipped of a binary outcome" in capsys.readouterr().out
 
 
 def test_help_and_configuration_are_shown(here, capsys):

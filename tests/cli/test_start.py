@@ -34,7 +34,7 @@ def test_a_mistake_in_train_is_answered_without_a_trainer(fresh):
 
 def test_a_release_is_looked_at_without_a_trainer(fresh, tmp_path):
     path = rule._example().save(tmp_path / "rule.safetensors").as_posix()
-    lines = [f"main({[*words, path]!r})" for words in (["inspect"], ["inspect", "--json"], ["verify"])]
+    lines = [f"main({[*words, path]!r})" for words in (["verify", "--json"], ["verify"])]
     modules = fresh("\n".join(["from torchdpcate.cli.main import main", *lines]))
     assert of(modules, ("torchdpcate.release.rule",))
     assert not of(modules, (*TRAINING, *FIGURES_AND_TABLES, "hydra", "omegaconf"))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.helpers import TABLE
 from torchdpcate.cli.main import main
-from torchdpcate.cli.sweep import runs_below, spent_of, total_line
+from torchdpcate.cli.sweep import spent_of, total_line
 from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def test_a_sweep_on_a_table_says_what_it_has_spent(here, capsys):
     assert line == "sweep: 3 runs over the same records have spent epsilon 3.5, delta 0 together"
     assert main(["report", "s"]) == 0
     assert totals(capsys.readouterr().out) == [line.replace("sweep", "people")]
-    assert line.replace("sweep", "people") in Path("s/curator/report.md").read_text()
+    assert line.replace("sweep", "people") in Path("s/curator/report.html").read_text()
 
 
 def test_generated_data_have_nothing_to_protect(tmp_path, capsys):
@@ -41,12 +41,6 @@ def test_generated_data_have_nothing_to_protect(tmp_path, capsys):
     assert totals(capsys.readouterr().out) == []
     summary = json.loads((tmp_path / "s" / "0" / "curator" / "summary.json").read_text())
     assert summary["generated"] is True
-
-
-def test_covariates_of_real_people_are_real(here, capsys):
-    words = ["data=semi_synthetic", "data.path=people.csv", "data.domain=domain.yaml", "seed=0,1", "run_dir=s"]
-    assert main(["train", "-m", "task=average_effect", *words]) == 0
-    assert len(totals(capsys.readouterr().out)) == 1
 
 
 def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monkeypatch):
@@ -59,23 +53,6 @@ def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monke
     assert main([*SWEEP, "privacy.epsilon=0.5,1", "privacy.delta=0"]) == 1
     (line,) = totals(capsys.readouterr().out)
     assert "2 runs over the same records have spent epsilon 1.5, delta 0 together" in line
-
-
-def test_what_a_folder_of_runs_holds(tmp_path):
-    """A run without a summary counts as generated only if the others of its sweep are."""
-    assert runs_below(None) == runs_below(tmp_path / "none") == []
-    for name, summary in (("0", {"generated": True}), ("1", None), ("refused", None)):
-        place = tmp_path / name / "curator"
-        place.mkdir(parents=True)
-        if name != "refused":
-            (place / "ledger.sqlite").write_text("{}")
-        if summary is not None:
-            (tmp_path / name / "curator" / "summary.json").write_text(json.dumps(summary))
-    assert runs_below(tmp_path) == [(tmp_path / "0", True), (tmp_path / "1", True)]
-    (tmp_path / "0" / "curator" / "summary.json").write_text('{"generated": false}')
-    assert runs_below(tmp_path) == [(tmp_path / "0", False), (tmp_path / "1", False)]
-    (tmp_path / "0" / "curator" / "summary.json").write_text("[]")
-    assert [generated for _, generated in runs_below(tmp_path)] == [False, False]
 
 
 def test_one_run_is_no_sweep(here, capsys):

@@ -11,17 +11,16 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.parser import OWN_GRAMMAR, make_parser, subparsers
 
 WRONG = {
-    "inspekt r": "inspekt: no such command; the nearest is inspect",
+    "verfiy r": "verfiy: no such command; the nearest is verify",
     "xyzzy": "xyzzy: no such command; torchdpcate --help shows all",
     "": "the following arguments are required: COMMAND",
     "verify r --kei x": "verify: --kei: no such option; the nearest is --key",
-    "inspect r --jsn": "inspect: --jsn: no such option; the nearest is --json",
-    "inspect r --zzz=3": "inspect: --zzz=3: no such option; torchdpcate inspect --help shows what there is",
-    "inspect r s": "inspect: s: one word too many",
+    "verify r --jsn": "verify: --jsn: no such option; the nearest is --json",
+    "verify r --zzz=3": "verify: --zzz=3: no such option; torchdpcate verify --help shows what there is",
+    "verify r s": "verify: s: one word too many",
     "predict r": "predict: the following arguments are required: input, -o/--output; torchdpcate predict --help",
     "predict r i -o o --most-bytes many": "predict: argument --most-bytes: invalid int value: 'many'",
-    "completion csh": "invalid choice: 'csh'",
-    "completion bsh": "the nearest is bash or zsh; torchdpcate completion --help",
+    "combine a -o b --between randm": "the nearest is random; torchdpcate combine --help",
     "predict r --intervall": "predict: --intervall: no such option; the nearest is --interval",
 }
 

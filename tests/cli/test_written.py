@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.test_ends import TASKS
+from tests.registered import shipped
 from torchdpcate.cli import run
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.ledger import Ledger
 
-WORDS = {name: words for name, (words, _) in TASKS.items()} | {
-    "effect by its plan": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
-    "rule by its plan": ["task=rule", "data.n=600", "privacy.epsilon=8"],
-    "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],
-}
+WORDS = {name: words for name, (words, _) in TASKS.items()} | shipped(
+    {
+        "effect by its plan": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
+        "rule by its plan": ["task=rule", "data.n=600", "privacy.epsilon=8"],
+        "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],
+    }
+)
 
 
 @pytest.mark.first(1)

@@ -8,6 +8,8 @@ from torch import Tensor
 from torchdpcate.composition.linear_fit import Fits
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 
 
 def batch(x: Tensor, y: Tensor | None = None, a: Tensor | None = None, pi: Tensor | None = None) -> CausalData:
@@ -32,3 +34,15 @@ class Given(Fits):
 
     def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
         return batch.x, batch.y
+
+
+class Batches(RecordStream):
+    """Records in batches of a size, and how often they were read; ``lost`` of them are left out."""
+
+    def __init__(self, domain, records: CausalData, size: int, lost: int = 0) -> None:
+        self.schema, self.n = TableSchema.of(domain), records.n
+        self.records, self.size, self.lost, self.readings = records, size, lost, 0
+
+    def __iter__(self):
+        self.readings += 1
+        return map(self.records.subset, torch.arange(self.n - self.lost).split(self.size))

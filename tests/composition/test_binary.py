@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from torchdpcate import Domain, PrivacyBudget, RLearner
+from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
 from torchdpcate.composition.fit_plans import effect_coefficients
@@ -18,27 +18,11 @@ from torchdpcate.errors import InputError
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")
 
 
-def records(n=8_000):
-    generator = torch.Generator().manual_seed(5)
-    x = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64) - 1
-    a = (torch.rand(n, generator=generator) < torch.sigmoid(x[:, 0])).double()
-    effect = 0.2 + 0.2 * x[:, 1]
-    y = (torch.rand(n, generator=generator) < 0.4 + 0.2 * x[:, 0] + (a - 0.5) * effect).double()
-    return x, a, y, effect
-
-
 def test_no_quantile_is_asked_for():
     plan = plan_within(5_000, PrivacyBudget(1.0, 1e-5), DOMAIN)
     assert plan.binary
     assert not set(QUANTILES) & set(plan.shares.shares)
     assert abs(sum(plan.shares.shares.values()) - 1) < 1e-12
-
-
-def test_without_noise_the_effect_is_found():
-    x, a, y, effect = records()
-    found = RLearner(DOMAIN, None).fit(x, a, y).nonprivate_effect(x)
-    # a linear effect of 8,000 records: six standard errors of about .02
-    assert (torch.from_numpy(found) - effect).square().mean().sqrt() < 0.12
 
 
 # -- prior variances: S is the outcome's range, and effects are small beside it
@@ -73,12 +57,6 @@ def test_effects_and_their_noise_of_one_scale_have_plans_that_do_not_depend_on_i
     assert effect_error(second) == pytest.approx(effect_error(first) / 2, rel=1e-6)
 
 
-def test_where_nothing_can_be_learnt_of_small_effects_a_rule_is_constant():
-    rungs = [composed_plan(n, ONE, 9, binary=True, constants=RuleConstants()).form for n in (500, 2_000, 1_000_000)]
-    assert rungs[:2] == ["constant", "constant"]
-    assert rungs[-1] == "additive"
-
-
 def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
     t = torch.tensor([0.01, 0.04, 0.04], dtype=torch.float64)
     found = []
@@ -94,12 +72,6 @@ def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
     for part, shrunk in zip((1.0, 0.01), found, strict=True):
         means = EmpiricalBayes(0.7).mean(t[1:], torch.full_like(t[1:], 1.3 * 0.01**2), math.sqrt(part) * sizes)
         torch.testing.assert_close(shrunk[1:], means, rtol=1e-12, atol=0.0)
-
-
-def test_a_part_that_is_not_positive_is_refused():
-    for part in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="binary_part"):
-            PlanConstants(binary_part=part)
 
 
 @pytest.mark.parametrize("constants", [PlanConstants(most=3), RuleConstants(pairs=0), SelectionConstants(spike=0.1)])

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve
-from torchdpcate.composition.steps import CENSORING, WEIGHTS
 from torchdpcate.data.censoring import EVENT_BY_HORIZON, Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -94,14 +92,6 @@ def test_the_event_by_the_horizon_has_the_survival_of_kaplan_meier():
     assert float((found.weight * found.y).sum() / found.weight.sum()) == pytest.approx(expected, abs=2e-3)
 
 
-def test_lifelines_has_the_same_restricted_means():
-    lifelines = pytest.importorskip("lifelines", reason="lifelines is not installed")
-    utils = pytest.importorskip("lifelines.utils")
-    time, event = followed(4_000)[2].numpy().T
-    fitted = lifelines.KaplanMeierFitter().fit(time, event)
-    assert utils.restricted_mean_survival_time(fitted, t=TAU) == pytest.approx(restricted_mean(time, event), rel=1e-6)
-
-
 def domain(outcome: Censoring, **facts) -> Domain:
     known = facts or {"propensity": 0.5}
     own = outcome.facts
@@ -132,11 +122,3 @@ def test_with_much_epsilon_a_constant_effect_is_that_of_kaplan_meier_s_survival(
         survival.append(own[at <= TAU][-1])
     assert release.average_effect == pytest.approx(survival[0] - survival[1], abs=0.01)
     assert release.weight == pytest.approx(outcome.floor, abs=0.01)
-
-
-def test_a_plan_pays_for_the_curve_and_for_the_sum_of_the_weights():
-    budget, outcome = PrivacyBudget(1.0, 1e-5), Censoring("t", "d", TAU)
-    plan = composed_plan(4_000, budget, 2, weight=0.2, follow_up=FollowUpCells(outcome).size)
-    assert (plan.shares.shares[CENSORING], plan.shares.shares[WEIGHTS]) == (0.02, 0.01)
-    assert sum(plan.shares.shares.values()) == pytest.approx(1)
-    assert composed_plan(800, budget, 2).size == pytest.approx(plan.size)

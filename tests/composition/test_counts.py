@@ -7,20 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.composition.cases import batch, rows
-from tests.composition.test_nuisances import steps_of
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.fit_plans import count_level
-from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
-from torchdpcate.composition.regressions import Regressions, outcome_means
+from torchdpcate.composition.linear_fit import CountFit, solved
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 40.0, overlap=0.1, outcome_kind="count")
@@ -105,14 +100,6 @@ def test_one_record_moves_the_released_sum_by_two_clips():
     assert (up - down).abs().item() == pytest.approx(3.0)
 
 
-def test_steps_with_little_noise_find_the_minimum():
-    fit, g, _ = problem(n=2_000, slope=4.0, level=3.0)
-    curvature = 0.9 * 3.0 * (g * fit.weights[:, None]).T @ g
-    plan = FitPlan("outcome", curvature.diagonal(), 0 * curvature[0], 60, 12, 0.2, 0.25, curvature)
-    found = NoisyNewton().solve(fit, plan, steps_of(NoiseSource.fixed(0), 1e5))
-    assert (found - solved(fit, plan.ridge)).abs().max() < 0.02
-
-
 def test_the_link_is_chosen_by_public_facts():
     plan = plan_within(5_000, BUDGET, DOMAIN)
     assert plan.log_link
@@ -122,20 +109,6 @@ def test_the_link_is_chosen_by_public_facts():
     assert plan_within(5_000, BUDGET, trial, intervals=True).log_link
     assert not plan_within(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
     assert count_level(0.0, 1.0) > 0
-
-
-def test_means_without_privacy_are_those_of_the_law():
-    x, _, y, _ = study(20_000)
-    plan = plan_within(20_000, None, DOMAIN)
-    steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
-    z = x / x.std(0)
-    regressions = Regressions(plan, steps, (False, False))
-    fits = regressions.outcome_fits(1e3, 5.0)
-    mean = outcome_means(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9), batch(z))
-    by_bin = [(float(mean[rows].mean()), float(y[rows].mean())) for rows in (x[:, 0] < -0.5, x[:, 0] > 0.5)]
-    for found, truth in by_bin:
-        assert found == pytest.approx(truth, rel=0.05)
-    assert mean.min() > 0
 
 
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
@@ -149,12 +122,6 @@ def test_a_release_is_read_verified_and_near_the_truth(kind, tmp_path):
     assert (learner.composed_.outcome >= 0).all()
     error = (torch.from_numpy(release.effect(x)) - effect).square().mean().sqrt()
     assert error < 0.6 * effect.square().mean().sqrt()
-
-
-def test_counts_of_nearly_nothing_have_a_level():
-    x, a, y, _ = study(2_000, level=0.05)
-    release = RLearner(DOMAIN, BUDGET, noise=NoiseSource.fixed(3)).fit(x, a, y).release_function()
-    assert torch.from_numpy(release.effect(x)).abs().max() < 5
 
 
 def test_values_between_integers_are_rounded_record_by_record_or_refused():

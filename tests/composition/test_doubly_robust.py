@@ -7,27 +7,22 @@ import torch
 from scipy.optimize import minimize
 
 from tests.composition.cases import rows
-from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate import DRLearner, PrivacyBudget
 from torchdpcate.causal.score import DRScore
-from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
+from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.fit_plans import effect_plan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST
-from torchdpcate.composition.planned import effect_noise, planned_noise
 from torchdpcate.composition.regressions import Regressions
-from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, overlap=0.1)
-BINARY = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")
 
 
 def uniform(*shape, seed=0):
@@ -42,12 +37,6 @@ def study(n=4_000, seed=3, noise=0.3):
     effect = 1 + x[:, 1]
     y = x[:, 0] + a * effect + noise * (2 * uniform(n, seed=seed + 2) - 1)
     return x, a, y.clamp(-4, 4), effect
-
-
-def binary_study(n=4_000):
-    x, a, _, _ = study(n)
-    effect = 0.2 + 0.2 * x[:, 1]
-    return x, a, (uniform(n, seed=9) < 0.4 + 0.2 * x[:, 0] + (a - 0.5) * effect).double(), effect
 
 
 def test_a_score_far_out_moves_a_gradient_by_the_clip_at_most():
@@ -73,21 +62,6 @@ def test_features_of_both_arms_have_one_length_whatever_the_arm():
     torch.testing.assert_close(treated[:, :first], control[:, :first])
     torch.testing.assert_close(treated[:, first:], -control[:, first:])
     assert sorted(p for part in basis.parts.values() for p in part) == list(range(1, len(basis.feature_weights)))
-
-
-def test_little_budget_asks_for_no_difference_of_the_arms():
-    plan = composed_plan(40, PrivacyBudget(0.1, 1e-6), 3, DOUBLY_ROBUST)
-    assert plan.both_arms().basis.contrast is None
-    assert plan.form == "constant"
-
-
-def test_a_plan_is_the_other_s_but_for_the_arms():
-    for n in (300, 5_000, 10**6):
-        plan, other = composed_plan(n, BUDGET, 2, DOUBLY_ROBUST), composed_plan(n, BUDGET, 2)
-        assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
-        assert plan.shares.shares == pytest.approx(other.shares.shares)
-        assert effect_noise(rebuilt(plan, constant_only=True)) == effect_noise(rebuilt(other, constant_only=True))
-        assert planned_noise(plan, 1.0, scale=2.0) == pytest.approx(effect_noise(plan))
 
 
 def test_the_grid_of_scales():
@@ -126,14 +100,6 @@ def test_a_fit_without_privacy_is_the_dense_minimum():
     assert (d.diagonal() / found.curvatures.diagonal()).log().abs().max() < 1.0  # clipped at norm one
 
 
-@pytest.mark.parametrize(("domain", "records"), [(DOMAIN, study), (BINARY, binary_study)])
-def test_without_privacy_the_effect_is_found(domain, records):
-    x, a, y, effect = records()
-    found = torch.from_numpy(DRLearner(domain, None).fit(x, a, y).nonprivate_effect(x))
-    # linear effects of 4,000 records: standard errors of .02 and .03, six of them
-    assert (found - effect).square().mean().sqrt() < (0.12 if domain is DOMAIN else 0.18)
-
-
 @pytest.mark.slow
 def test_it_is_doubly_robust():
     """A mean that no plan has features for, and a propensity that is known; and the other way round."""
@@ -163,35 +129,3 @@ def test_a_private_effect_is_near_the_truth():
     assert error < 0.2  # the constant's is .58
     assert 0 < learner.planned_error() < 0.2
     assert learner.expected_noise(8_000).value > 0
-
-
-def test_settings_of_blocks_choose_blocks():
-    assert isinstance(DRLearner(DOMAIN, BUDGET)._second_stage(), AdaptiveSecondStage)
-    for settings in ({"split": 0.4}, {"second_stage": LinearSecondStage()}):
-        assert isinstance(DRLearner(DOMAIN, BUDGET, **settings)._second_stage(), LinearSecondStage)
-
-
-def test_there_are_no_intervals():
-    trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, propensity=0.5)
-    x, a, y, _ = study(500)
-    assert DRLearner(trial, BUDGET).fit(x, a, y).release_function().law is None
-    with pytest.raises(InputError, match="use learner=r"):
-        DRLearner(trial, BUDGET, second_stage=AdaptiveSecondStage(intervals=True)).fit(x, a, y)
-
-
-def test_with_half_the_records_in_each_arm_it_is_the_r_learner_s_target():
-    trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, propensity=0.5)
-    x, _, _, effect = study(6_000)
-    a = (uniform(6_000, seed=11) < 0.5).double()
-    y = (x[:, 0] + a * effect + 0.3 * (2 * uniform(6_000, seed=12) - 1)).clamp(-4, 4)
-    found = [torch.from_numpy(kind(trial, None).fit(x, a, y).nonprivate_effect(x)) for kind in (RLearner, DRLearner)]
-    assert (found[0] - found[1]).square().mean().sqrt() < 0.03
-
-
-@pytest.mark.slow
-def test_a_hidden_layer_beside_the_arms():
-    x, a, y, effect = study(3_000)
-    stage = AdaptiveSecondStage(nuisance=WideAndDeep(width=4))
-    learner = DRLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), second_stage=stage, noise=NoiseSource.fixed(2)).fit(x, a, y)
-    error = (torch.from_numpy(learner.release_function().effect(x)) - effect).square().mean().sqrt()
-    assert error < 0.4

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.composition.cases import rows
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_fits import (
@@ -20,7 +20,6 @@ from torchdpcate.composition.pure_fits import (
     private_sums,
     sums_regression,
 )
-from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
@@ -75,21 +74,6 @@ def test_a_plan_takes_public_constants_then_private_ones_then_an_objective():
     assert set(plan(400).shares.shares) == {"centre", "outcome scale", "moments", "propensity", "effect"}
 
 
-@pytest.mark.parametrize("settings", [{"binary": True}, {"constant_only": True}, {"covariates": 40}])
-def test_others_have_no_sums(settings):
-    assert plan(400, **settings).way == OBJECTIVE
-
-
-def test_a_statement_says_whether_there_are_sums():
-    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1, better="higher")
-    facts = plan_within(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
-    assert "effect_by" not in facts
-    assert plan_of_facts(facts, 300, domain).way == OBJECTIVE
-    requested = plan_within(300, ONE, domain, constants=CONSTANTS)
-    assert plan_of_facts(requested.facts(), 300, domain) == requested
-    assert requested.facts()["effect_by"] == SUMS
-
-
 def records(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
@@ -110,20 +94,3 @@ def test_releases_cost_the_budget_and_verify(propensity, n, epsilon, way, tmp_pa
     rule.privacy.public["effect_by"] = OBJECTIVE
     with pytest.raises(Exception, match="effect_by"):
         verify_release(rule.save(tmp_path / "other.safetensors"))
-
-
-def test_sums_learn_whom_to_treat():
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, better="higher")
-    x, a, y = records(400)
-    rule = EffectRule(domain, ONE, noise=NoiseSource.fixed(0)).fit(x, a, y).release()  # .81 to .99 in 400 draws
-    assert (rule.decide(x) == (x[:, 0] > 0.5).numpy()).mean() > 0.8
-
-
-def test_a_solver_of_the_user_s_is_asked():
-    class Own(type(AdaptiveSecondStage().solver)):
-        pass
-
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, better="higher")
-    stage = AdaptiveSecondStage(constants=CONSTANTS, solver=Own(), intervals=False)
-    assert stage.plan(300, ONE, domain).way == OBJECTIVE
-    assert AdaptiveSecondStage(constants=CONSTANTS, intervals=False).plan(300, ONE, domain).way == SUMS

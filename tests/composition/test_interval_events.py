@@ -9,16 +9,13 @@ from torch import Tensor
 
 from tests.composition.cases import rows
 from torchdpcate.composition.interval_events import (
-    Average,
     Correction,
     Counts,
     Matrix,
     counts_sensitivity,
     interval_plan,
-    lesser,
     matrix_sensitivity,
     overlaps,
-    private_average,
     private_correction,
     private_counts,
     private_matrix,
@@ -80,15 +77,6 @@ def frobenius(m: Tensor) -> Tensor:
     return m[row, column] * torch.where(row == column, 1.0, math.sqrt(2))
 
 
-def test_public_bounds_of_overlap() -> None:
-    assert overlaps((0.3, 0.6)) == pytest.approx((0.21, 0.25))
-    assert overlaps((0.1, 0.3)) == pytest.approx((0.09, 0.21))
-    assert overlaps((0.7, 0.9)) == pytest.approx((0.09, 0.21))
-    assert lesser((0.3, 0.6)) == pytest.approx((0.3, 0.5))
-    assert lesser((0.7, 0.9)) == pytest.approx((0.1, 0.3))
-    assert lesser((0.5, 0.5)) == (0.5, 0.5)
-
-
 def test_the_matrix_moves_by_its_sensitivity_and_no_more() -> None:
     def statistic(of: InMemory) -> Tensor:
         return frobenius(private_matrix(of, Matrix(*FACTS, 2.0, 3), EXACT))
@@ -116,15 +104,6 @@ def test_counts_move_by_their_sensitivity_and_no_more() -> None:
     assert float((statistic(balanced) - statistic(outside))[1:].norm()) == pytest.approx(math.sqrt(2), rel=0.01)
 
 
-def test_one_propensity_leaves_two_counts() -> None:
-    of = drawn(50, 3, (0.4, 0.4))
-    found = private_counts(of, Counts(as_they_are, (0.4, 0.4), ZERO, 1.0), EXACT)
-    assert found[2] == pytest.approx(0.24)
-    assert counts_sensitivity((0.4, 0.4)) == pytest.approx(math.sqrt(2))
-    inside = (of.records.y.abs() < 1) * of.records.a.square()
-    assert found[0] == pytest.approx((inside.mean() / 0.24).item())
-
-
 def test_the_correction_moves_by_one_and_no_more() -> None:
     def statistic(of: InMemory) -> Tensor:
         found = private_correction(of, Correction(*FACTS, ZERO, 2.0), EXACT)
@@ -135,16 +114,6 @@ def test_the_correction_moves_by_one_and_no_more() -> None:
     joint = d.square() / 4 + 0.65 * d.square() * (2 - d).square()
     assert joint.max() <= 1
     assert joint.max() == pytest.approx(1)
-
-
-def test_the_average_moves_by_two_bounds_and_no_more() -> None:
-    t = torch.tensor([1.0, 2.0, 3.0]).double()
-
-    def statistic(of: InMemory) -> Tensor:
-        return private_average(of, Average(*FACTS, t, 1.5), EXACT)
-
-    found = moved(statistic)
-    assert 0.95 * 2 * 1.5 * 0.25 <= found <= 2 * 1.5 * 0.25
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("binary", 1.0), ("continuous", 0.9), ("continuous", 0.05)])

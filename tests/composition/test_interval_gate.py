@@ -33,14 +33,6 @@ def test_planned_noise_is_that_of_a_dense_computation() -> None:
     assert propensity_noise(of) == pytest.approx(0.2 * math.sqrt(float((found * feature_weights.diag()).sum())))
 
 
-def test_noise_falls_with_records_and_budget_to_that_of_sampling() -> None:
-    assert propensity_noise(plan(4_000)) > propensity_noise(plan(64_000))
-    assert propensity_noise(plan(4_000)) > propensity_noise(plan(4_000, 16.0))
-    assert propensity_noise(plan(10**8)) < 1e-3
-    alone = plan(4_000, None)
-    assert propensity_noise(alone) <= 0.2 * math.sqrt(5 / 4_000 * alone.propensity().basis.dimension)
-
-
 def test_the_gate_refuses_and_says_from_where_on_not() -> None:
     require_little_noise(plan(16_000), True)
     require_little_noise(plan(500, known_propensity=True), True)
@@ -55,20 +47,6 @@ def test_the_gate_refuses_and_says_from_where_on_not() -> None:
     assert propensity_noise(plan(records)) <= PLANNED < GATE
     assert propensity_noise(plan(1_500, epsilon)) <= PLANNED
     assert propensity_noise(plan(1_500, epsilon / 1.3)) > PLANNED
-
-
-def test_releases_say_in_one_line_why_they_have_none() -> None:
-    for of, withheld, words in (
-        (plan(1_500), True, "by its released covariance"),
-        (plan(1_500, intervals=False), False, "they would not hold; second_stage.intervals=true has some at about 2,6"),
-        (plan(64_000, intervals=False), False, "intervals=true requests the numbers they rest on"),
-        (plan(64_000, intervals=False, known_propensity=True), False, "intervals=false"),
-        (plan(500, 0.1, intervals=False), False, "with a planned noise of"),
-    ):
-        said = why_none(of, withheld)
-        assert words in said
-        assert "\n" not in said
-    assert rebuilt(plan(16_000), known_propensity=True).estimates_propensity is False
 
 
 def test_where_confounders_would_be_left_out_there_are_no_intervals():

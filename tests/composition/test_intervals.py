@@ -7,7 +7,6 @@ import torch
 from scipy.special import ndtri
 
 from torchdpcate.composition.effect_law import (
-    TYPICAL,
     IntervalPlan,
     effect_clip,
     effect_law,
@@ -73,34 +72,6 @@ def test_expected_products_and_sandwiches_are_those_of_simulated_matrices() -> N
     first, second = inverse @ a @ inverse, sandwich(torch.eye(p, dtype=torch.float64), h, a, variance)
     # third and higher orders are left
     assert (second - simulated).norm() < 0.15 * (first - simulated).norm()
-
-
-def test_estimates_of_a_quadratic_do_not_depend_on_where_the_steps_ended() -> None:
-    of = basis([0.6, 0.2, 0.2])
-    facts = plan(of)
-    m = facts.planned.diag() + 0.02 * (1 - torch.eye(3, dtype=torch.float64))
-    counts = torch.tensor([0.8, 0.4, 0.25], dtype=torch.float64)
-    solution, h = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64), 1000 * 0.8 * m
-    for point in torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64):
-        found = estimates(point, h @ (point - solution), m, counts, facts)
-        assert torch.allclose(found.t, solution)
-    sampling = 1000 * 0.4 * m / m.trace()
-    assert torch.allclose(found.covariance, torch.linalg.inv(h) @ sampling @ torch.linalg.inv(h))
-
-
-def test_combinations_that_hardly_vary_are_left_out() -> None:
-    of = basis([0.6, 0.2, 0.2])
-    facts = plan(of)
-    m = facts.planned.diag()
-    m[1, 2] = m[2, 1] = 0.9 * m[1, 1]
-    point = torch.tensor([0.5, 2.0, -1.0], dtype=torch.float64)
-    found = estimates(point, torch.zeros(3).double(), m, torch.tensor([1.0, 0.4, 0.25]).double(), facts)
-    assert found.directions.shape == (3, 2)  # of eigenvalues 1.9 and .1 of the scaled matrix the first
-    assert torch.allclose(found.t, torch.tensor([0.5, 0.5, 0.5]).double())
-    # the misfit of what is left out joins the residuals
-    left = point - found.t
-    misfit = 0.25 * float(left @ m @ left) / (TYPICAL * 0.5)
-    assert torch.isclose(found.covariance[0, 0], (0.4 + misfit) / (1000 * m.trace() * m[0, 0]))
 
 
 def test_covariances_are_those_of_simulated_gradients() -> None:

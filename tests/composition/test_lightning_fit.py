@@ -15,15 +15,13 @@ from torchdpcate.composition.linear_fit import (
     NewtonPoints,
     NoisyNewton,
 )
-from torchdpcate.composition.networks import at_once, full_batches
+from torchdpcate.composition.networks import full_batches
 from torchdpcate.composition.steps import NoisySteps, Shares
-from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.fit import engines
 from torchdpcate.fit.linear_taps import Use
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -75,12 +73,11 @@ def steps_of(noise, mu=MU, session=None):
 
 @pytest.mark.first(4)
 @pytest.mark.parametrize("kind", ["huber", "logistic", "propensity", "count"])
-@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
-def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
+def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind):
     fit, plan = problem(kind)
     # its noise is larger by what the clip norm is above the bound
     draws, plain = Draws(factor=1 / (1 + 2**-15)), Draws()
-    fitted = LightningFit(mode=mode).solve(fit, plan, steps_of(draws))
+    fitted = LightningFit().solve(fit, plan, steps_of(draws))
     expected = NoisyNewton().solve(fit, plan, steps_of(plain))
     torch.testing.assert_close(fitted, expected, rtol=0, atol=1e-9)
     assert len(draws.scales) == STEPS
@@ -91,11 +88,12 @@ def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
 
 def test_the_clip_norm_of_long_tables_is_that_of_short_ones(monkeypatch):
     """In one sum of 10^7 records, in any order, rounding would be 40 % of the clip norm of 350 numbers."""
-    event, most = GaussianEvent(20.0), at_once("auto", None)
-    assert full_batches(event, 1, 10**7, 350, most).max_grad_norm == pytest.approx(1, rel=2e-3)
-    assert full_batches(event, 1, 10**7, 350).max_grad_norm > 1.4
+    assert full_batches(GaussianEvent(20.0), 1, 10**7, 350).max_grad_norm == pytest.approx(1, rel=2e-3)
+    monkeypatch.setattr(networks, "AT_ONCE", None)
+    assert full_batches(GaussianEvent(20.0), 1, 10**7, 350).max_grad_norm > 1.4
+    monkeypatch.setattr(networks, "AT_ONCE", 90)
     summed, sums = [], Use.weighted_sums
-    monkeypatch.setattr(networks, "_AT_ONCE", 90)
+    monkeypatch.setattr(engines, "AT_ONCE", 90)
 
     def noted(use, factors, *of, **how):
         summed.append(len(factors))
@@ -107,34 +105,15 @@ def test_the_clip_norm_of_long_tables_is_that_of_short_ones(monkeypatch):
     assert max(summed) == 90
 
 
-def test_steps_in_parts_are_the_same_steps():
-    fit, plan = problem()
-    at_once, in_parts = (
-        LightningFit(max_physical_batch=most).solve(fit, plan, steps_of(Draws())) for most in (None, 90)
-    )
-    torch.testing.assert_close(in_parts, at_once, rtol=0, atol=1e-9)
-    with pytest.raises(InputError, match="mode = ghost cannot; use mode=chain"):
-        LightningFit(mode="ghost", max_physical_batch=90)
-
-
 def test_the_steps_are_what_is_paid_for():
     plan = full_batches(GaussianEvent(math.sqrt(STEPS) / 0.2680511232), STEPS, N, P)
     assert plan.event == DPSGDEvent(2 * math.sqrt(STEPS) / 0.2680511232, 1.0)
-    assert gaussian_dp([(plan.event, plan.steps)], 0.0).mu == pytest.approx(0.2680511232)
+    assert math.sqrt(plan.steps) * event_mu(plan.event) == pytest.approx(0.2680511232)
     # (1, 1e-5) is mu = .2680511232
     assert compose([(plan.event, plan.steps)], 1e-5) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_nothing_is_drawn_for_steps_that_the_budget_does_not_cover():
-    draws = Draws()
-    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), draws)
-    with pytest.raises(BudgetError):
-        LightningFit().solve(*problem(), steps_of(None, 0.3, session.charging(["records"], TRAINING)))
-    assert draws.scales == []
-
-
-@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
-def test_a_record_whose_weight_is_too_large_is_clipped(mode):
+def test_a_record_whose_weight_is_too_large_is_clipped():
     fit, _ = problem()
     one = torch.ones(P, dtype=torch.float64)
     plan = FitPlan("outcome", one, 0 * one, 1, 0, 0.0, 1.0)
@@ -144,46 +123,17 @@ def test_a_record_whose_weight_is_too_large_is_clipped(mode):
         weights = fit.weights.clone()
         weights[0] *= factor
         now = HuberFit(fit.predictors, weights, fit.targets, fit.slope)
-        return -LightningFit(mode=mode).solve(now, plan, steps_of(Draws(factor=0.0)))
+        return -LightningFit().solve(now, plan, steps_of(Draws(factor=0.0)))
 
     moved = gradient(1e9) - gradient(0.0)
     assert moved.norm() <= fit.slope * (1 + 2**-15)
     assert moved.norm() == pytest.approx(fit.slope, rel=1e-4)
 
 
-def test_the_fit_leaves_records_and_global_state_alone():
-    fit, plan = problem()
-    before, state = fit.predictors.clone(), torch.get_rng_state()
-    LightningFit().solve(fit, plan, steps_of(NoiseSource.system()))
-    assert torch.equal(fit.predictors, before)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_default_dtype() == torch.float32
-
-
 def test_without_privacy_it_is_the_exact_solution():
     fit, plan = problem()
     solver = steps_of(NoiseSource.system(), math.inf)
     assert torch.equal(LightningFit().solve(fit, plan, solver), NoisyNewton().solve(fit, plan, solver))
-
-
-def test_newton_points_of_a_quadratic_have_its_solution_as_mean_from_anywhere():
-    generator = torch.Generator().manual_seed(0)
-    solution = torch.randn(4, generator=generator, dtype=torch.float64)
-    curvature = torch.rand(4, generator=generator, dtype=torch.float64) + 1
-    points = NewtonPoints(FitPlan("outcome", curvature, 0.5 + 0 * curvature, 10, 2, 0.2, 0.25))
-    points.theta += 100
-    for _ in range(10):
-        points.step(curvature * (points.theta - solution))
-    torch.testing.assert_close(points.mean, curvature * solution / (curvature + 0.5), rtol=1e-12, atol=1e-12)
-
-
-def test_steps_are_cut_where_they_point_against_each_other():
-    one = torch.ones(30, dtype=torch.float64)
-    points = NewtonPoints(FitPlan("outcome", one, 0 * one, 8, 2, 0.2, 0.25))
-    points.step(one)
-    assert points.size == 0.25
-    points.step(-one)
-    assert points.size.item() == pytest.approx(0.15)
 
 
 def test_runs_side_by_side_are_those_one_by_one():

@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan, plan_within
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.plan import ARMS
-from torchdpcate.composition.regressions import arm_means, arms_fit, centred_arms, effect_fit
+from torchdpcate.composition.regressions import arms_fit, centred_arms, effect_fit
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -63,15 +62,6 @@ def test_no_replaced_record_moves_the_gradient_further_than_two_clips(arms):
     assert float(own.norm(dim=1).max()) <= math.sqrt(2)
 
 
-def test_means_of_arms_keep_their_mean_and_differ_as_the_functions_say():
-    _, m, _, pi = drawn(30, 3)
-    functions = torch.randn(30, 2, dtype=torch.float64)
-    means = arm_means(m, functions, centred_arms(simplex(3), pi))
-    assert torch.allclose((pi * means).sum(1), m)
-    v = simplex(3)
-    assert torch.allclose(means[:, 2] - means[:, 0], functions @ (v[2] - v[0]))
-
-
 def test_shares_are_those_of_two_arms_but_for_the_propensity():
     domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
     plan = plan_within(4_000, BUDGET, domain, ARMS, arms=4)
@@ -84,9 +74,3 @@ def test_shares_are_those_of_two_arms_but_for_the_propensity():
     assert left > sum(each)
     # K points at distance one have the curvature 1 / sqrt(2 K (K - 1)) where all arms are alike, two of them one half
     assert plan.effect_weight / plan_within(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))
-
-
-@pytest.mark.parametrize("settings", [{"arms": 2}, {"arms": 3, "intervals": True}])
-def test_what_it_has_not_is_refused(settings):
-    with pytest.raises(InputError, match="three arms or more"):
-        composed_plan(1_000, BUDGET, 3, ARMS, **settings)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
-from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.effect_law import Estimates
 from torchdpcate.composition.interval_events import interval_plan
 from torchdpcate.composition.missed_effect import missed_variance, with_hidden, with_missed
@@ -49,13 +48,6 @@ def test_noise_is_taken_off_but_for_one_deviation():
     assert missed(size=0.0, noise=1.0) == pytest.approx(unit * math.sqrt(2 * k))
 
 
-def test_a_constant_misses_the_prior():
-    constant = WeightedBasis((), torch.ones(1).double())
-    assert missed(basis=constant) == pytest.approx(2 * PLAN.constants.head_variance)
-    assert missed(rebuilt(PLAN, constant_only=True), constant) == missed(basis=constant)
-    assert missed(rebuilt(PLAN, constants=PlanConstants(missed=0.0))) == 0.0
-
-
 def hidden(correction: float, directions: int = 2) -> tuple[EffectLaw, EffectLaw, Estimates]:
     """A law of two features beside the constant, as it was and with what clipping hides."""
     two = WeightedBasis(BASIS.features[:2], torch.tensor([0.5, 0.3, 0.2]).double())
@@ -75,12 +67,6 @@ def test_what_clipping_hides_follows_the_correction():
     assert wider.correction_variance == law.correction_variance
     twice = hidden(0.4)[1]
     assert torch.allclose(twice.covariance - law.covariance, 4 * (wider.covariance - law.covariance))
-
-
-def test_where_arms_are_alike_nothing_is_hidden():
-    law, wider, _ = hidden(0.0)
-    assert torch.equal(wider.covariance, law.covariance)
-    assert wider.average_variance == law.average_variance
 
 
 def test_a_constant_hides_nothing_that_varies_and_two_values_nothing_at_all():

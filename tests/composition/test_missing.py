@@ -1,6 +1,5 @@
 """Covariates with missing values: what one record moves, and numbers that are those of the values that are there."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -12,16 +11,13 @@ from tests.composition.test_windows import steps
 from torchdpcate.composition.covariates import (
     MomentsWithin,
     RetainedCovariates,
-    WavesAbout,
     WindowCells,
     private_moments,
     private_windows,
     turned,
 )
-from torchdpcate.composition.records import standardised
 from torchdpcate.composition.summaries import Moments, private_standardisation
-from torchdpcate.data.domain import Domain
-from torchdpcate.fit.weighted_basis import Standardisation, absent, among
+from torchdpcate.fit.weighted_basis import Standardisation
 
 N = 20_000
 INDICATORS = (1, None, None)  # a number, where it is missing, and a number that never is
@@ -106,13 +102,6 @@ def test_counts_with_noise_have_what_is_missing_in_them(monkeypatch: pytest.Monk
     assert all(math.sqrt(2) <= sensitivity < math.sqrt(2) + 1e-6 for _, sensitivity in seen)
 
 
-def test_hardly_any_value_has_no_mean() -> None:
-    u = table(0.98)
-    found = private_standardisation(rows(u), Moments(indicators=INDICATORS), steps(math.inf))
-    assert found.mean[0] == 0
-    assert 0 < found.sd[0] <= 1
-
-
 def test_without_its_indicator_a_missing_value_counts_as_the_middle() -> None:
     """A private choice may leave the indicator out; what is missing is 0 after standardisation all the same."""
     u = table(0.3)
@@ -125,30 +114,3 @@ def test_without_its_indicator_a_missing_value_counts_as_the_middle() -> None:
     assert not z[u[:, 1] > 0, 0].any()
     assert retained.at([1, 0]).of(u).tolist() == z[:, [1, 0]].tolist()
     assert retained.levels.observed_by == (None, None)
-
-
-def test_waves_of_missing_values_are_those_of_the_mean() -> None:
-    u, scales = table(0.3), Standardisation(torch.full((3,), 0.4).double(), torch.full((3,), 0.1).double())
-    r = torch.linspace(-1, 1, N).double()
-    imputed = u.clone()
-    imputed[u[:, 1] > 0, 0] = 0.4
-    with_mean = WavesAbout(0.1, scales)(batch(imputed, r))
-    assert torch.allclose(WavesAbout(0.1, scales, INDICATORS)(batch(u, r)), with_mean)
-
-
-def test_positions_of_indicators() -> None:
-    u = table(0.3)
-    assert absent(u, None, ()) is None
-    assert absent(u, [1, 2], INDICATORS) is None
-    assert absent(u, [2, 0], INDICATORS)[:, 1].tolist() == (u[:, 1] > 0).tolist()
-    assert among((1, 0), INDICATORS) == (None, 0)
-    retained = RetainedCovariates((0, 1), Standardisation.none(2), (False, True), INDICATORS)
-    assert retained.levels.observed_by == (1, None)
-
-
-def test_records_are_standardised_by_the_domain_that_knows_the_indicator() -> None:
-    domain = Domain([0, 0], [10, 1], 0, 1, names=["x", "gone"], two_levels=[False, True], indicators={"x": "gone"})
-    scales = Standardisation(torch.tensor([0.5, 0.0]).double(), torch.ones(2).double())
-    retained = RetainedCovariates(None, scales, (False, True), domain.indicators)
-    x = torch.tensor(list(itertools.product([5.0, 10.0], [0.0, 1.0]))).double()
-    assert standardised(domain, retained, batch(x)).x[:, 0].tolist() == [-0.5, 0, 0.5, 0]

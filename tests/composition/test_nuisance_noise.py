@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, drawn_to_zero, nuisance_noise
+from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, nuisance_noise
 from torchdpcate.composition.effect_law import with_nuisances as widened
 from torchdpcate.composition.fit_plans import logistic_variances, outcome_variances
 from torchdpcate.composition.plan import ComposedPlan
@@ -96,11 +96,6 @@ def test_a_stated_bias_widens_by_what_such_errors_could_do() -> None:
         wider.interval(at, 0.95, -1)
     with pytest.raises(InputError, match="propensity is known"):
         law.average_interval(0.95, 0.1)
-
-
-def test_estimates_drawn_to_zero_have_the_variance_of_a_ridge() -> None:
-    v, g = torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, float("inf")]).double()
-    assert torch.allclose(drawn_to_zero(v.diag(), g), torch.tensor([0.5 / 1.5**2, 2.0]).double().diag())
 
 
 def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:

@@ -10,21 +10,16 @@ from torch.func import functional_call, grad, vmap
 from tests.composition.test_lightning_fit import Draws, steps_of
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LightningFit, LogisticFit, NoisyNewton
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NoisyNewton
 from torchdpcate.composition.networks import EffectNetwork, Network, NetworkSteps
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.composition.steps import EFFECT_UNITS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TRAINING
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 
 N, K = 300, 2
 
@@ -85,8 +80,7 @@ def test_gradients_are_as_long_as_the_pull_over_its_slope(kind, features):
     assert norms.max() <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
-def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
+def test_one_record_moves_a_step_by_at_most_two_clip_norms():
     fit, plan, z, _ = problem(steps=1)
     sums = []
 
@@ -107,7 +101,7 @@ def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
             patch.setattr("torchdpcate.composition.networks.NetworkSteps", Kept)
             from torchdpcate.composition.networks import trained
 
-            trained(found, plan, covariates, steps_of(Draws(factor=0.0)), default_trainer, mode)
+            trained(found, plan, covariates, steps_of(Draws(factor=0.0)), default_trainer)
     assert 0 < (sums[0] - sums[1]).norm() <= 2 * fit.slope * (1 + 2**-15)
     # without noise and clipping it is the sum of the records' gradients
     gradients = record_gradients(found, (fit.predictors, outlier, other)) * fit.slope
@@ -167,12 +161,6 @@ def test_an_effect_has_hidden_units_by_public_facts_alone(facts, units):
     assert ("hidden_units" in plan.facts() if plan.budget else False) is units
 
 
-@pytest.mark.parametrize(("nuisance", "hidden"), [(Auto(), True), (WideAndDeep(), True), (Additive(), False)])
-def test_those_who_train_networks_give_the_effect_hidden_units(nuisance, hidden):
-    plan = AdaptiveSecondStage(nuisance=nuisance).plan(40_000, PrivacyBudget(8.0, 1e-5), Domain([0.0], [1.0], 0.0, 1.0))
-    assert plan.units is hidden
-
-
 def test_scalings_are_the_curvatures_of_the_public_sample():
     fit, plan, _, _ = problem()
     found = network(fit)
@@ -197,37 +185,6 @@ def test_scalings_are_the_curvatures_of_the_public_sample():
         torch.testing.assert_close(ours - ridge, dense, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [WideAndDeep(width=8), WideAndDeep(width=8, features=False, share=0.8)])
-def test_a_hidden_layer_finds_a_bump_that_its_features_do_not(settings):
-    fit, plan, z, bump = problem(n=1_000, steps=60)
-    few, deep = (
-        nuisance.learn(fit, plan, z, steps_of(Draws(), 1e5)).scores(fit.predictors, z)
-        for nuisance in (Additive(), settings)
-    )
-    errors = [(scores - bump).square().mean() / bump.var() for scores in (few, deep)]
-    assert errors[0] > 0.8
-    assert errors[1] < 0.25
-
-
-@pytest.mark.parametrize("nuisance", [Additive(), Additive(NoisyNewton()), WideAndDeep(width=2)])
-def test_all_of_them_pay_the_same(nuisance):
-    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
-    own = session.charging(["records"], TRAINING)
-    fit, plan, z, _ = problem()
-    assert nuisance.learn(fit, plan, z, steps_of(None, 0.2, own)).scores(fit.predictors, z).shape == (N,)
-    entries = [session.ledger.entry(number) for number in sorted(own.entries)]
-    assert [entry.count for entry in entries] == [4, 16]
-    assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
-
-
-def test_features_are_shrunk_by_what_is_given():
-    fit, plan, z, _ = problem()
-    steps = steps_of(NoiseSource.system(), math.inf)
-    scores = Additive().learn(fit, plan, z, steps, shrink=lambda theta: 0 * theta).scores(fit.predictors, z)
-    assert torch.equal(scores, torch.zeros(N, dtype=torch.float64))
-
-
 def test_auto_chooses_by_n_mu_alone():
     auto = Auto(outcome_from=1e4)
     chosen = [[auto.chosen(step, size) for size in (9e3, 2e4, 2e5)] for step in ("outcome", "propensity")]
@@ -235,12 +192,6 @@ def test_auto_chooses_by_n_mu_alone():
         [Additive, WideAndDeep, WideAndDeep],
         [Additive, Additive, Additive],
     ]
-
-
-def test_the_learner_s_trainer_trains_them():
-    auto = Auto(additive=Additive(), deep=WideAndDeep()).trained_by(len)
-    assert (auto.additive.solver.trainer, auto.deep.trainer) == (len, len)
-    assert Additive(NoisyNewton()).trained_by(len) == Additive(NoisyNewton())
 
 
 @dataclass(frozen=True)
@@ -255,19 +206,3 @@ def test_a_solver_of_the_user_s_makes_the_release_conditional():
     second_stage = AdaptiveSecondStage(nuisance=Auto(additive=Additive(OwnSolver())))
     learner = RLearner(Domain([0, 0], [1, 1], 0, 1), PrivacyBudget(1.0, 1e-5), second_stage=second_stage)
     assert learner.fit(x, a, y).release_function().privacy.level == "conditional"
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(InputError, match=r"share = 1\.5"):
-        WideAndDeep(share=1.5)
-    with pytest.raises(InputError, match="width"):
-        WideAndDeep(width=0)
-    with pytest.raises(InputError, match="width alone"):
-        WideAndDeep.alone(NuisanceConfig(epochs=3))
-    with pytest.raises(InputError, match="outcome_from"):
-        Auto(outcome_from=0.0)
-
-
-def test_lightning_is_imported_by_those_alone_who_train_with_it():
-    assert isinstance(Additive().solver, LightningFit)
-    assert isinstance(Auto().additive.solver, NoisyNewton)

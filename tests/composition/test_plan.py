@@ -8,19 +8,15 @@ from scipy.optimize import minimize
 
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.plan import ARMS
 from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
-    effect_noise,
     planned_error,
-    planned_noise,
 )
 from torchdpcate.composition.priors import expected_error, water_filling
-from torchdpcate.composition.steps import Shares, total_mu
-from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import Feature
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.privacy.accounting import compose
 
 ONE = PrivacyBudget(1.0, 1e-5)
@@ -65,49 +61,6 @@ def test_large_n_mu_takes_steps_with_momentum_unless_others_are_given():
     assert composed_plan(11 * size, ONE, 6, ARMS, arms=3).steps == 30
 
 
-def test_the_rung_rises_with_records_and_budget():
-    rungs = [composed_plan(n, ONE, 6).form for n in (100, 1_000, 100_000)]
-    assert rungs[0] == "constant"
-    assert rungs[-1] == "additive"
-    order = [("constant", "linear", "additive").index(form) for form in rungs]
-    assert order == sorted(order)
-    assert composed_plan(100_000, ONE, 6, constant_only=True).form == "constant"
-
-
-def test_products_with_a_step_are_chosen_from_a_size_on():
-    small, large = composed_plan(20_000, ONE, 6), composed_plan(100_000, ONE, 6)
-    assert (small.pairs, large.pairs) == (0, 3)
-    assert "effect pairs" not in small.shares.shares
-    assert large.shares.shares["effect pairs"] == pytest.approx(0.04)
-    assert math.fsum(large.shares.shares.values()) == pytest.approx(1.0)
-    given = (Feature("t", 0, 3), Feature("t", 5, 1))
-    assert large.effect([False] * 6, given).basis.features[-2:] == given
-    for other in (
-        rebuilt(large, constant_only=True),
-        rebuilt(large, constants=RuleConstants()),
-        rebuilt(large, covariates=1),
-        composed_plan(100_000, ONE, 6, ARMS, arms=3),
-        composed_plan(10**6, PrivacyBudget(1.0, 0.0), 6),
-    ):
-        assert other.pairs == 0
-        assert "effect pairs" not in other.shares.shares
-
-
-def test_expected_noise_falls_and_is_in_outcome_units():
-    noise = [
-        planned_noise(rebuilt(composed_plan(n, ONE, 6), constant_only=True), 12.0) for n in (500, 2_000, 8_000, 32_000)
-    ]
-    assert noise == sorted(noise, reverse=True)
-    errors = [effect_error(composed_plan(n, ONE, 6)) for n in (500, 2_000, 8_000, 32_000)]
-    assert errors == sorted(errors, reverse=True)
-    plan = composed_plan(2_000, ONE, 6)
-    assert planned_noise(plan, 24.0) == pytest.approx(2 * planned_noise(plan, 12.0))
-    assert planned_noise(plan, 1e9, scale=1.0) == pytest.approx(effect_noise(plan))
-    constant = rebuilt(plan, constant_only=True)
-    unit = 2 / (constant.shares.of("effect") * 2_000 * constant.inside * 0.3)  # sensitivity over curvature
-    assert effect_noise(constant) == pytest.approx(1.3 * unit)
-
-
 @pytest.mark.parametrize("covariates", [1, 6, 30, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     sizes, budgets = [round(100 * 2.2**i) for i in range(11)], (0.25, 1.0, 4.0)
@@ -115,17 +68,6 @@ def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
     assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are retained follows from noise alone
-
-
-def test_what_sampling_alone_would_blur_is_not_asked_for():
-    kinds = [
-        "".join(sorted({f.kind for f in plan.effect().basis.features}))
-        for plan in (composed_plan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
-    ]
-    assert kinds == ["12", "12cstx"]
-    for plan in (composed_plan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
-        sampling = 0.6 / (4_000 * plan.inside**2 * 0.3)
-        assert float(plan.effect().prior.min()) > sampling
 
 
 def test_what_is_not_asked_for_counts_as_error():
@@ -142,16 +84,6 @@ def test_what_is_not_asked_for_counts_as_error():
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
     left_out = variance - float(effect.prior.sum())
     assert effect_errors(plan)[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
-
-
-def test_delta_of_zero_is_refused():
-    with pytest.raises(InputError, match="delta = 0"):
-        composed_plan(500, PrivacyBudget(1.0, 0.0), 3, ARMS, arms=3)
-
-
-def test_shares_above_one_are_refused():
-    with pytest.raises(InputError, match="shares"):
-        Shares(1.0, {"a": 0.7, "b": 0.5})
 
 
 def test_rare_treatments_are_planned_with_the_noise_that_they_have():

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from tests.composition.cases import rows
 from tests.sessions import noted
-from torchdpcate import OWL, DRLearner, EffectRule, RLearner
+from torchdpcate import DRLearner, RLearner
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
-from torchdpcate.composition.planned import effect_error
-from torchdpcate.composition.priors import EmpiricalBayes, expected_error, pure_filling
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.pure_fits import (
     LARGEST,
     PerturbedObjectiveSolver,
@@ -75,19 +74,6 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
     assert steps.scale("moments", 3.0, size) == pytest.approx(deviation * 3.0 / 0.2)
 
 
-def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficient_more():
-    prior, unit = torch.tensor([0.5, 0.5, 0.2, 0.05, 0.001], dtype=torch.float64), 0.004
-    noise, constant, feature_weights, error = pure_filling(prior, unit)
-    assert constant + float(feature_weights.sum()) == pytest.approx(1)
-    requested = int((feature_weights > 0).sum())
-    assert noise == pytest.approx(unit * (2 + requested) / 2)
-    errors = {k: sum(expected_error(prior[:k], unit * (2 + k) / 2)) + float(prior[k:].sum()) for k in (0, 2, 3, 4, 5)}
-    assert min(errors, key=errors.get) == requested == 3
-    found = noise / constant + float((prior * noise / (prior * feature_weights + noise)).sum())
-    assert error == pytest.approx(found)
-    assert found == pytest.approx(errors[requested])
-
-
 def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
     steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(1e3, {"centre": 1.0}))
     values = torch.linspace(0, 1, 2001, dtype=torch.float64)
@@ -118,16 +104,6 @@ def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
     assert not {"centre", "outcome scale", "residual scale"} & set(
         composed_plan(9_000, ONE, 6, binary=True).shares.shares
     )
-
-
-def test_expected_error_falls_and_rungs_rise():
-    plans = [composed_plan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
-    errors = [effect_error(plan) for plan in plans]
-    assert errors == sorted(errors, reverse=True)
-    order = [("constant", "linear", "additive").index(plan.form) for plan in plans]
-    assert order == sorted(order)
-    assert (order[0], order[-1]) == (0, 2)
-    assert composed_plan(200_000, ONE, 6, constant_only=True).form == "constant"
 
 
 class Threefold(Statistic):
@@ -227,17 +203,6 @@ def test_the_worst_pair_reaches_epsilon():
     assert laws[0] - laws[1] <= 0.99 * epsilon
 
 
-def test_no_record_adds_more_curvature_than_the_ridge_answers_for():
-    for seed in range(5):
-        fit = fit_of(HuberFit, 400, 4, seed=seed)
-        weights = cut_weights(fit.predictors, fit.weights)
-        added = weights * fit.predictors.square().sum(1)
-        assert added.max() <= LARGEST * (1 + 1e-12)
-        assert bool((weights <= fit.weights).all())
-    assert added.max() == pytest.approx(LARGEST)
-    assert bool((weights[added < LARGEST * 0.99] == fit.weights[added < LARGEST * 0.99]).all())
-
-
 def test_fits_and_events_of_another_kind_are_refused():
     class Other(HuberFit):
         pass
@@ -274,21 +239,6 @@ def test_the_effect_is_found():
     assert error < 0.6 * float((constant.effect_tensor(x) - truth).square().mean().sqrt())
 
 
-@pytest.mark.slow
-def test_many_covariates_binary_outcomes_and_known_propensities():
-    x, a, y = records(3_000, 14)
-    wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, better="higher")
-    learner = RLearner(wide, ONE).fit(x, a, y)
-    assert len(learner.composed_.columns) == learner.plan_.retained < 14
-    binary = Domain([0.0] * 14, [1.0] * 14, 0.0, 1.0, overlap=0.2, outcome_kind="binary", better="higher")
-    assert RLearner(binary, ONE).fit(x, a, (y > 0.5).double()).release_function().scale == 1.0
-    trial = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, propensity=0.5, better="higher")
-    release = RLearner(trial, ONE).fit(x, a, y).release_function()
-    assert release.law is None
-    with pytest.raises(InputError, match="interval"):
-        release.interval(x[:2])
-
-
 def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
     x, a, y = records(100)
     for settings in (
@@ -309,26 +259,6 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
     assert isinstance(AdaptiveSecondStage().learnt_by(ONE)[1], Additive)
 
 
-def test_a_plan_says_what_a_small_delta_would_gain_and_that_there_are_no_intervals():
-    remarks = RLearner(DOMAIN, ONE).expected_noise(2_000).remarks
-    assert sum("privacy.delta=1e-06" in remark for remark in remarks) == 1
-    assert any("no intervals" in remark for remark in remarks)
-    assert not any("1e-06" in remark for remark in RLearner(DOMAIN, PrivacyBudget(1.0, 1e-5)).expected_noise(9).remarks)
-
-
-@pytest.mark.parametrize("epsilon", [300.0, 800.0])
-def test_a_budget_without_limit_ends_and_answers_as_a_large_one(epsilon):
-    # with the ridge that epsilon alone requests, 1e-11 and less, coefficients were 1e6 to 1e15, or no fit ended
-    study = OWL(n=1_000).load()
-
-    def effect(budget: float) -> Tensor:
-        rule = EffectRule(study.schema, PrivacyBudget(budget, 0.0), noise=NoiseSource.fixed(1))
-        rule.fit(study.records.x, study.records.a, study.records.y)
-        return rule.release_function().effect_tensor(study.queries)
-
-    assert (effect(epsilon) - effect(150.0)).abs().max() < 0.2
-
-
 def vector(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -343,24 +273,3 @@ def vector(*values):
 def test_numbers_of_the_note(t, mean):
     found = EmpiricalBayes(0.5).mean(vector(*t), torch.full((3,), 0.1).double(), torch.ones(3).double())
     assert torch.allclose(found, vector(*mean), atol=1e-8)
-
-
-def test_little_noise_leaves_estimates_and_much_noise_takes_them():
-    t = vector(1.0, -0.5, 0.2)
-    small, large = torch.full((3,), 1e-6).double(), torch.full((3,), 1e4).double()
-    assert torch.allclose(EmpiricalBayes().mean(t, small, torch.ones(3).double()), t, atol=1e-3)
-    assert EmpiricalBayes().mean(t, large, torch.ones(3).double()).abs().max() < 1e-3
-
-
-def test_never_away_from_zero():
-    generator = torch.Generator().manual_seed(0)
-    t = torch.randn(50, generator=generator, dtype=torch.float64)
-    v = torch.rand(50, generator=generator, dtype=torch.float64) + 0.01
-    found = EmpiricalBayes().mean(t, v, torch.ones(50).double())
-    assert bool((found.abs() <= t.abs()).all())
-    assert bool((found * t >= 0).all())
-
-
-def test_a_spike_outside_its_range_is_refused():
-    with pytest.raises(InputError, match="spike = 1"):
-        EmpiricalBayes(1.0)

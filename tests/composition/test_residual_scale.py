@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.designs.niu import Niu
-from tests.composition.test_streamed import FEW, compared
+from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.summaries import (
@@ -23,15 +22,11 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.filters import FilterCost, GaussianFilter, SumFilter
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1, better="higher")
@@ -91,6 +86,7 @@ def test_where_that_is_nothing_too_the_planned_scale_stands():
 
 
 @given(st.floats(1e-6, 1e6), st.integers(2, 14))
+@pytest.mark.slow
 def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     scales = ScoreScales.of(DOMAIN)
     found = scales.nearest(scale, levels)
@@ -99,20 +95,6 @@ def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     assert place == pytest.approx(round(place), abs=1e-6)
     inside = min(max(scale, scales.low), scales.high)
     assert abs(math.log(found / inside)) <= math.log(scales.high / scales.low) / 2**levels
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("learner", "delta"), [(RLearner, 1e-5), (DRLearner, 1e-5), (RLearner, 0.0)])
-@pytest.mark.parametrize("high", [10.0, 50.0])
-def test_the_effect_on_costs_is_not_lost(learner, delta, high, tmp_path):
-    # by the planned quantile alone the root error is .11 to .15 at epsilon = 2, and that of zero .16
-    domain = Domain([-1] * 4, [1] * 4, 0.0, high if delta else 50.0, overlap=0.1, better="higher")
-    records, truth = costs()
-    fit = learner(domain, PrivacyBudget(2.0, delta), noise=NoiseSource.fixed(0))
-    release = fit.fit(records.x, records.a, records.y).release_function()
-    assert (release.effect_tensor(records.x) - truth).square().mean().sqrt() < 0.095
-    release.save(tmp_path / "release.safetensors")
-    verify_release(tmp_path / "release.safetensors")
 
 
 def test_a_release_of_costs_has_spent_what_others_spend():
@@ -129,14 +111,6 @@ def test_a_release_of_costs_has_spent_what_others_spend():
     assert spent(records) == spent(ordinary)
     assert scales[0] > 1
     assert scales[0] != scales[1]
-
-
-def test_a_stream_of_costs_is_as_in_memory():
-    study, (records, _) = Niu("A", n=2_000).load(), costs(2_000)
-    domain = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1, better="higher")
-    plan = plan_within(2_000, PrivacyBudget(4.0, 1e-5), domain, constants=replace(FEW, quantile_levels=10))
-    expected, _ = compared(replace(study, records=records), domain, plan)
-    assert expected.effect.scale > 0.5
 
 
 def charged(make, budget, y, seed=1):

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
+from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.fit_plans import effect_coefficients
 from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.planned import planned_regret
@@ -41,23 +40,6 @@ def test_water_filling_with_a_prior_of_the_constant_has_the_least_error(noise):
         assert error(0.9 * feature_weights + 0.1 * other / other.sum()) >= error(feature_weights) - 1e-12
 
 
-def test_without_a_prior_of_the_constant_nothing_has_changed():
-    prior = torch.tensor([1.0, 0.1], dtype=torch.float64)
-    for noise in (0.01, 0.2, 5.0):
-        own, rest = water_filling(prior, noise)
-        far, far_rest = water_filling(prior, noise, 1e12)
-        assert own == pytest.approx(far)
-        torch.testing.assert_close(rest, far_rest)
-
-
-def test_a_rule_is_constant_then_linear_then_richer():
-    sizes = (50, 200, 1_000, 4_000, 20_000, 100_000)
-    rungs = [plan(n).form for n in sizes]
-    order = [("constant", "linear", "additive").index(form) for form in rungs]
-    assert order == sorted(order)
-    assert {rungs[0], rungs[2], rungs[-1]} == {"constant", "linear", "additive"}
-
-
 def test_a_rule_s_plan_divides_all_of_the_budget_and_pays_for_no_known_propensity():
     for known in (False, True):
         shares = plan(2_000, known_propensity=known).shares
@@ -75,20 +57,6 @@ def test_its_facts_say_what_it_is_for():
     assert "target" not in plan_within(3_000, ONE, domain).facts()
     with pytest.raises(InputError, match="constants"):
         PlanConstants.from_text(facts["constants"])
-
-
-def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
-    generator = torch.Generator().manual_seed(1)
-    for n, shrinks in ((1_000, False), (50_000, True)):
-        requested = plan(n)
-        regression = requested.effect()
-        p = regression.basis.dimension
-        t = 0.01 * torch.randn(p, generator=generator, dtype=torch.float64)
-        found = effect_coefficients(requested, regression, t, torch.ones(p, dtype=torch.float64), 1.0)
-        assert requested.shrinks is shrinks
-        assert found[0] == t[0]
-        assert torch.equal(found[1:], t[1:]) is not shrinks
-        assert bool((found.abs() <= t.abs()).all())
 
 
 @pytest.mark.slow
@@ -161,27 +129,11 @@ def test_a_lean_plan_spends_all_on_two_quantiles_moments_and_the_effect(known):
     assert requested.form == "linear"
 
 
-def test_a_plan_is_lean_at_small_n_of_many_covariates_and_of_rules_alone():
-    assert [plan(n, covariates=4).reduced for n in (200, 300, 1_000, 5_000)] == [True, True, False, False]
-    assert [plan(n, covariates=10).reduced for n in (400, 750, 1_800)] == [True, True, False]
-    for settings in ({"constants": PlanConstants()}, {"intervals": True}, {"binary": True}, {"constant_only": True}):
-        assert not plan(200, covariates=4, **settings).reduced
-    assert not any(plan(n, covariates=13).reduced for n in (200, 700, 1_500))
-
-
 # -- by pure events
 
 
 def pure(n: int, covariates: int = 6, **settings) -> ComposedPlan:
     return composed_plan(n, PrivacyBudget(1.0, 0.0), covariates, constants=CONSTANTS, **settings)
-
-
-def test_a_pure_rule_is_linear_without_outcome_regression_then_richer():
-    plans = [pure(n) for n in (100, 500, 4_000, 50_000)]
-    assert [plan.form for plan in plans] == ["linear", "linear", "linear", "additive"]
-    assert ["outcome" in plan.shares.shares for plan in plans] == [False, False, True, True]
-    assert [plan.shrinks for plan in plans] == [False, False, True, True]
-    assert plans[0].facts()["target"] == RULE
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -195,17 +147,6 @@ def test_a_pure_rule_s_plan_divides_all_of_epsilon(known, binary):
             assert ("propensity" in shares.shares) is not known
 
 
-@pytest.mark.parametrize("covariates", [2, 10])
-def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
-    for n in (600, 3_000):
-        for known in (False, True):
-            requested = pure(n, covariates, known_propensity=known)
-            if requested.form != "constant" and ("outcome" in requested.shares.shares) is not requested.reduced:
-                facts = {"constants": CONSTANTS, "known_propensity": known, "requested": tuple(requested.shares.shares)}
-                builder = _PureBuilder(n, requested.budget, covariates, **facts)
-                assert builder._effect_budget(requested.retained) == pytest.approx(requested.shares.of("effect"))
-
-
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():
     prior, unit, constant = torch.tensor([0.5, 0.3, 0.001], dtype=torch.float64), 0.01, 0.6
     found = pure_filling(prior, unit, constant)
@@ -216,9 +157,3 @@ def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():
     rest = float((prior * found.noise / (prior * found.feature_weights + found.noise)).sum())
     alone = constant * found.noise / (constant * found.constant + found.noise)
     assert found.error == pytest.approx(alone + rest)
-
-
-def test_the_planned_regret_of_a_pure_rule_falls_with_records():
-    for sizes in ((20, 100, 300, 450), (600, 1_000, 3_000, 10_000, 100_000)):  # by sums, and by objectives
-        values = [planned_regret(pure(n)).rule for n in sizes]
-        assert values == sorted(values, reverse=True)

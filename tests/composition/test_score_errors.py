@@ -5,7 +5,7 @@ import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import FitPlan, NewtonPoints, newton_law
-from torchdpcate.composition.score_errors import ClippedArmScores, _units
+from torchdpcate.composition.score_errors import ClippedArmScores
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 STEPS, WARM = 12, 3
@@ -80,16 +80,6 @@ def test_a_clip_adds_where_it_takes_more_of_one_arm_than_of_the_other():
     assert balanced < narrow
 
 
-def test_an_arm_with_few_records_has_the_larger_error():
-    """The released correlation of the constants is lost in noise; that by the propensity is not."""
-    errors = _errors(0.15).errors
-    whole = torch.ones(len(errors.points), dtype=torch.float64)
-    clipped = ClippedArmScores(whole, whole, whole, 0 * whole)
-    moves = errors._moves(0.2, clipped, clipped)
-    control, treated = (of.mean(0) @ moves.covariance @ of.mean(0) for of in (moves.control, moves.treated))
-    assert treated > 2 * control
-
-
 def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
     """By the priors alone where noise takes all; of what is requested without noise nothing; nothing is random."""
     errors = _errors(0.5).errors
@@ -107,10 +97,3 @@ def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
     unit = max(errors.outcome.slope, 0.1)
     assert errors._confounding(0.1) == pytest.approx(0.75 * unit * float((of_pi * of_m).sqrt().sum()))
     assert errors._confounding(0.1) > 0
-
-
-def test_a_feature_that_is_zero_at_all_points_has_no_part_in_an_error():
-    """Its curvature at the points is zero, over which the released one would be divided."""
-    released = torch.tensor([[2.0, 0.3], [0.3, 0.5]]).double()
-    units = _units(released, torch.tensor([[0.5, 0.0], [0.0, 0.0]]).double())
-    assert units.tolist() == [[4.0, 2.0], [2.0, 1.0]]

@@ -10,11 +10,11 @@ from tests.composition.cases import batch, rows
 from tests.sessions import noted
 from torchdpcate.composition import records
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.covariates import PairsAbout, Waves, WavesAbout, chosen_about, chosen_by, chosen_pairs
+from torchdpcate.composition.covariates import Waves, WavesAbout, chosen_about, chosen_by, chosen_pairs
 from torchdpcate.composition.records import with_pulls
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
-from torchdpcate.fit.weighted_basis import Feature, all_features
+from torchdpcate.fit.weighted_basis import Feature
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -40,28 +40,6 @@ def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
     assert event.noise_multiplier == pytest.approx(math.sqrt(2) / 0.8, rel=1e-8)
 
 
-def test_without_privacy_it_has_no_noise():
-    u, paid = covariates(500, 9), []
-    assert chosen_by(rows(u, u[:, 4]), Waves(), 1, steps(math.inf, paid)) == (4,)
-    assert paid == []
-
-
-def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
-    generator, u = torch.Generator().manual_seed(1), covariates(12, 5)
-    r, moves = 2 * torch.rand(12, generator=generator, dtype=torch.float64) - 1, []
-    for _ in range(500):
-        other, target = u.clone(), r.clone()
-        other[0] = (4 * torch.rand(5, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1)
-        target[0] = (4 * torch.rand(1, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1).item()
-        before, after = (Waves()(batch(*pair)).abs().amax(0) for pair in ((u, r), (other, target)))
-        moves.append((before - after).abs().max().item())
-    assert max(moves) <= 2
-    ends = torch.ones(1, 1, dtype=torch.float64)
-    ahead = torch.cat([ends, ends])
-    assert Waves()(batch(ahead, torch.tensor([1.0, 1.0]).double())).abs().amax(0) == 2
-    assert Waves()(batch(ahead, torch.tensor([-1.0, 1.0]).double())).abs().amax(0) == 0
-
-
 def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch):
     z, paid = 3 * covariates(4_000, 20), []
     own = steps(20.0, paid)
@@ -73,19 +51,6 @@ def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch
     assert chosen_about(rows(skewed, r), WavesAbout, 1, "screening", steps(math.inf, paid)) == (7,)
 
 
-def test_a_record_moves_a_centred_choice_by_no_more_than_is_declared():
-    random = torch.Generator().manual_seed(2)
-    z = (6 * torch.rand(400, 2, 4, generator=random, dtype=torch.float64) - 3).mul(1.5).clamp(-3, 3)
-    r = (4 * torch.rand(400, 2, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
-    sums = [
-        torch.stack([WavesAbout(float(centre))(batch(z[k, i : i + 1], r[k, i : i + 1])).abs().amax(0) for i in (0, 1)])
-        for k, centre in enumerate(2 * torch.rand(400, generator=random).double() - 1)
-    ]
-    assert max(float(both.abs().max()) for both in sums) <= 1 + 1e-12  # two records: twice that
-    worst = torch.full((1, 4), 2.0).double()
-    assert WavesAbout(-0.5)(batch(worst, torch.ones(1).double())).abs().amax(0) == pytest.approx(1.0, abs=1e-12)
-
-
 def test_pairs_are_chosen_by_what_a_step_of_one_makes_of_the_other():
     z, paid = 3 * covariates(4_000, 6), []
     r = (0.3 + 0.5 * z[:, 1] * (z[:, 4] > 0)).clamp(-1, 1)
@@ -95,27 +60,6 @@ def test_pairs_are_chosen_by_what_a_step_of_one_makes_of_the_other():
         (1, pytest.approx(1 / (8 * math.sqrt(0.1)), rel=1e-8)),
         (2, pytest.approx(math.sqrt(2) / (8 * math.sqrt(0.9)), rel=1e-8)),
     ]
-
-
-@pytest.mark.parametrize("levels", [(False, True, True), (True, True, True)])
-def test_where_there_are_fewer_pairs_than_are_chosen_all_are_and_no_others(levels):
-    z, paid = covariates(200, 3), []
-    found = chosen_pairs(rows(z, z[:, 0]), levels, 5, "screening", steps(1.0, paid))
-    assert set(found) <= set(all_features(levels, "t"))
-    assert [count for _, _, _, count in paid] == [1, 5]  # charged alike
-
-
-def test_a_record_moves_a_choice_of_pairs_by_no_more_than_is_declared():
-    random, levels = torch.Generator().manual_seed(2), (False,) * 4
-    z = (8 * torch.rand(2_000, 1, 4, generator=random, dtype=torch.float64) - 4).mul(1.5).clamp(-4, 4)
-    r = (4 * torch.rand(2_000, 1, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
-    centres = 2 * torch.rand(2_000, generator=random).double() - 1
-    sums = torch.stack([PairsAbout(float(centre), levels, 1)(batch(z[k], r[k])) for k, centre in enumerate(centres)])
-    assert float(sums.abs().max()) <= 1  # two records: twice that
-    worst = torch.tensor([[4.0, 2.0, 0.0, 0.0]], dtype=torch.float64)
-    assert PairsAbout(-0.5, levels, 1)(batch(worst, torch.ones(1).double())).abs().amax() == pytest.approx(
-        1.0, abs=0.01
-    )
 
 
 def test_modifiers_are_chosen_by_numbers_within_one():

@@ -119,6 +119,7 @@ def test_only_noisy_sums_leave_a_site(monkeypatch):
         assert min(float(each.abs().max()) for each in noise) > 0
 
 
+@pytest.mark.slow
 def test_the_total_has_the_noise_of_all_sites():
     sites, mu, n = 4, 0.5, 10
     names = [f"s{place}" for place in range(sites)]

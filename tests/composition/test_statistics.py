@@ -13,7 +13,6 @@ from torchdpcate.composition.covariates import MomentsWithin, PairsAbout, Total,
 from torchdpcate.composition.interval_events import Average, Correction, Counts, EffectStatistic, Matrix
 from torchdpcate.composition.linear_fit import Gradient
 from torchdpcate.composition.pure_fits import EffectSums
-from torchdpcate.composition.records import with_pulls
 from torchdpcate.composition.regressions import (
     HUBER,
     TWO_VALUES,
@@ -22,12 +21,8 @@ from torchdpcate.composition.regressions import (
     OutcomeFits,
     PropensityFits,
     ScoreFits,
-    arm_propensities,
-    outcome_means,
-    residuals,
     simplex,
 )
-from torchdpcate.composition.settings import linear_scores
 from torchdpcate.composition.steps import NoisySteps, Statistic
 from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Weights, sizes
 from torchdpcate.data.censoring import Censoring
@@ -74,12 +69,6 @@ STATISTICS = {
     **{f"gradient of {name}": Gradient(fits, THETA) for name, fits in FITS.items()},
     **{f"curvatures of {name}": Curvatures(fits, 5) for name, fits in FITS.items()},
 }
-SCORES = partial(linear_scores, THETA)
-MEANS, PROPENSITIES = partial(outcome_means, FITS["outcome"], SCORES, (0.0, 1.0)), partial(arm_propensities, BASIS)
-CHANGES = {
-    "residuals": partial(residuals, MEANS, partial(PROPENSITIES, (SCORES,), 0.1), 2),
-    "pulls": partial(with_pulls, 1.0, False),
-}
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -90,12 +79,6 @@ def test_a_statistic_travels_and_says_what_one_record_moves(name):
     if name not in ("weights", "follow-up", "follow-up by arm"):
         assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
     assert not any(isinstance(getattr(statistic, f.name), FitSession | NoisySteps) for f in fields(statistic))
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_is_worked_out_of_a_batch_travels(name):
-    change = CHANGES[name]
-    assert torch.equal(pickle.loads(pickle.dumps(change))(RECORDS).y, change(RECORDS).y)
 
 
 def test_the_regression_of_many_arms_travels():

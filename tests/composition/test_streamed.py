@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.designs.niu import Niu
-from tests.composition.cases import Given, batch
+from tests.composition.cases import Batches, Given, batch
 from torchdpcate._process import BATCH
 from torchdpcate.composition import rows as composition_rows
 from torchdpcate.composition import steps as composition_steps
@@ -22,35 +22,18 @@ from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.regressions import PropensityFits
-from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
-from torchdpcate.composition.summaries import Curvatures, Moments, halvings
+from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 FEW = PlanConstants(step_bounds=(5, 5), quantile_levels=3)
-
-
-class Batches(RecordStream):
-    """Records in batches of a size, and how often they were read."""
-
-    def __init__(self, study, size, lost=0):
-        self.schema, self.records, self.size, self.lost, self.readings = study.schema, study.records, size, lost, 0
-        self.n = study.records.n
-
-    def __iter__(self):
-        self.readings += 1
-        for rows in torch.arange(self.n - self.lost).split(self.size):
-            yield CausalData(self.records.x[rows], self.records.a[rows], self.records.y[rows])
 
 
 def opened(n, budget=BUDGET):
@@ -75,7 +58,7 @@ def compared(study, domain, plan, stream=None, budget=BUDGET):
     solver = PerturbedObjectiveSolver() if budget is not None and budget.delta == 0 else None
     expected, found = (
         fit_composition(rows_of(of, domain), domain, plan, session, domain.two_levels, solver)
-        for of, session in ((study.records, whole), (stream or Batches(study, 700), parts))
+        for of, session in ((study.records, whole), (stream or Batches(study.schema, study.records, 700), parts))
     )
     if budget is not None:
         assert charges(parts) == charges(whole)
@@ -108,9 +91,6 @@ CASES = {  # records, kind of outcome, facts of the domain, further covariates, 
     "without privacy": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": FEW, "budget": None}),
 }
 
-PAIRS = ("wide", "pairs", "pairs of many", "without privacy")
-"""Cases whose plan chooses products with a step."""
-
 
 def case(name):
     """A study, its domain, the plan of a case and its budget."""
@@ -136,7 +116,7 @@ def test_the_largest_n_mu_reads_its_records_some_seventy_times(monkeypatch):
     assert plan.steps < 20
     assert plan.wide
     assert plan.pairs
-    stream = Batches(study, 1_000)
+    stream = Batches(study.schema, study.records, 1_000)
     compared(study, domain, plan, stream, budget)
     assert stream.readings <= 68 - 4
 
@@ -163,60 +143,17 @@ def test_many_records_in_memory_are_many_batches_and_release_the_same(name, monk
     torch.testing.assert_close(parts.outcome, whole.outcome, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.first(5)
-@pytest.mark.parametrize("name", CASES)
-def test_passes_release_what_memory_does(name):
-    study, domain, plan, budget = case(name)
-    assert plan.wide is (name in ("wide", "one number", "pairs of many"))
-    assert plan.screens is (plan.wide or name == "few retained")
-    assert (plan.reduced, plan.by_sums) == (name in ("reduced", "pure sums"), name == "pure sums")
-    assert (plan.pairs > 0, plan.scores) == (name in PAIRS, name == "doubly robust")
-    assert budget is None or ("propensity" in plan.shares.shares) is (name not in ("trial", "known"))
-    expected, found = compared(study, domain, plan, budget=budget)
-    assert (found.law is not None) is (name == "trial")
-    if plan.intervals:
-        torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
-        torch.testing.assert_close(found.numbers.average, expected.numbers.average, rtol=1e-9, atol=1e-6)
-    if plan.screens:
-        assert len(expected.columns) == plan.retained
-        assert list(expected.columns) == sorted(expected.columns)
-    assert plan.pairs == 0 or "t" in found.effect.regression.basis.parts
-
-
-def test_each_quantile_sum_and_gradient_is_a_pass():
-    study = Niu("A", n=1_000).load()
-    stream = Batches(study, 300)
-    compared(study, study.domain, plan_within(study.records.n, BUDGET, study.domain, constants=FEW), stream)
-    assert stream.readings == 3 + 2 + 3 * (1 + 5)
-
-
-@pytest.mark.slow
-@given(
-    values=st.lists(st.floats(-1, 3, width=32), min_size=1, max_size=60),
-    levels=st.integers(1, 8),
-    low=st.floats(-0.5, 0.3),
-    length=st.floats(0.1, 2),
-)
-def test_all_thresholds_of_a_halving_are_among_the_edges(values, levels, low, length):
-    edges, ends = halvings(low, low + length, levels), [low, low + length]
-    assert len(edges) == 2**levels - 1
-    for bit in values[:levels]:
-        middle = (ends[0] + ends[1]) / 2
-        assert (edges == middle).any()
-        ends = [middle, ends[1]] if bit > 0 else [ends[0], middle]
-
-
 def test_a_stream_whose_length_changes_is_refused():
     study = Niu("A", n=1_000).load()
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     with pytest.raises(InputError, match="stays as it is"):
-        fitted(Batches(study, 300, lost=1), study, plan)
+        fitted(Batches(study.schema, study.records, 300, lost=1), study, plan)
 
 
 def test_nothing_is_read_that_the_budget_does_not_cover():
     study = Niu("A", n=1_000).load()
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
-    stream = Batches(study, 300)
+    stream = Batches(study.schema, study.records, 300)
     with pytest.raises(BudgetError):
         fitted(stream, study, plan, PrivacyBudget(0.1, 1e-5))
     assert stream.readings == 0
@@ -246,12 +183,12 @@ def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypa
     study = Niu("A", n=500).load()
     n = study.records.n
     plan = plan_within(n, BUDGET, study.domain, constants=FEW)
-    with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
+    with CachedStream(Batches(study.schema, study.records, 70), tmp_path, n // 10) as copy:
         fitted(copy, study, plan)
     assert requested
     assert set(requested) == {n // 10}
     requested.clear()
-    fitted(Batches(study, 70), study, plan)
+    fitted(Batches(study.schema, study.records, 70), study, plan)
     assert set(requested) == {None}
 
 
@@ -280,20 +217,3 @@ def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
     monkeypatch.setattr(composition_steps, "added", lambda each: parts.extend(each) or sum(parts))
     SUMS[kind]()
     assert len(parts) == 4
-
-
-@pytest.mark.slow
-def test_a_stream_trains_no_hidden_units_for_the_effect(tmp_path):
-    """In memory the same learner does: from public facts alone, which the statement has."""
-    study = Niu("D", n=1_600).load()
-    settings = study.schema, PrivacyBudget(800.0, 1e-5)
-    learner, other = (RLearner(*settings, second_stage=AdaptiveSecondStage(constants=FEW)) for _ in range(2))
-    release = learner.fit_stream(Batches(study, 500)).release_function()
-    assert release.basis.units is None
-    assert "hidden_units" not in release.privacy.public
-    release.save(tmp_path / "release.safetensors")
-    assert dict(verify_release(tmp_path / "release.safetensors"))["level"].startswith("certified")
-    records = study.records
-    whole = other.fit(records.x, records.a, records.y).release_function()
-    assert whole.basis.units is not None
-    assert whole.privacy.public["hidden_units"] is True

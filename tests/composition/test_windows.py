@@ -1,8 +1,6 @@
 """Private windows: what one record moves, what they are without noise, and which plans have them."""
 
-import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -17,14 +15,11 @@ from torchdpcate.composition.covariates import (
     WindowCells,
     private_moments,
     private_windows,
-    starts_at_zero,
     turned,
     turned_back,
 )
-from torchdpcate.composition.gaussian_builder import rank_noise
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import COUNT_VARIANCE, MODIFIERS, PROGNOSTIC, NoisySteps, Shares
-from torchdpcate.data.domain import Domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -70,13 +65,6 @@ def test_windows_are_where_the_middle_of_the_values_is(mu):
     assert bool((scales.sd >= LEAST_SPREAD).all())
 
 
-def test_a_constant_covariate_has_the_least_window():
-    u = torch.zeros(500, 2).double()
-    found = windows_of(u, steps(math.inf))
-    scales = private_moments(rows(u), MomentsWithin(found, TWO[:2]), steps(math.inf))
-    assert scales.sd[1] == pytest.approx(LEAST_SPREAD, rel=1e-6)
-
-
 def asked_of(u: torch.Tensor, monkeypatch, answer) -> list:
     """What is requested of records u and its sensitivity, halving by halving; ``answer`` makes noisy numbers of it."""
     requested = []
@@ -98,28 +86,6 @@ def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch)
     assert max(moves) == pytest.approx(math.sqrt(2))  # of two covariates by one each
     for _, sensitivity in first + second:
         assert max(moves) <= sensitivity == pytest.approx(math.sqrt(2), rel=1e-9)
-
-
-def test_no_record_moves_two_counts_apart():
-    """Below two thresholds in either order: differences are (1, 0), (0, 1), (1, 1), or the same less than zero."""
-    place = torch.arange(7.0).double()
-    for one, two in itertools.product(place, place):
-        below = torch.stack([place < one, place < two], 1).double()
-        moves = (below[:, None] - below[None]).flatten(0, 1)
-        assert not bool((moves.prod(1) < 0).any())
-        longest = turned(moves).norm(dim=1).max()
-        assert longest == pytest.approx(float(one + two > 0))
-
-
-@pytest.mark.parametrize("levels", [(0.2, 0.8), (0.0, 1.0), (0.5, 0.5), (0.1, 0.3)])
-def test_weighted_counts_less_a_share_of_all_are_no_further_apart_where_thresholds_are_in_order(levels):
-    b = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).double() - torch.tensor(levels).double()
-    weights = torch.linspace(0, 1, 21).double()
-    terms = turned((weights[:, None, None] * b).flatten(0, 1))
-    assert torch.cdist(terms, terms).max() == pytest.approx(1.0)
-    crossed = turned(torch.tensor([1.0, 0.0]).double() - torch.tensor(levels).double())
-    if levels == (0.2, 0.8):
-        assert crossed.norm() == pytest.approx(math.sqrt(1.92))  # which is why they are held in order
 
 
 def test_thresholds_stay_in_order_whatever_the_answers(monkeypatch):
@@ -157,17 +123,6 @@ def test_eight_vectors_of_counts_share_the_step():
     assert event.noise_multiplier == pytest.approx(math.sqrt(8 / 0.5) / 3.0, rel=1e-8)
 
 
-def test_the_noise_of_a_rank_is_that_of_the_counts():
-    assert rank_noise(22, 0.0657, 4_000) == pytest.approx(math.sqrt(COUNT_VARIANCE * 22 * 8) / 0.0657 / 4_000)
-
-
-def test_cells_are_finer_towards_a_lower_bound_of_zero_without_a_scale():
-    domain = Domain(
-        [0, 1, 0, 0], [9] * 4, 0, 1, scales=["linear", "linear", "log", "linear"], typical=[None] * 3 + [(1, 3)]
-    )
-    assert starts_at_zero(domain).tolist() == [True, False, False, False]
-
-
 def plan(n: int, covariates: int, **given) -> ComposedPlan:
     return composed_plan(n, PRIVATE, covariates, overlap=0.1, **given)
 
@@ -194,13 +149,3 @@ def test_nuisances_of_a_wide_plan_have_all_covariates_and_its_effect_few(known):
     assert max(rich) < found.heads == (found.retained + 1) // 2
     assert len({f.i for f in found.effect().basis.features}) <= found.retained < 30
     assert math.fsum(found.shares.shares.values()) == pytest.approx(1.0)
-
-
-def test_a_covariate_that_was_not_chosen_counts_for_more_where_it_may_confound():
-    estimated, known = (plan(50_000, 30, known_propensity=known).outcome() for known in (False, True))
-    places = [regression.basis.features.index(("1", 29, 29)) for regression in (estimated, known)]
-    part = [float(regression.prior[at]) for regression, at in zip((estimated, known), places, strict=True)]
-    assert part[0] > 2 * part[1]
-    even = replace(PlanConstants(), tail_variance=1.0)
-    found = plan(50_000, 30, constants=even).outcome()
-    assert float(found.prior[found.basis.features.index(("1", 29, 29))]) == pytest.approx(part[1])

@@ -1,5 +1,3 @@
-"""Treatments of K arms: labels, domain files and tables; who refuses them."""
-
 import json
 
 import numpy as np
@@ -7,14 +5,13 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import DRLearner, LinearSecondStage, PrivacyBudget, RLearner
+from tests.registered import DRLearner, OutcomeWeightedLearner, RLearner, SubgroupEffects
+from torchdpcate import LinearSecondStage, PrivacyBudget
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
 FACTS = {
     "treatment": {"name": "segment", "categories": ["none", "men", "women"]},

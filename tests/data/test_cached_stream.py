@@ -1,5 +1,3 @@
-"""A copy of a stream: the same records, its owner's alone, removed at the end whatever happens."""
-
 import stat
 
 import numpy as np
@@ -7,9 +5,9 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import InputError
 
 

@@ -1,5 +1,3 @@
-"""Outcomes by a horizon in domain files, tables, streams and arrays."""
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +6,9 @@ import torch
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.data.streams import CachedStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 OUTCOME = {"time": "months", "event": "died", "horizon": 12, "kind": "restricted_mean"}
@@ -66,8 +66,11 @@ def test_a_schema_of_such_an_outcome_travels(kind):
         ({"censoring": {"floor": 0}}, "censoring.floor is 0"),
         ({"censoring": {"bins": 0}}, "censoring.bins is 0"),
         ({"censoring": {"by_arm": 1}}, "censoring.by_arm is 1"),
-        ({"censoring": {"curve": 1}}, "give floor, bins, by_arm"),
-        ({"low": 0}, "give time, event, horizon and kind"),
+        ({"censoring": {"curve": 1}}, "censoring has the unknown entry 'curve'; known are bins, by_arm, floor"),
+        (
+            {"low": 0},
+            "outcome by a horizon has the unknown entry 'low'; known are censoring, event",
+        ),
     ],
 )
 def test_what_is_no_such_outcome_is_refused_in_one_line(entries, words):

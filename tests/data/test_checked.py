@@ -1,5 +1,3 @@
-"""The order of a fit's records: random in every private fit, so that sorted files of neighbours make neighbours."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -7,18 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate import (
-    ConvexNuisanceConfig,
-    CovariateBalancingEffect,
-    Domain,
-    LinearSecondStage,
-    NoiseSource,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    PrivacyBudget,
-    RLearner,
-    TableSchema,
-)
+from tests.registered import CovariateBalancingEffect, PolicySelector, RLearner, TwoStageRule
+from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
@@ -51,14 +39,6 @@ def table() -> tuple[Tensor, Tensor, Tensor]:
     return x, a, (y > 0.5).double() * 0.999 + y * 1e-3
 
 
-def replaced() -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """The same table with its least outcome replaced by the largest there can be, sorted anew; and where each was."""
-    x, a, y = table()
-    y[0] = 1.0
-    order = y.argsort(stable=True)
-    return (x[order], a[order], y[order]), order
-
-
 def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSource | None) -> Any:
     return make(noise).fit(*records)
 
@@ -70,7 +50,7 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         ),
         lambda learner: learner.stage_.block.x[:, 0],
     ),
-    "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
+    "owl": (lambda noise: TwoStageRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
     "selection": (
         lambda noise: PolicySelector(
             DOMAIN, PURE, policies=[Constants([0, 1])], nuisance=FixedNuisances(), noise=noise

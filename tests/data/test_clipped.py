@@ -1,5 +1,3 @@
-"""What was moved to public bounds is counted by column, and a large share is said; for the curator alone."""
-
 import pickle
 import warnings
 
@@ -8,10 +6,12 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data.checked import checked_records
-from torchdpcate.data.records import LARGE_SHARE, NOTHING_CLIPPED, ClippedValues
+from torchdpcate.data.checked import LARGE_SHARE, checked_records
+from torchdpcate.data.records import NOTHING_CLIPPED, ClippedValues
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.data.streams import CachedStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.estimators.average import AverageEffect
 from torchdpcate.estimators.cate import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -1,5 +1,3 @@
-"""Clusters of a trial: what a domain file says of them, and tables that contradict it."""
-
 import json
 
 import numpy as np
@@ -8,7 +6,8 @@ import pytest
 
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {

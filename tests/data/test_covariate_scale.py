@@ -1,5 +1,3 @@
-"""Log scales and typical ranges: the map against closed forms, its shape, and every place that carries the facts."""
-
 import copy
 import math
 import warnings
@@ -21,7 +19,7 @@ from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.neural import NeuralHead
 
-calm = settings(deadline=None, max_examples=60)  # shared machines pause
+calm = settings(deadline=None, max_examples=25)  # shared machines pause
 ENTRIES = {
     "treatment": "treat",
     "outcome": {"name": "y", "low": 0, "high": 1},
@@ -77,7 +75,7 @@ def domains(draw: st.DrawFn) -> Domain:
 @calm
 @given(domains(), st.sampled_from([torch.float32, torch.float64]))
 def test_it_is_monotone_onto_and_has_an_inverse(domain: Domain, dtype: torch.dtype) -> None:
-    u = torch.linspace(0, 1, 1001, dtype=torch.float64)[:, None]
+    u = torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]
     x = domain.from_unit(u)
     domain.check_covariates(x)
     z = domain.scale(domain.clip_covariates(x.to(dtype)))
@@ -87,7 +85,7 @@ def test_it_is_monotone_onto_and_has_an_inverse(domain: Domain, dtype: torch.dty
     if dtype == torch.float64:
         assert torch.stack([z[0], z[-1]]).flatten().tolist() == pytest.approx([-1, 1], abs=1e-12)
         torch.testing.assert_close(z, 2 * u - 1, rtol=0, atol=1e-8)
-        line = domain.line(0, 1001)
+        line = domain.line(0, 201)
         torch.testing.assert_close(line[:, None], x, rtol=1e-9, atol=0)
 
 
@@ -188,14 +186,6 @@ def test_mistakes_are_named(entry, message: str) -> None:
     facts = copy.deepcopy(ENTRIES)
     facts["covariates"]["crp"] = {"low": 0, "high": 500, **entry}
     with pytest.raises(InputError, match=message):
-        TableSchema.from_dict(facts)
-
-
-@pytest.mark.parametrize("fact", [{"scale": "log"}, {"typical": [0, 1]}])
-def test_categories_have_no_scale(fact) -> None:
-    facts = copy.deepcopy(ENTRIES)
-    facts["covariates"]["site"] |= fact
-    with pytest.raises(InputError, match=f"covariate 'site' has categories, and {next(iter(fact))}, which is of num"):
         TableSchema.from_dict(facts)
 
 

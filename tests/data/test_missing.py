@@ -1,5 +1,3 @@
-"""Missing values of covariates, codes that stand for them, words of treatment and outcome, and dates."""
-
 import datetime
 import json
 from pathlib import Path
@@ -16,7 +14,8 @@ from torchdpcate.data.checked import encode_records
 from torchdpcate.data.covariates import Categorical, Numeric, bounds_in_words
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {
@@ -290,7 +289,7 @@ def test_dates_of_files(tmp_path: Path) -> None:
         ({}, [None], "has 1 missing value; say in"),
         ({"low": 2015}, [], "low of covariate 'age' is 2015; give a date as 2015-01-31"),
         ({"high": "2015-01-01"}, [], "give the earlier date as low"),
-        ({"scale": "log"}, [], "has dates, and scale"),
+        ({"scale": "log"}, [], "covariate 'age' has the unknown entry 'scale'"),
         ({"typical": "2015-02-01"}, [], "give two dates"),
         ({"kind": "day"}, [], "kind of covariate 'age' is 'day'; choose date"),
     ],

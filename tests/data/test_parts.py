@@ -1,5 +1,3 @@
-"""Parts of records: even spans of row groups, sums that round no more than a stream's, and no batch that leaves."""
-
 import math
 
 import pytest
@@ -10,10 +8,10 @@ from torchdpcate import Domain
 from torchdpcate._process import BATCH
 from torchdpcate.composition.rows import PartedRows
 from torchdpcate.composition.steps import most_additions
-from torchdpcate.data.parts import spans
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.ray_table import spans
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import InputError
 
 

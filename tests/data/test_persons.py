@@ -1,5 +1,3 @@
-"""Exactly k rows of each person, drawn for each alone."""
-
 from decimal import Decimal
 from typing import Any
 
@@ -44,18 +42,15 @@ def test_the_draw_is_uniform() -> None:
     assert len(np.unique(keyed_hashes(["a", "b"], 0))) == 2
 
 
-def test_too_many_are_refused_if_wanted_and_missing_names_always() -> None:
-    with pytest.raises(InputError, match=r"1 person with more than data\.per_person = 2 records"):
-        person_rows([1, 1, 1, 2], 2, too_many="refuse")
-    assert person_rows([1, 1, 2], 2, too_many="refuse").shape == (2, 2)
+def test_missing_names_are_refused() -> None:
     with pytest.raises(InputError, match="has 2 missing values"):
         person_rows(["a", None, "b", None])
 
 
-@pytest.mark.parametrize(("setting", "value"), [("per_person", 0), ("per_person", 1.5), ("too_many", "some")])
-def test_settings_are_checked(setting: str, value: object) -> None:
-    with pytest.raises(InputError, match=rf"data\.{setting} = "):
-        person_rows([1, 2], **{setting: value})
+@pytest.mark.parametrize("value", [0, 1.5])
+def test_the_records_of_a_person_are_a_positive_integer(value: Any) -> None:
+    with pytest.raises(InputError, match=r"data\.per_person = "):
+        person_rows([1, 2], value)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +169,7 @@ def test_persons_are_the_same_ones_over_files_and_types(tmp_path) -> None:
     for order in (paths, paths[::-1]):
         assert Table(order, DOMAIN, person="pid", per_person=len(files)).load().n == 60 * len(files)
     both = [tmp_path / "long.parquet", tmp_path / "long.csv"]
-    assert Table(both, DOMAIN, person="pid", per_person=2, too_many="refuse").load().n == 120
+    assert Table(both, DOMAIN, person="pid", per_person=2).load().n == 120
     assert Table([*both, tmp_path / "float.parquet"], DOMAIN, person="pid").load().n == 120
     _records(pid=long.astype(float)).to_parquet(tmp_path / "rounded.parquet")
     with pytest.raises(
@@ -187,7 +182,7 @@ def test_persons_are_the_same_ones_over_files_and_types(tmp_path) -> None:
 def test_one_number_spelt_in_two_ways_in_a_file_is_one_person(tmp_path, spelt) -> None:
     names = [str(i // 2) if i % 2 else spelt.format(i // 2) for i in range(60)]
     _records(pid=names).to_csv(tmp_path / "t.csv", index=False)
-    study = Table(tmp_path / "t.csv", DOMAIN, person="pid", per_person=2, too_many="refuse").load()
+    study = Table(tmp_path / "t.csv", DOMAIN, person="pid", per_person=2).load()
     assert (study.n, len(set(study.records.x[:, 0].tolist()))) == (60, 60)  # both records of each of 30
 
 
@@ -197,9 +192,9 @@ def test_a_table_takes_a_key_of_several_columns(tmp_path) -> None:
     frame.to_csv(path, index=False)
     study = Table(path, DOMAIN, person=["center", "id"], per_person=2).load()
     assert (study.n, study.unit.column, study.unit.records) == (60, "center + id", 2)
-    assert Table(path, DOMAIN, person="id", per_person=4, too_many="refuse").load().n == 60  # 15 of them
+    assert Table(path, DOMAIN, person="id", per_person=4).load().n == 60  # 15 of them
     sites = {**DOMAIN, "covariates": {"center": {"categories": [1, 2]}}}
-    assert Table(path, sites, person=["center", "id"], per_person=2, too_many="refuse").load().n == 60
+    assert Table(path, sites, person=["center", "id"], per_person=2).load().n == 60
     for wrong, message in (
         ([], r"data.person = \[\]: name a column, or several, each once"),
         (["id", "id"], "each once"),

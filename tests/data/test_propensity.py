@@ -10,7 +10,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
-from torchdpcate.data.table import Table, TableStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -91,8 +92,6 @@ def test_without_one_nothing_is_known_and_nothing_more_is_written() -> None:
         (0.05, r"propensity is 0.05, outside \[0.1, 0.9\] of the overlap bound"),
         (True, "propensity is True; give a number"),
         ("age", "propensity column 'age' is also a covariate"),
-        ("sex", "propensity column 'sex' is also a covariate"),
-        ("race", "propensity column 'race' is also a covariate"),
         ("t", "propensity column 't' is also treatment"),
         ("y", "propensity column 'y' is also outcome"),
         ("???", r"propensity is still \?\?\?; give the public fact"),

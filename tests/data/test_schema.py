@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -31,10 +30,6 @@ def test_from_yaml_reads_roles_bounds_and_categories(domain_file: Path) -> None:
     assert read == schema()
 
 
-def test_round_trip_through_json() -> None:
-    assert TableSchema.from_dict(json.loads(json.dumps(schema().to_dict()))) == schema()
-
-
 def test_encode_numbers_bools_and_words() -> None:
     frame = pd.DataFrame(
         {"race": ["NA", "white"], "sex": [True, False], "age": ["16", " 17.5 "], "extra": [None, None]}
@@ -54,32 +49,6 @@ def test_number_categories_match_whatever_the_column_type() -> None:
         assert three.encode(column).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "words"),
-    [
-        ("age", [20, None, None], "column 'age' has 2 missing values"),
-        ("age", ["20", "old", "young"], "column 'age' has 2 non-numeric values"),
-        ("age", ["20", "NA", ""], "column 'age' has 2 missing values"),
-        ("age", [20, np.inf, 30], "column 'age' has 1 infinite value"),
-        ("sex", [0, 1, 2], r"column 'sex' has 1 value outside its declared categories \[0, 1\]"),
-        ("sex", [0, 1, None], "column 'sex' has 1 missing value"),
-        ("race", ["black", "green", "blue"], "column 'race' has 2 values outside its declared categories"),
-        ("race", ["black", None, "NA"], "column 'race' has 1 missing value"),
-    ],
-)
-def test_encode_says_which_column_and_how_many(column: str, values: list, words: str) -> None:
-    frame = pd.DataFrame({"age": [20, 30, 40], "sex": [0, 1, 0], "race": ["NA", "black", "white"]})
-    frame[column] = pd.Series(values, dtype=object)
-    with pytest.raises(InputError, match=words) as caught:
-        schema().encode(frame)
-    assert "\n" not in str(caught.value)
-
-
-def test_encode_names_the_missing_column() -> None:
-    with pytest.raises(InputError, match=r"column 'sex' is missing \(and 1 other\); 1 of the 3 needed are there$"):
-        schema().encode(pd.DataFrame({"age": [20]}))
-
-
 def test_grid_respects_categories() -> None:
     grid = schema().grid(300)
     schema().domain.check_covariates(grid, "query")
@@ -92,7 +61,7 @@ def test_grid_respects_categories() -> None:
 
 @pytest.mark.parametrize("count", [0, -3, 2.5])
 def test_grid_needs_a_positive_count(count) -> None:
-    with pytest.raises(InputError, match="queries is"):
+    with pytest.raises(InputError, match="queries = "):
         schema().grid(count)
 
 
@@ -105,18 +74,11 @@ def test_from_domain() -> None:
     assert TableSchema.from_dict(of.to_dict()).domain == domain
 
 
-def test_with_outcome_bounds_changes_nothing_else() -> None:
-    other = schema().with_outcome_bounds(-3, 4)
-    assert (other.domain.outcome_low, other.domain.outcome_high) == (-3, 4)
-    assert other.covariates == schema().covariates
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"treatment": None}, "no entry 'treatment'"),
         ({"outcome": {"name": "y", "low": 0}}, "outcome has no entry 'high'"),
-        ({"outcome": {"name": "y", "low": 2, "high": 1}}, "outcome 'y' are inverted"),
         ({"outcome": "y"}, "outcome is 'y'; it needs the entries"),
         ({"outcome": {"name": "y", "low": 0, "high": 1, "units": "d"}}, "unknown entry 'units'"),
         ({"covariates": {}}, "covariates is empty"),
@@ -125,14 +87,12 @@ def test_with_outcome_bounds_changes_nothing_else() -> None:
         ({"covariates": {"age": None}}, "covariate 'age' is None"),
         ({"covariates": {"age": {"low": 0}}}, "covariate 'age' has no entry 'high'"),
         ({"covariates": {"age": {"low": 0, "high": "many"}}}, "upper bound of covariate 'age' is 'many'"),
-        ({"covariates": {"age": {"low": 9, "high": 1}}}, "covariate 'age' are inverted"),
         ({"covariates": {"age": {"low": 0, "high": 1, "log": True}}}, "unknown entry 'log'"),
         ({"covariates": {"y": {"low": 0, "high": 1}}}, "column 'y' has two roles"),
         ({"covariates": {"g": {"categories": ["a"]}}}, "two or more"),
         ({"covariates": {"g": {"categories": ["a", "a"]}}}, "each once"),
         ({"covariates": {"g": {"categories": "ab"}}}, "write a list"),
         ({"covariates": {"g": {"categories": ["a", 1]}}}, "mix"),
-        ({"overlap": 0.7}, "overlap is 0.7"),
         ({"bounds": 1}, "unknown entry 'bounds'"),
     ],
 )
@@ -165,11 +125,6 @@ def test_a_missing_file_is_named() -> None:
         TableSchema.from_yaml("nowhere/d.yaml")
     with pytest.raises(InputError, match=r"shipped ones: acic2016, hillstrom, .*, mimic, nhefs, twins"):
         TableSchema.from_yaml("nothing")
-
-
-def test_of_takes_every_form(domain_file: Path) -> None:
-    assert TableSchema.of(schema()) == TableSchema.of(FACTS) == TableSchema.of(str(domain_file))
-    assert TableSchema.of(Domain([0], [1], 0, 1)).columns == ("x0",)
 
 
 def test_the_origin_of_each_bound_is_that_of_its_entry_or_of_the_whole(tmp_path: Path) -> None:
@@ -209,13 +164,6 @@ def test_an_origin_is_words(origin) -> None:
     for facts in (FACTS | {"origin": origin}, FACTS | {"outcome": FACTS["outcome"] | {"origin": origin}}):
         with pytest.raises(InputError, match=r"origin of (domain|outcome) is .*; say in words"):
             TableSchema.from_dict(facts)
-
-
-def test_shipped_domains_load() -> None:
-    lalonde, acic, twins = (TableSchema.from_yaml(name) for name in ("lalonde", "acic2016", "twins"))
-    assert lalonde.domain.dimension == 8
-    assert acic.domain.dimension == 55 + 6 + 16 + 5
-    assert len(twins.covariates) == 30
 
 
 def test_a_schema_without_a_covariate_keeps_the_others():

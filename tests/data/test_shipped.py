@@ -4,18 +4,17 @@ import sys
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 
 from torchdpcate import registry
+from torchdpcate.cli.task import data_source
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import StudySource
-from torchdpcate.errors import InputError
 
 
 def compose_data(name: str, *overrides: str) -> StudySource:
     root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
     with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
-        return instantiate(compose(overrides=[f"+data={name}", *root, *overrides]).data)
+        return data_source(compose(overrides=[f"+data={name}", *root, *overrides]))
 
 
 @pytest.mark.parametrize(("name", "dimension"), [("dataset1", 2), ("dataset2", 30)])
@@ -84,14 +83,6 @@ def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> No
     assert registry.conf_dir() == tmp_path / "conf"
     (package / "conf").mkdir(parents=True)
     assert registry.conf_dir() == package / "conf"
-
-
-def test_an_unknown_name_lists_the_choices() -> None:
-    with pytest.raises(
-        InputError,
-        match=r"domain 'mars' .*: acic2016, hillstrom, .*, lalonde, learning_mindset, mimic, nhefs, twins",
-    ):
-        TableSchema.from_yaml("mars")
 
 
 def test_importing_the_room_is_light() -> None:

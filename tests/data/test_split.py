@@ -52,8 +52,3 @@ def test_a_fraction_outside_the_unit_interval_is_refused(fraction: float) -> Non
 def test_a_seed_must_be_a_whole_number(seed) -> None:
     with pytest.raises(InputError, match="seed is"):
         public_generator(seed, "x")
-
-
-def test_streams_of_one_seed_differ() -> None:
-    draws = [torch.rand(4, generator=public_generator(0, purpose)) for purpose in ("a", "b")]
-    assert not torch.equal(*draws)

@@ -1,5 +1,3 @@
-"""Cells of public partitions: where a record lies, what crosses, and one line for each mistake."""
-
 import pandas as pd
 import pytest
 import torch

@@ -1,5 +1,3 @@
-"""Records that do not all count alike: columns of weights, and treatments and outcomes that may be missing."""
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,9 @@ from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.data.streams import CachedStream
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 UNIT = {"low": 0, "high": 1}
@@ -80,7 +80,7 @@ def test_a_schema_that_counts_records_travels(facts):
     ("entry", "words"),
     [
         ("w", "weights is 'w'"),
-        ({"name": "w"}, "give weights: {name: COLUMN, high: 5}"),
+        ({"name": "w"}, "weights has no entry 'high'; it needs high, name"),
         ({"name": "w", "high": 0}, "weights.high is 0"),
         ({"name": "w", "high": 5, "mean": 6}, "weights.mean is 6"),
         ({"name": "x", "high": 5}, "weights column 'x' is also a covariate"),

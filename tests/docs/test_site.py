@@ -37,10 +37,10 @@ def _loaded(name: str) -> ModuleType:
 
 
 def test_every_public_name_has_its_entry_in_the_reference():
-    text = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
-    entries = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    entries = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     kinds = (getattr(torchdpcate, name) for name in torchdpcate.__all__)
-    assert sorted(entries) == sorted(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+    assert {f"{kind.__module__}.{kind.__name__}" for kind in kinds} <= set(entries)
+    assert len(set(entries)) == len(entries)
 
 
 def test_every_page_is_reached_from_the_navigation():
@@ -131,7 +131,7 @@ def test_no_page_shows_source_of_a_formula(site):
     raw = re.compile(rf"{macro.pattern}|:math:|\.\. math|<p>\$\$|<m[ion]>\\")
     found = {page.name: raw.search(page.read_text()) for page in site.rglob("*.html")}
     assert not {name: match.group() for name, match in found.items() if match is not None}
-    assert "<math" in (site / "reference" / "averages.html").read_text()
+    assert "<math" in (site / "reference.html").read_text()
 
 
 @pytest.mark.slow
@@ -139,8 +139,7 @@ def test_no_page_shows_source_of_a_formula(site):
 def test_the_reference_shows_every_argument_and_method(name, site):
     public = getattr(torchdpcate, name)
     place = f"{public.__module__}.{public.__name__}"
-    pages = [page.read_text() for page in (site / "reference").glob("*.html")]
-    (page,) = (page for page in pages if f'<h2 id="{place}"' in page)
+    page = (site / "reference.html").read_text()
     entry = page.partition(f'<h2 id="{place}"')[2].partition("<h2 ")[0]
     told = set(re.findall(r'<tr class="doc-section-item">\s*<td>\s*<code>(?:<span[^>]*>)?(\w+)<', entry))
     if not isinstance(public, type):

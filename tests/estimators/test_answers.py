@@ -17,16 +17,23 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
 from tests.estimators.test_base import BUDGET, DOMAIN, ESTIMATORS, A, X, Y
-from torchdpcate import AverageEffect, Domain, DRLearner, EffectRule, RLearner, SubgroupEffects, estimators
+from tests.registered import (
+    AverageEffect,
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+)
+from torchdpcate import Domain, estimators
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import Answering
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.rules.learner import TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 
 KNOWN = Domain(
@@ -39,8 +46,8 @@ ASKED = {
     "composed": (lambda: RLearner(KNOWN, BUDGET), (*EFFECTS, *INTERVALS)),
     "doubly robust": (lambda: DRLearner(KNOWN, BUDGET), EFFECTS),
     "effects": (lambda: ESTIMATORS["effects"](BUDGET), EFFECTS),
+    "outcome weighted": (lambda: OutcomeWeightedLearner(KNOWN, BUDGET), DECISIONS),
     "rule": (lambda: ESTIMATORS["rule"](BUDGET), DECISIONS),
-    "two-stage rule": (lambda: TwoStageRule(DOMAIN, BUDGET), DECISIONS),
     "effect rule": (lambda: EffectRule(KNOWN, BUDGET), (*DECISIONS, "effect", "ate")),
     "selection": (lambda: ESTIMATORS["selection"](BUDGET), DECISIONS),
     "composed selection": (

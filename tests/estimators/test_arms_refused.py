@@ -2,13 +2,10 @@
 
 import pytest
 
+from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner, SubgroupEffects
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 
 SOME = PrivacyBudget(1.0, 1e-5)
@@ -21,20 +18,10 @@ TRIAL = {"propensity": [0.4, 0.3, 0.3]}
 CENSORED = {"outcome": {"time": "t", "event": "d", "horizon": 5, "kind": "restricted_mean", "better": "higher"}}
 ALONE = "put the records of two arms into a file of their own"
 CASES = {
-    "averages of a cohort": (
-        lambda schema: SubgroupEffects(schema, SOME, subgroups="everybody"),
-        {},
-        ("propensity=randomised", "task=cate (RLearner) has effects of all arms and their means", ALONE),
-    ),
     "subgroups of a cohort": (
         lambda schema: SubgroupEffects(schema, SOME, subgroups=[{"x": [0.5]}]),
         {},
         ("propensity=randomised", "task=cate (RLearner) has effects of all arms and their means", ALONE),
-    ),
-    "averages of a censored outcome": (
-        lambda schema: SubgroupEffects(schema, SOME, subgroups="everybody"),
-        TRIAL | CENSORED,
-        ("task=cate (RLearner) alone, which has each arm's mean effect too", ALONE),
     ),
     "subgroups of a censored outcome": (
         lambda schema: SubgroupEffects(schema, SOME, subgroups=[{"x": [0.5]}]),

@@ -5,18 +5,22 @@ import warnings
 import numpy as np
 import pytest
 
+from tests.registered import (
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TwoStageRule,
+)
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.linear_fits import NoisyGradient
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 
@@ -31,14 +35,11 @@ FAMILIES = {
     "doubly robust": DRLearner,
     "rule": EffectRule,
     "composed average": ComposedAverageEffect,
-    "balancing": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b), outcome_bounds=(0.5, 0.5)),
-    "balancing with a model": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b)),
+    "balancing": lambda d, b: CovariateBalancingEffect(d, b, fitter=steps(b)),
     "objective": lambda d, b: CovariateBalancingEffect(d, b, fitter="objective"),
     "selection": lambda d, b: PolicySelector(d, b, policies=[Constants([0, 1])]),
-    "pure choice": lambda d, b: PolicySelector(d, b, policies=[Constants([0, 1])], mechanism="permute_and_flip"),
     "intervals": lambda d, b: RLearner(d, b, second_stage=AdaptiveSecondStage(intervals=True)),
     "subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}]),
-    "fitted subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}], propensity="fitted"),
     "known propensity": KnownPropensityEffect,
     "outcome weighted": OutcomeWeightedLearner,
     "two stages": TwoStageRule,

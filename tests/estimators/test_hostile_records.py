@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors import safe_open
 
-from torchdpcate import (
+from tests.composition.cases import Batches
+from tests.registered import (
     AverageEffect,
-    ComposedAverageEffect,
     CovariateBalancingEffect,
     DRLearner,
     EffectRule,
@@ -19,14 +18,15 @@ from torchdpcate import (
     PolicySelector,
     RLearner,
     SubgroupEffects,
-    TableSchema,
 )
+from torchdpcate import TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.score_errors import ScoreErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import TorchDPCateError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import card_html
@@ -134,16 +134,6 @@ WORST = ("nearly all missing", "one site", "one treated record", "one outcome", 
 FEW, MANY, PURE = (60, PrivacyBudget(1.0, 1e-5)), (3_000, PrivacyBudget(20.0, 1e-5)), (3_000, PrivacyBudget(5.0, 0.0))
 
 
-class Batches(RecordStream):
-    """Records in batches."""
-
-    def __init__(self, schema: TableSchema, whole: CausalData) -> None:
-        self.schema, self.whole, self.n = schema, whole, whole.n
-
-    def __iter__(self):
-        return map(self.whole.subset, torch.arange(self.n).split(500))
-
-
 def fitted(family: str, table: str, size: tuple[int, PrivacyBudget], streamed: bool = False) -> Any:
     """Return a release; None where the fit, or the release, was refused and nothing charged."""
     (facts, kind, settings), (n, budget) = FAMILIES[family], size
@@ -160,7 +150,7 @@ def fitted(family: str, table: str, size: tuple[int, PrivacyBudget], streamed: b
         learner = kind(schema, budget, **settings)
         if streamed:
             whole = CausalData.from_arrays(schema.encode(x), a, y)
-            learner.fit_stream(Batches(schema, whole))
+            learner.fit_stream(Batches(schema, whole, 500))
         else:
             learner.fit(x, a, y, **own)
         return learner.release()

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchdpcate import AverageEffect, EffectRule, PolicySelector, PrivacyBudget, RLearner, SubgroupEffects
+from tests.registered import AverageEffect, EffectRule, PolicySelector, RLearner, SubgroupEffects
+from torchdpcate import PrivacyBudget
 from torchdpcate.candidates.library import threshold_grid
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.release.file import load_release

@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 import torch
 
+from tests.registered import (
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+    TwoStageRule,
+)
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import LARGEST_BOUND
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -47,7 +51,7 @@ LEARNERS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
         ),
         {},
     ),
-    "owl": (lambda domain: OutcomeWeightedLearner(domain, PURE), {}),
+    "owl": (lambda domain: OutcomeWeightedLearner(domain, PURE), {"propensity": 0.5}),
     "two stages": (lambda domain: TwoStageRule(domain, PURE), {}),
 }
 DEFAULT = ("average", "subgroups")

@@ -3,17 +3,19 @@
 import numpy as np
 import pytest
 
+from tests.registered import (
+    AverageEffect,
+    ComposedScores,
+    EffectRule,
+    PolicySelector,
+    PrivateResidual,
+    RLearner,
+    SubgroupEffects,
+)
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.effect_plan import ErrorPrior
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.outcome import PrivateResidual
-from torchdpcate.estimators.selection.composed import ComposedScores
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -37,9 +39,7 @@ PLANNED = {
     "a rule": lambda domain: EffectRule(domain, SOME).expected_noise(N).value,
     "an average": lambda domain: AverageEffect(domain, SOME).planned_error(N).total,
     "an average's sampling": lambda domain: AverageEffect(domain, SOME).planned_error(N).sampling,
-    "subgroups": lambda domain: (
-        SubgroupEffects(domain, SOME, subgroups=[{"x0": [0.5]}], propensity="composed").expected_noise(N).value
-    ),
+    "subgroups": lambda domain: SubgroupEffects(domain, SOME, subgroups=[{"x0": [0.5]}]).expected_noise(N).value,
     "weights": lambda domain: PrivateResidual().unit(domain),
     "a choice": lambda domain: (
         PolicySelector(domain, SOME, policies=[Constants([0, 1])], nuisance=ComposedScores()).expected_noise(N).value
@@ -71,7 +71,7 @@ def test_plans_say_whose_number_it_is() -> None:
     "words",
     [
         pytest.param(["second_stage=linear", "nuisance=convex"], marks=pytest.mark.slow),
-        ["task=average_effect", "effect=known_propensity"],
+        ["task=average_effect"],
     ],
 )
 def test_every_task_says_n_and_epsilon_for_a_precision(words: list[str], tmp_path, capsys) -> None:

@@ -4,21 +4,24 @@ import pytest
 import torch
 
 from tests.estimators.test_streams import BUDGET, CELLS, HIGH, LOW, POLICIES, PURE, Batches, N, drawn, shown
+from tests.registered import (
+    AverageEffect,
+    ComposedAverageEffect,
+    CovariateBalancingEffect,
+    DRLearner,
+    EffectRule,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    SubgroupEffects,
+)
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.heads.recipes import LinearSecondStage
 
 WEIGHTS = {"weights": {"name": "w", "high": 2, "mean": 1}}
@@ -100,9 +103,7 @@ REFUSED = {
     "blocks": RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()),
     "balancing": CovariateBalancingEffect(OBSERVED, PURE),
     "no estimator": AverageEffect(OBSERVED, PURE),
-    "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
     "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
-    "stable scores": PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
 }
 
 

@@ -1,5 +1,3 @@
-"""The balance plot and the forest plot hold the numbers they were given, and say who may see them."""
-
 import numpy as np
 import pytest
 

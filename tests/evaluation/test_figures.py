@@ -1,16 +1,8 @@
-"""Figures hold the numbers they were given, and say who may see them."""
-
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
-from tests.faults.guards import answered
-from tests.faults.mutations import examples, json_faults
-from torchdpcate.errors import InputError
-from torchdpcate.evaluation.comparison import EffectCurves, budget_figure, curves_figure
+from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.figures import (
     FEW,
     INTERVAL,
@@ -83,82 +75,6 @@ def test_rule_figure_draws_the_coefficients_by_name():
     assert list(drawn) == ["b", "$a{", "intercept"]  # the first is on top
     assert "claim" in axes.get_title()
     assert "not shown" not in axes.get_xlabel()
-
-
-def curves(shift: float = 0.0, band: bool = True, **others) -> EffectCurves:
-    width = np.stack([GRID + shift - 1, GRID + shift + 1], 1)
-    return EffectCurves("age", GRID, GRID + shift, width if band else None, 0.9, others)
-
-
-def test_curves_figure_has_a_panel_a_budget_and_a_line_a_mechanism():
-    runs = {
-        5.0: {"objective": curves(0.1), "plug_in": curves(2.0, band=False)},
-        0.5: {"plug_in": curves(9.0, band=False, truth=GRID * 2)},
-    }
-    figure = curves_figure(runs, "data, n = 10")
-    small, large = figure.axes
-    assert [axes.get_title() for axes in (small, large)] == ["epsilon = 0.5", "epsilon = 5"]
-    np.testing.assert_array_equal(lines(large)["objective"].get_ydata(), GRID + 0.1)
-    np.testing.assert_array_equal(lines(small)["truth"].get_ydata(), GRID * 2)
-    assert lines(small)["plug_in"].get_color() == lines(large)["plug_in"].get_color()
-    assert len(large.collections) == 1
-    assert len(small.collections) == 0
-    assert small.get_ylim() == (-1, 3)  # twice the truth's span, whatever a release does
-    assert "curator's, not for publication" in figure.get_suptitle()
-    assert "90% noise band of the second stage alone" in figure.legends[0].get_title().get_text()
-    assert figure.get_supxlabel().startswith("age")
-
-
-def test_a_figure_of_releases_alone_is_not_marked():
-    figure = curves_figure({1.0: {"a": curves(), "b": curves(1.0)}}, "$title_{")
-    assert "curator" not in figure.get_suptitle()
-    figure.savefig("/dev/null", format="png")
-
-
-def test_curves_come_back_as_they_were(tmp_path):
-    before = curves(0.5, truth=GRID * 0.1)
-    before.save(tmp_path / "c.json")
-    after = EffectCurves.load(tmp_path / "c.json")
-    assert (after.covariate, after.level) == ("age", 0.9)
-    for name in ("grid", "released", "band"):
-        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
-    np.testing.assert_array_equal(after.others["truth"], GRID * 0.1)
-    assert set(json.loads((tmp_path / "c.json").read_text())["secret"]) == {"truth"}
-    curves(band=False).save(tmp_path / "c.json")
-    assert EffectCurves.load(tmp_path / "c.json").band is None
-
-
-SAVED = {
-    "public": {
-        "covariate": "x",
-        "level": 0.9,
-        "grid": [0.0, 1.0],
-        "released": [1.0, 2.0],
-        "band": [[0.0, 1.0], [1.0, 2.0]],
-    },
-    "secret": {"truth": [1.0, 2.0]},
-}
-
-
-@pytest.mark.slow
-@examples(40)
-@given(json_faults(SAVED))
-def test_damaged_curves_are_refused_or_can_be_drawn(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "damaged_curves.json"
-    path.write_text(text, encoding="utf-8")
-
-    def draw() -> None:
-        curves_figure({1.0: {"a": EffectCurves.load(path)}}, "").savefig("/dev/null", format="png", dpi=20)
-
-    answered(draw)
-
-
-def test_curves_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(InputError, match="no curves of a run, or damaged"):
-        EffectCurves.load(tmp_path / "c.json")
-    (tmp_path / "c.json").mkdir()
-    with pytest.raises(InputError, match="no curves of a run, or damaged"):
-        EffectCurves.load(tmp_path / "c.json")
 
 
 def test_panels_share_a_claim_and_mark_where_records_are_few():

@@ -1,5 +1,3 @@
-"""The forest plot of subgroups: its lines, its headings, and what it says where it shows more than a release."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""Names of levels below an axis: turned and cut where they would touch."""
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The figure of a choice among policies: its marks, its order, and names that are no formulas."""
-
 import numpy as np
 
 from torchdpcate.evaluation.curator_figures import policy_figure
@@ -22,10 +20,3 @@ def test_policies_stand_in_the_order_of_their_estimates(tmp_path) -> None:
     assert "(1, 0)-private" in title
     save_figure(figure, tmp_path / "policies.png")
     assert (tmp_path / "policies.png").stat().st_size > 1000
-
-
-def test_a_dollar_in_a_name_is_no_formula_and_truth_may_be_unknown(tmp_path) -> None:
-    figure = policy_figure(["$a > 1", "b", "c"], VALUES, LAW, 0)
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["estimated", "released: $a > 1", "uniform choice"]
-    save_figure(figure, tmp_path / "policies.png")

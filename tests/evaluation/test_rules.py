@@ -1,11 +1,9 @@
-"""Accuracy and value of rules against numbers by hand."""
-
 import math
 
 import pytest
 import torch
 
-from torchdpcate.evaluation.metrics import DecisionAccuracy, PolicyValue, decision_accuracy, policy_value
+from torchdpcate.evaluation.comparison import decision_accuracy, pehe, policy_value
 
 DECISION = torch.tensor([1, 0, 1, 1, 0])
 A = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])
@@ -17,16 +15,6 @@ def test_the_value_by_hand():
     # followed: records 0, 1 and 3, with propensities 1/2, 1 - 1/5 and 4/5
     expected = (2.0 / 0.5 - 1.0 / 0.8 + 4.0 / 0.8) / (1 / 0.5 + 1 / 0.8 + 1 / 0.8)
     assert policy_value(DECISION, A, Y, PI) == pytest.approx(expected, rel=1e-14)
-
-
-def test_the_value_over_batches_is_that_of_all():
-    metric = PolicyValue()
-    for part in (slice(0, 2), slice(2, 5)):
-        metric.update(DECISION[part], A[part], Y[part], PI[part])
-    assert metric.compute().item() == pytest.approx(policy_value(DECISION, A, Y, PI), rel=1e-14)
-    metric.reset()
-    metric.update(DECISION[:1], A[:1], Y[:1], PI[:1])
-    assert metric.compute().item() == 2.0
 
 
 def test_treat_all_and_treat_none_of_a_fair_coin_are_the_arms_means():
@@ -55,7 +43,7 @@ def test_the_value_is_consistent_where_treatment_depends_on_covariates():
 def test_accuracy_counts_the_best_decisions():
     effect = torch.tensor([1.0, -2.0, -0.1, 0.0, 3.0])
     assert decision_accuracy(DECISION, effect) == pytest.approx(2 / 5)  # an effect of zero is not worth a treatment
-    metric = DecisionAccuracy()
-    for part in (slice(0, 3), slice(3, 5)):
-        metric.update(DECISION[part], effect[part])
-    assert metric.compute().item() == pytest.approx(2 / 5)
+
+
+def test_pehe_is_the_root_mean_squared_error():
+    assert pehe(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0])) == pytest.approx(math.sqrt(4.5), rel=1e-12)

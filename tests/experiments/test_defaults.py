@@ -1,16 +1,18 @@
-"""The study of the default settings: its laws, its runner, its verdicts, and pages that say what table.csv says."""
+"""The study of the default settings: its laws, its runner, its verdicts, and what it prints of table.csv."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from experiments.defaults import pages, study, tables, targets
-from experiments.defaults.cells import Cell, Cells
+from experiments.defaults import study, targets
 from experiments.defaults.methods import CONSTANT, DEFAULT, ZERO
 from experiments.defaults.random_laws import random_setting
 from experiments.defaults.runs import plan, read, run
 from experiments.defaults.sources import Source, sources
+from experiments.defaults.summaries import Cells
+from experiments.defaults.tables import cells_page
+from experiments.defaults.verdicts import made
 
 FOLDER = Path(study.__file__).parent
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -20,10 +22,6 @@ DATA = Path(__file__).parents[2].parent / "shared" / "data"
 def small() -> list[Source]:
     chosen = [source for source in sources(None) if source.name in ("niu_b", "dataset1")]
     return [Source(s.name, s.title, (500,), s.draw) for s in chosen]
-
-
-def cell(method: str, rmse: float, data: str = "niu_a", n: int = 4_000, epsilon: str = "1", scale: float = 0.5) -> Cell:
-    return Cell(data, n, epsilon, method, 10, rmse**2, 0.01, rmse, 0.01, 0.0, 1.0, scale, 0.1, "6: 12", 0.1)
 
 
 def test_runs_are_done_once_and_torn_lines_again(small, tmp_path):
@@ -64,13 +62,6 @@ def test_verdicts_are_met_missed_or_within_noise():
     assert word == {0.9: "met", 1.1: "within noise", 1.3: "missed"}
 
 
-def test_the_constants_target_has_a_tenth_of_the_residuals_scale():
-    verdicts = targets.constants_cells(Cells([cell(DEFAULT, 0.4), cell(CONSTANT, 0.3)]))
-    (verdict,) = verdicts
-    assert verdict.limit == pytest.approx(1.1 * 0.3 + 0.1 * 0.5)
-    assert verdict.seen == pytest.approx(0.4)
-
-
 def test_random_laws_are_those_of_their_seeds_and_lie_in_their_domains():
     for seed in range(8):
         setting, again = random_setting(seed), random_setting(seed)
@@ -82,9 +73,8 @@ def test_random_laws_are_those_of_their_seeds_and_lie_in_their_domains():
         assert torch.isfinite(case.truth).all()
 
 
-@pytest.mark.skipif(not (FOLDER / "table.csv").exists(), reason="the study has not been run")
-def test_pages_say_what_the_table_says(tmp_path):
+def test_the_kept_table_is_printed_and_judged():
     cells = Cells.read(FOLDER / "table.csv")
-    tables.write_table(cells, tmp_path / "table.md")
-    assert (FOLDER / "table.md").read_text(encoding="utf-8") == (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert pages.made(cells) in (FOLDER / "README.md").read_text(encoding="utf-8")
+    printed = cells_page(cells)
+    assert all(f"## {name}: " in printed for name in cells.names)
+    assert " 383 | 22 | 2 |" in made(cells)

@@ -20,9 +20,8 @@ def test_every_measurement_runs_small(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "tests", lambda: "exit status 0: none")
     assert gpu.main(["--device", "cpu", "--small", "--folder", str(tmp_path)]) == 0
     rows = list(csv.DictReader((tmp_path / "gpu.csv").open()))
-    assert all("CPU" in row["device"] for row in rows)
+    assert all("says nothing of a GPU" in row["device"] for row in rows)
     assert all(float(row["seconds"]) > 0 for row in rows)
     said = " ".join(row["what"] for row in rows)
     for what in ("DP-SGD step, float32", "Hessian product", "Cholesky", "torchdpcate train"):
         assert what in said
-    assert "says nothing of a GPU" in (tmp_path / "gpu.md").read_text()

@@ -16,11 +16,5 @@ def test_a_case_has_its_records_and_its_truth(family):
     assert (case.schema.domain.outcome_kind == "binary") == (family == "trial_death")
 
 
-def test_families_take_several_values_by_the_seed():
-    sizes = {len(hospital_case("interaction", seed, 200).schema.columns) for seed in range(4)}
-    assert sizes == {5, 6, 7, 8}
-    assert hospital_case("rare_treatment", 0, 2_000).schema.domain.overlap == pytest.approx(0.002)
-
-
 def test_no_law_of_a_table_is_tuned_by():
     assert not set(TUNING) & set(REPORTED)

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from experiments.defaults.sources import Case
-from experiments.frame.study import OTHER, Found, Place, Settings
-from experiments.frame.table import summarise
+from experiments.frame.study import Settings
 from experiments.peers import dp_ebm
 from experiments.peers.averages import AVERAGES
 from experiments.peers.effects import METHODS
-from experiments.peers.study import STUDY, measure
+from experiments.peers.study import measure
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -48,13 +47,6 @@ def test_bounds_of_dp_ebm_are_the_domains(monkeypatch):
 
 
 @pytest.mark.studies
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.library == "econml"])
-def test_econml_learns_an_effect(name):
-    pytest.importorskip("econml", reason="extra peers-econml is not installed")
-    assert case(2_000).error(METHODS[name].run(case(2_000), float("inf"), 0))[0] < 0.2
-
-
-@pytest.mark.studies
 @pytest.mark.parametrize("name", ["DoubleMLIRM", "DoubleMLPLR", "difference in means", "AverageEffect"])
 def test_averages_are_near_the_truth(name):
     method = AVERAGES[name]
@@ -75,24 +67,3 @@ def test_a_cell_measures_error_time_and_memory():
     found = {one.place.metric: one.values[0] for one in measure(cell, Settings())}
     assert found["relative error"] < 0.5
     assert found["interval holds the truth"] in (0, 1)
-
-
-def test_the_page_says_what_was_found():
-    def one(kind: str, n: str, metric: str, values: list[float], method: str) -> Found:
-        setting = "Niu B" if n else "all"
-        return Found(Place(kind, setting, n, "1", method, metric), OTHER, method, "certified", values)
-
-    found = [
-        one("effects", "4000", "relative error", [0.25, 0.75], "RLearner"),
-        one("effects", "4000", "seconds", [0.2, 0.4], "RLearner"),
-        one("effects", "", "MiB", [300, 320], "RLearner"),
-        one("averages", "4000", "relative error", [3.5], "AverageEffect"),
-        one("averages", "4000", "interval holds the truth", [0.5], "AverageEffect"),
-        one("averages", "4000", "seconds", [1.0], "AverageEffect"),
-        one("averages", "", "MiB", [300.0], "AverageEffect"),
-    ]
-    text = STUDY.page(summarise(found), ["A note."])
-    assert "| RLearner | torchdpcate | certified | 1 | 0.5 ± 0.2 | 0.3 | 310 |" in text
-    assert "| AverageEffect | torchdpcate | certified | 1 | 3.5, 50% | 1 | 300 |" in text
-    assert "| method | library | guarantee | epsilon | Niu B, 4,000 | seconds | MiB |" in text
-    assert "A note." in text

@@ -23,16 +23,16 @@ def test_the_effect_is_the_difference_of_the_arms(family):
     assert law(family, SEED + 1).level != one.level
 
 
-def test_the_page_says_what_was_held(tmp_path, monkeypatch):
+def test_what_was_held_is_printed(tmp_path, monkeypatch, capsys):
     given = ["--only", "Gamma", "normal", "--draws", "2", "--sizes", "400"]
     paths = ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["skewed_arms", *given, *paths])
     monkeypatch.setattr(skewed_arms, "EPSILONS", (1.0,))
     main()
-    page = (tmp_path / "skewed_arms.md").read_text()
-    assert page.count("| 400 | 1 | 2 |") == 2
+    table = (tmp_path / "skewed_arms.csv").read_text()
+    assert capsys.readouterr().out.count("| 400 | 1 | 2 |") == 2
     main()  # which does nothing twice
-    assert (tmp_path / "skewed_arms.md").read_text() == page
+    assert (tmp_path / "skewed_arms.csv").read_text() == table
 
 
 @pytest.mark.slow

@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 _TIMES = int(os.environ.get("TORCHDPCATE_FUZZ", "1"))
@@ -124,3 +124,16 @@ def byte_faults(draw: st.DrawFn, data: bytes, most: int = 3) -> bytes:
         elif kind == "cut":
             del result[start:]
     return bytes(result)
+
+
+def met_both(faults: st.SearchStrategy[Any], count: int, answers: Callable[[Any], bool]) -> None:
+    """Try drawn faults; some must be answered and some refused: a reader that refuses everything checks nothing."""
+    seen = set()
+
+    @examples(count)
+    @given(faults)
+    def check(fault: Any) -> None:
+        seen.add(answers(fault))
+
+    check()
+    assert seen == {True, False}

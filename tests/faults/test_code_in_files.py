@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.faults.guards import Touch
-from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -96,20 +95,10 @@ def test_a_domain_with_a_tag_is_refused(tmp_path, monkeypatch, text):
     assert not Path("made").exists()
 
 
-def test_interpolations_in_files_are_words_and_nothing_is_looked_up(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECRET", "told")
-    (tmp_path / "d.yaml").write_text(
-        "treatment: '${oc.env:SECRET}'\noutcome: {name: y, low: 0, high: 1}\ncovariates: {x: {low: 0, high: 1}}"
-    )
-    assert TableSchema.from_yaml(tmp_path / "d.yaml").treatment == "${oc.env:SECRET}"
-    (tmp_path / "p.yaml").write_text("- {kind: constants, actions: [0], names: ['${oc.env:SECRET}']}")
-    assert PolicyLibrary.of(tmp_path / "p.yaml").names == ("${oc.env:SECRET}",)
-
-
 CONFIG = {
     "folder of yaml": (["--config-dir=elsewhere", "+experiment=evil"], "--config-dir"),
-    "abbreviated": (["--config-d", "elsewhere", "experiment=evil"], "--config-dir"),
-    "another folder": (["-cp", "elsewhere"], "--config-path"),
+    "abbreviated": (["--config-d", "elsewhere", "experiment=evil"], "--config-d: no such option"),
+    "another folder": (["-cp", "elsewhere"], "-cp: no such option"),
     "another file": (["--config-name=evil"], "--config-name"),
     "search path": (["hydra.searchpath=[elsewhere]"], "hydra.searchpath"),
     "group of another folder": (["+experiment=../../elsewhere/evil"], "experiment=../../elsewhere/evil"),

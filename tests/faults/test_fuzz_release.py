@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
 from tests.faults.guards import Touch, answered
-from tests.faults.mutations import byte_faults, examples, json_faults
+from tests.faults.mutations import byte_faults, examples, json_faults, met_both
 from tests.release.helpers import QUERIES, nuisances
 from tests.release.test_file import function_release, query_release
 from tests.verify.forgery import write_file
@@ -93,13 +93,11 @@ def test_a_sound_file_is_read(sound):
 def test_replaced_values_are_refused_or_read(sound, key):
     path, header, body = sound
 
-    @examples(60)
-    @given(json_faults(json.loads(header["__metadata__"][key])))
-    def check(text):
+    def reads(text):
         signed(path, {**header, "__metadata__": {**header["__metadata__"], key: text}}, body)
-        answered(lambda: read(path))
+        return answered(lambda: read(path))
 
-    check()
+    met_both(json_faults(json.loads(header["__metadata__"][key])), 60, reads)
 
 
 def test_replaced_headers_are_refused_or_read(sound):
@@ -118,15 +116,6 @@ def test_replaced_headers_are_refused_or_read(sound):
         assert not answered(lambda: read(path))
 
     check()
-
-
-def test_numbers_that_are_none_are_refused(sound):
-    path, header, body = sound
-    for name, entry in header.items():
-        if name != "__metadata__":
-            start = entry["data_offsets"][0]
-            signed(path, header, body[:start] + struct.pack("<d", float("nan")) + body[start + 8 :])
-            assert not answered(lambda: read(path)), name
 
 
 DTYPES = ["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "U64", "I8", "U8", "BOOL", "C64", "F4", "X", ""]
@@ -179,13 +168,6 @@ def test_a_header_larger_than_the_file_is_refused(sound, size):
     path, _, body = sound
     path.write_bytes(struct.pack("<Q", size) + body)
     assert not answered(lambda: read(path))
-
-
-@pytest.mark.parametrize("version", ["", "-1", "1.0", "\u00b2", "\u0661", "1" * 5000, "1e3", " 1", "0"])
-def test_odd_versions_are_refused_or_read(sound, version):
-    path, header, body = sound
-    signed(path, {**header, "__metadata__": {**header["__metadata__"], "format_version": version}}, body)
-    answered(lambda: read(path))
 
 
 SIZES = {

@@ -6,11 +6,9 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.faults.guards import answered
-from tests.faults.mutations import byte_faults, examples, json_faults, without
+from tests.faults.mutations import byte_faults, json_faults, met_both, without
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
 
@@ -31,7 +29,7 @@ SUMMARY = {
     "pehe_plug_in": 0.4,
     "seconds": 1.5,
 }
-OUTPUTS = ("curator/report.csv", "curator/error_against_budget.png")
+OUTPUTS = ("curator/report.csv", "curator/pehe_against_budget.png")
 
 
 @pytest.fixture(scope="module")
@@ -45,32 +43,29 @@ def sweep(tmp_path_factory):
     return folder
 
 
-def reported(sweep) -> None:
-    """Report on the sweep: everything is written and holds numbers, or nothing is."""
+def reported(sweep) -> bool:
+    """Report on the sweep: everything is written and holds numbers, or nothing is; tell which."""
     for name in OUTPUTS:
         (sweep / name).unlink(missing_ok=True)
-    if answered(lambda: report(str(sweep))):
+    shown = answered(lambda: report(str(sweep)))
+    if shown:
         runs = pd.read_csv(sweep / "curator" / "report.csv")
         estimates = runs.filter(regex="^pehe").to_numpy(np.float64)
         assert len(runs) == 2
         assert not np.isinf(estimates).any()
-        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "curator" / "error_against_budget.png").exists()
+        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "curator" / "pehe_against_budget.png").exists()
     else:
         assert not any((sweep / name).exists() for name in OUTPUTS)
+    return shown
 
 
-@examples(40)
-@given(json_faults(SUMMARY))
-def test_replaced_values_are_refused_or_shown(sweep, text):
-    (sweep / "1" / "curator" / "summary.json").write_text(text, encoding="utf-8")
-    reported(sweep)
+@pytest.mark.parametrize("faults", [json_faults(SUMMARY).map(str.encode), byte_faults(json.dumps(SUMMARY).encode())])
+def test_replaced_values_and_damaged_bytes_are_refused_or_shown(sweep, faults):
+    def shown(data):
+        (sweep / "1" / "curator" / "summary.json").write_bytes(data)
+        return reported(sweep)
 
-
-@examples(40)
-@given(byte_faults(json.dumps(SUMMARY).encode()) | st.binary(max_size=200))
-def test_damaged_bytes_are_refused_or_shown(sweep, data):
-    (sweep / "1" / "curator" / "summary.json").write_bytes(data)
-    reported(sweep)
+    met_both(faults, 40, shown)
 
 
 @pytest.mark.parametrize("name", ["requested", "seed", "n", "mechanism", "level"])
@@ -83,7 +78,7 @@ def test_a_summary_that_lacks_what_every_run_has_is_refused(sweep, name):
 def test_a_run_of_real_data_has_no_error_and_is_shown(sweep):
     """Without known truth there is no PEHE; the others are still drawn."""
     (sweep / "1" / "curator" / "summary.json").write_text(without(SUMMARY, ("pehe",)))
-    reported(sweep)
+    assert reported(sweep)
     assert pd.read_csv(sweep / "curator" / "report.csv")["pehe"].isna().sum() == 1
 
 

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from tests.release.helpers import QUERIES, SCHEMA
 from tests.verify.forgery import release, rewritten, statement
@@ -12,7 +11,6 @@ from torchdpcate.cli.main import main
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.verify.card import card_html
 
@@ -67,11 +65,6 @@ def test_a_domain_in_code_refuses_it_too(kind):
         Domain([0.0], [1.0], 0.0, 1.0, names=[HOSTILE[kind]])
 
 
-@pytest.mark.parametrize("name", ["n\u00e9", "two words", "a|b", "<b>", "x=1", "\u0646\u0645\u06cc\u200c", "\u4e16"])
-def test_other_names_are_kept(name):
-    assert TableSchema.from_dict(PLACES["covariate"](name)).domain.names == (name,)
-
-
 def named(name: str, **changes) -> QueryRelease:
     facts = {"covariates": {name: {"low": 0, "high": 1}, "z": {"low": -1, "high": 1}}, "overlap": 0.1}
     outcome = {"name": name + " after", "low": -2, "high": 2}
@@ -95,7 +88,7 @@ def test_names_are_text_on_card_and_page(name, tmp_path):
 def test_a_release_that_holds_such_a_name_is_refused(tmp_path, capsys):
     path = release(statement()).save(tmp_path / "r.safetensors")
     rewritten(path, schema=json.dumps(SCHEMA.to_dict() | {"treatment": "\x1b[31ma"}))
-    for words in (["inspect", str(path)], ["verify", str(path)], ["inspect", str(path), "--json"]):
+    for words in (["verify", str(path)], ["verify", str(path), "--json"]):
         assert main(words) in (1, 2)
         shown = capsys.readouterr()
         assert "\x1b" not in shown.out + shown.err
@@ -103,18 +96,7 @@ def test_a_release_that_holds_such_a_name_is_refused(tmp_path, capsys):
 
 
 def test_a_mistake_is_told_in_letters(capsys, tmp_path):
-    assert main(["inspect", str(tmp_path / "\x1b[31mred\u202e.safetensors")]) == 2
+    assert main(["verify", str(tmp_path / "\x1b[31mred\u202e.safetensors")]) == 2
     shown = capsys.readouterr().err
     assert "?[31mred?.safetensors: no such file" in shown
     assert "\x1b" not in shown
-
-
-def test_words_of_a_yaml_file_may_have_several_lines(tmp_path):
-    path = tmp_path / "d.yaml"
-    path.write_text(yaml.safe_dump(FACTS | {"origin": "one\ntwo\tthree"}))
-    assert TableSchema.from_yaml(path).domain.origin == "domain file d: one two three"
-
-
-def test_a_release_is_read_as_it_was_written(tmp_path):
-    found = load_release(named("n\u00e9 | <b>").save(tmp_path / "r.safetensors"))
-    assert found.schema.domain.names[0] == "n\u00e9 | <b>"

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.killing import PHASES, journal, one_life, phase, problems, server, spread
+from tests.faults.killing import journal, one_life, phase, problems, server, spread
 from tests.faults.trainee import RELEASES, STEPS
 
 KILLS, FAULTY_KILLS = 10, 10  # everywhere, and as many again in the writing of files
@@ -55,7 +55,3 @@ def test_the_search_finds_a_planted_fault(context, whole, tmp_path):
         one_life(context, folder, kill, "late")
         found += problems(folder)
     assert any("x step are in the ledger" in problem for problem in found), found
-
-
-def test_every_phase_has_a_name(whole):
-    assert set(journal(whole[0])) <= {*PHASES, *(f"saved {name}" for name in RELEASES)}

@@ -39,7 +39,7 @@ _PLACES = (
     __file__,
 )
 
-_WRITERS = ("/_files.py", "/ledger_file.py", "/trainee.py")
+_WRITERS = ("/_files.py", "/_chain.py", "/ledger_file.py", "/trainee.py")
 COUNTED = ("everywhere", "in writing")
 
 
@@ -152,14 +152,7 @@ def late_count(account: StepAccount) -> None:
 
 
 def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: Any) -> None:
-    """Train in this process, which is to be killed at point ``kill`` of its way; tell how many there were.
-
-    Args:
-        folder: Where ledger, journal and releases go.
-        kill: Where the point is counted, and its number there; None lets the process live.
-        fault: None, or the name of a fault to plant.
-        points: A shared array for the number of points of the whole way, everywhere and in writing.
-    """
+    """Train in this process, which is to be killed at point ``kill`` of its way; tell how many there were."""
     torch.set_num_threads(1)
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     if fault == "late":

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import BinaryAccuracy
 
-from tests.fit.nuisance_cases import Foreign, N, Q, fit, plan
+from tests.fit.nuisance_cases import Foreign, Q, fit, plan
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import poisson_loader
@@ -139,49 +139,6 @@ class Plateau(Foreign):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "loss"}}
 
 
-class Loss(Foreign):
-    """A module with another loss of predictions [B, 1] and outcomes [B]."""
-
-    def __init__(self, loss) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def training_step(self, batch):
-        return self.loss(self.net(batch[0]), batch[2])
-
-
-def weighted(prediction, y):
-    weights = torch.linspace(1, 2, len(y))
-    return (weights * (prediction[:, 0] - y) ** 2).sum() / weights.sum()
-
-
-BAD_LOSSES = {
-    "sum": lambda prediction, y: nn.functional.mse_loss(prediction[:, 0], y, reduction="sum"),
-    "shapes that broadcast": lambda prediction, y: ((prediction - y) ** 2).mean(),
-    "mean by weights": weighted,
-    "contrast": lambda prediction, y: (prediction[:, 0] - prediction.mean() - y).square().mean(),
-}
-
-
-@pytest.mark.parametrize("loss", BAD_LOSSES.values(), ids=BAD_LOSSES)
-def test_a_loss_that_is_no_mean_of_records_is_refused_before_a_step_is_paid(dataset, loss):
-    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
-    with pytest.raises(InputError, match=r"^training_step: .*DPSGD needs a mean of one term a record"):
-        fit(Loss(loss), dataset, plan(), ledger=ledger)
-    assert sum(entry.count for entry in ledger.entries) == 0
-
-
-def test_a_random_loss_is_not_judged(dataset):
-    noisy = Loss(lambda prediction, y: ((prediction[:, 0] + torch.rand(len(y)) - y) ** 2).mean())
-    assert fit(noisy, dataset, plan()).steps == 20
-
-
 def test_a_scheduler_by_a_private_figure_is_refused(dataset):
     with pytest.raises(InputError, match="scheduler that goes by a private figure"):
         fit(Plateau(), dataset, plan())
-
-
-def test_a_second_fit_of_the_same_module_is_a_run_of_its_own(dataset):
-    module = Foreign()
-    assert [fit(module, dataset, plan(steps=3)).steps for _ in range(2)] == [3, 3]
-    assert len(dataset) == N

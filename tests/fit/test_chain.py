@@ -13,7 +13,7 @@ from tests.fit.nuisance_cases import Q, Recorder, fit, plan
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit import engines
-from torchdpcate.fit.engines import ENGINES, choose_mode
+from torchdpcate.fit.engines import ChainEngine, HooksEngine, engine_of
 from torchdpcate.fit.linear_taps import linear_layers
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.privacy.noise import NoiseSource
@@ -103,7 +103,7 @@ NETS = {
 
 def clipped_sums(module, batch, mode, clip):
     """What an engine leaves in `summed_grad` after one batch."""
-    engine = ENGINES[mode](module, plan(max_grad_norm=clip))
+    engine = engine_of(module, plan(max_grad_norm=clip), mode)
     sgd = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1.0)
     optimizer = engine.optimizer(sgd, 1.0, NoiseSource.fixed(0), lambda: None)
     loss = module.training_step(batch, 0)
@@ -115,6 +115,7 @@ def clipped_sums(module, batch, mode, clip):
     return sums
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("others", [0, 1, 2, 3, 8, 31, 127, 128, 1_000, 4_095])
 @pytest.mark.parametrize("width", [16, 100])
 def test_a_record_moves_a_float32_network_s_sum_by_its_own_gradient_whatever_the_batch(others, width):
@@ -135,6 +136,7 @@ def test_a_record_moves_a_float32_network_s_sum_by_its_own_gradient_whatever_the
     assert clip * (1 - 2.0**-15) < moved.norm() <= clip * (1 - 2.0**-17)
 
 
+@pytest.mark.first(9)
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
 @pytest.mark.parametrize("name", NETS)
 def test_clipped_sums_are_those_of_hooks(name, clip):
@@ -142,7 +144,6 @@ def test_clipped_sums_are_those_of_hooks(name, clip):
         torch.manual_seed(seed)
         module = Net(NETS[name]()).double()
         batch = torch.randn(size, Q).double(), torch.zeros(size), 3 * torch.randn(size).double()
-        assert choose_mode(module) == "chain"
         expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
         found = clipped_sums(module, batch, "chain", clip)
         for e, f in zip(expected, found, strict=True):
@@ -162,7 +163,8 @@ def with_hook(domain):
     return module
 
 
-@pytest.mark.parametrize("limit", [None, 7])
+@pytest.mark.first(12)
+@pytest.mark.parametrize("limit", [20, 7])
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
 @pytest.mark.parametrize(
     ("make", "explicit"),
@@ -176,13 +178,14 @@ def with_hook(domain):
     ],
     ids=["both", "linear", "known", "overridden", "hook", "frozen"],
 )
-def test_slopes_in_closed_form_are_those_of_autograd(domain, make, explicit, clip, limit):
+def test_slopes_in_closed_form_are_those_of_autograd(domain, make, explicit, clip, limit, monkeypatch):
+    monkeypatch.setattr(engines, "AT_ONCE", limit)
     torch.manual_seed(1)
     module = make(domain).double()
     batch = [4 * torch.rand(20, Q).double(), (torch.rand(20) < 0.5).double(), 6 * torch.randn(20).double()]
     expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
     losses = module.record_loss(batch).mean().item()
-    engine = ENGINES["chain"](module, plan(max_grad_norm=clip), limit)
+    engine = ChainEngine(module, plan(max_grad_norm=clip))
     sgd = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1.0)
     engine.optimizer(sgd, 1.0, NoiseSource.fixed(0), lambda: None)
     for _ in range(2):
@@ -336,7 +339,9 @@ def shared():
 def test_other_layers_are_left_to_other_engines(dataset, make):
     module = Net(make())
     assert linear_layers(module) is None
-    assert choose_mode(module) != "chain"
+    engine = engine_of(module, plan())
+    assert isinstance(engine, HooksEngine)
+    engine.detach()
     with pytest.raises(InputError, match=r"nn\.Linear"):
         fit(module, dataset, plan(), mode="chain")
 
@@ -348,7 +353,7 @@ def test_a_module_that_keeps_no_losses_has_hooks(dataset):
             del self.record_losses
 
     with pytest.raises(InputError, match="record_losses"):
-        ENGINES["chain"](Plain(), plan())
+        ChainEngine(Plain(), plan())
 
 
 def test_a_copy_made_during_a_fit_has_weights_of_its_own(dataset):
@@ -371,7 +376,7 @@ def test_a_copy_made_during_a_fit_has_weights_of_its_own(dataset):
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_step_in_parts_is_the_same_step(dataset, listens):
+def test_a_step_in_parts_is_the_same_step(dataset, listens, monkeypatch):
     class Sizes(Net):
         def record_loss(self, batch):
             sizes.append(len(batch[0]))
@@ -382,15 +387,16 @@ def test_a_step_in_parts_is_the_same_step(dataset, listens):
             pass
 
     weights = []
-    for limit in (None, 7):
+    for limit in (engines.AT_ONCE, 8):
         sizes = []
+        monkeypatch.setattr(engines, "AT_ONCE", limit)
         torch.manual_seed(0)
         module = Sizes(nn.Sequential(nn.Linear(Q, 4), nn.Tanh(), nn.Linear(4, 1)))
         callbacks = [Listens()] if listens else []
-        fit(module, dataset, plan(), max_physical_batch=limit, callbacks=callbacks, trainer={"precision": "64-true"})
+        fit(module, dataset, plan(), callbacks=callbacks, trainer={"precision": "64-true"})
         weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
         assert "training_step" not in vars(module)
-    assert max(sizes) <= 7 < sum(sizes)
+    assert max(sizes) <= 8 < sum(sizes)
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-10, atol=1e-12)
 
 
@@ -411,17 +417,3 @@ def test_noise_added_in_pieces_is_that_of_one_piece(monkeypatch, dtype):
     drawn = NoiseSource.fixed(3).fine_gaussian(50, 0.7)
     steps = (found[0] - drawn) / NoiseSource.fine_grid(0.7)
     assert torch.equal(steps, (total.double() / NoiseSource.fine_grid(0.7)).round())
-
-
-def test_only_the_chain_takes_a_step_in_parts(dataset):
-    net = nn.Sequential(nn.Linear(Q, 2), nn.LayerNorm(2))
-    with pytest.raises(InputError, match="max_physical_batch"):
-        fit(Net(net), dataset, plan(), max_physical_batch=5)
-    with pytest.raises(InputError, match="max_physical_batch=0"):
-        fit(Net(nn.Linear(Q, 1)), dataset, plan(), max_physical_batch=0)
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
-def test_reduced_precision_is_refused(dataset, precision):
-    with pytest.raises(InputError, match="rounds gradients; set Trainer"):
-        fit(Net(nn.Linear(Q, 1)), dataset, plan(), trainer={"precision": precision})

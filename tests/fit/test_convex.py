@@ -106,7 +106,7 @@ def vertices(psi, a, joint):
     return torch.tensor(ends, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     generator = torch.Generator().manual_seed(seed)
     joint = joint_objective(4, 3, 0.3, BUDGET, **SHARES)
@@ -297,7 +297,7 @@ def test_charges_that_leave_nothing_are_refused():
         ConvexNuisanceConfig().check(1350, DOMAIN, BUDGET, [(PureEvent(0.5), 2)])
 
 
-@pytest.mark.parametrize("epsilon", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("epsilon", [1e4, 1e8])
 def test_a_budget_without_end_gives_the_fit_without_privacy(epsilon):
     """No number overflows: the ridges are those of a fit without privacy, and so are the coefficients."""
     generator = torch.Generator().manual_seed(0)

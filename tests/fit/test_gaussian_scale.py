@@ -90,6 +90,7 @@ def test_delta_is_convex_in_the_squared_shift_as_far_as_the_proof_says_and_no_fu
     assert (np.diff(beyond, 2) < 0).all()
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("angle", np.linspace(0, np.pi / 2, 4))
 @pytest.mark.parametrize(("e", "delta"), [(0.75, 0.01), (2.0, 0.05), (0.3, 1e-3)])
 def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
@@ -122,6 +123,7 @@ def worst_of_convex_losses(angle, r, e, levels=5):
     return value.max(0).sum()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("r", [0.05, 0.27, 1.5, 4.0])
 @pytest.mark.parametrize("least", [2.0, 3.7])
 def test_a_convex_loss_never_has_both_of_the_longest_shifts(r, least):
@@ -169,6 +171,7 @@ def plane_delta(points, sigma, e):
     return (np.maximum(0, -np.expm1(e - np.max(losses, axis=0))) * density).sum()
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("angle", np.linspace(np.pi / 3, np.pi, 3))
 @pytest.mark.parametrize("e", [-0.3, 0.0, 0.2, 1.0])
 def test_the_triangle_of_a_slope_of_one_sign_keeps_the_curve_at_every_angle_and_epsilon(angle, e):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import Feature, HiddenUnits, WeightedBasis, all_features
 
 K = 2
 ONE = torch.eye(K, dtype=torch.float64)

@@ -9,8 +9,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_objective
 from torchdpcate.fit.networks import Nuisances
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, nuisance_range, nuisances_from_config
-from torchdpcate.fit.nuisances import CovariatePropensity, NuisanceValues, covariate_propensity, propensity_at
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, nuisances_from_config
+from torchdpcate.fit.nuisances import NuisanceValues, propensity_at
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -43,8 +43,6 @@ def test_models_answer_what_the_domain_knows(make) -> None:
     assert again.double().predict(x.double()).pi.tolist() == [0.3, 0.6]
     pair = AveragedNuisances([make(domain(STRATA)).double(), model])
     assert pair.predict(x.double()).pi.tolist() == [0.3, 0.6]
-    assert nuisance_range(model, domain(STRATA))[0].tolist() == [0.3, 0.6]
-    assert nuisance_range(make(domain("p")).double(), domain("p"))[0].tolist() == [0.1, 0.9]
 
 
 def test_records_bring_their_own() -> None:
@@ -112,8 +110,3 @@ def test_scores_are_bounded_by_it(given, least) -> None:
         s, w = score.regression(a, y, NuisanceValues(pi, mu0, mu1))
         assert s.abs().max().item() == pytest.approx(bounds.target)
         assert w.abs().max().item() == pytest.approx(bounds.weight)
-
-
-def test_a_covariate_may_hold_it_too() -> None:
-    held = covariate_propensity("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
-    assert held == CovariatePropensity(0, (0.2, 0.8))

@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.composition.cases import Batches
 from tests.fit.cases import calibrate_objective
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of
@@ -137,20 +137,12 @@ def test_one_run_on_each_data_set_is_that_run_alone():
         fit.draw(many, arm, NoiseSource.fixed(2), 2)
 
 
-class Stream(RecordStream):
-    def __init__(self, batch):
-        self.schema, self.n, self.batch = TableSchema.of(DOMAIN), batch.z.shape[0], batch
-
-    def __iter__(self):
-        for k in range(0, self.n, 37):
-            own = slice(k, k + 37)
-            yield CausalData(self.batch.x[own], self.batch.z[own], self.batch.y[own])
-
-
 @pytest.mark.parametrize(("loss", "target"), [(ATE, arm), (CrossEntropy(), outcome)])
 def test_a_stream_gives_the_same_fit(loss, target):
     sample = records()
-    streamed = StreamedRecords(Stream(sample.batch), LINE, DOMAIN)
+    own = sample.batch
+    stream = Batches(DOMAIN, CausalData(own.x, own.z, own.y), 37)
+    streamed = StreamedRecords(stream, LINE, DOMAIN)
     fit = ObjectiveFit().prepare(loss, 200, LINE, PLAIN)
     thetas = [fit.draw(source, target, NoiseSource.fixed(3), 4) for source in (sample, streamed)]
     torch.testing.assert_close(*thetas, rtol=0, atol=1e-5)
@@ -182,6 +174,7 @@ def worst_log_ratio(loss, kind, fit, apart=1.0, tries=30):
     return worst
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("kind", ["box", "gamma"])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_no_neighbour_loses_more_than_the_claim_and_some_nearly_that(loss, kind):

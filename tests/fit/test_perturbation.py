@@ -284,6 +284,7 @@ def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
     assert worst_ratio(others, *pair, smooth, gamma, objective.scale) <= 1 + 1e-9
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
     """All weights move within the declared sums; the direction that adds up most is taken at every theta."""
@@ -324,6 +325,7 @@ def plane_ratio(records, other, psi, loss, gamma, scale, order, theta):
     return (ends[0] - ends[1]).abs().max().item()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["gamma", "box"])
 def test_no_pair_on_two_features_exceeds_the_claim(kind):
     """Neighbours whose replaced record is optimised over directions, labels and weights, on two features."""

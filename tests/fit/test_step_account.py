@@ -26,6 +26,11 @@ def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
+@pytest.fixture
+def checkpoint(tmp_path):
+    return tmp_path / "run.ckpt"
+
+
 def ledger_at(path) -> Ledger:
     return Ledger(BLOCKS, path, private=False)
 
@@ -57,6 +62,7 @@ def test_a_plan_beyond_the_budget_takes_no_step(dataset, path):
     assert Ledger.load(path).entries == ()
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("after", [1, 6, 7])
 def test_an_interrupted_run_counts_exactly_its_steps(dataset, path, after, error):
@@ -66,31 +72,47 @@ def test_an_interrupted_run_counts_exactly_its_steps(dataset, path, after, error
     assert counts(path) == (after, after)
 
 
-def test_ctrl_c_inside_a_step_counts_the_steps_before_it(dataset, path):
-    class Pressed(Foreign):
-        def training_step(self, batch, batch_idx):
-            if batch_idx == 8:
-                raise KeyboardInterrupt
-            return super().training_step(batch, batch_idx)
-
-    with pytest.raises(SystemExit):
-        fit(Pressed(), dataset, plan(), ledger=ledger_at(path))
-    assert counts(path) == (8, 8)
-
-
 @pytest.mark.usefixtures("listening")
 def test_ctrl_c_in_train_stays_a_keyboard_interrupt(module, records, path):
     def factory(callbacks=(), **limits):
         return default_trainer(accelerator="cpu", callbacks=[*callbacks, Interrupt(4)], **limits)
 
+    run = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
     with pytest.raises(KeyboardInterrupt):
-        train(
-            module, records, factory, batch_size=10, epochs=1, seed=0,
-            plan=plan(), noise=NoiseSource.fixed(0), ledger=ledger_at(path),
-        )  # fmt: skip
+        train(module, records, factory, noise=NoiseSource.fixed(0), ledger=ledger_at(path), **run)
     assert counts(path) == (4, 4)
     with pytest.raises(KeyboardInterrupt):  # the process still listens to Ctrl-C
         signal.raise_signal(signal.SIGINT)
+
+
+class Pressed(Foreign):
+    """Does something inside a step."""
+
+    def __init__(self, step, press):
+        super().__init__()
+        self.step, self.press = step, press
+
+    def training_step(self, batch, batch_idx):
+        if self.global_step == self.step:
+            self.press()
+        return super().training_step(batch, batch_idx)
+
+
+def raised():
+    raise KeyboardInterrupt
+
+
+def pressed_twice():
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize("press", [raised, pressed_twice])
+def test_ctrl_c_inside_a_step_counts_the_steps_before_it(dataset, path, press):
+    with pytest.raises(SystemExit):
+        fit(Pressed(8, press), dataset, plan(), ledger=ledger_at(path))
+    assert counts(path) == (8, 8)
 
 
 class Dropping:
@@ -100,35 +122,16 @@ class Dropping:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.first(1)
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("last", [3, 19])
 def test_ctrl_c_in_a_destructor_is_not_dropped(dataset, path, last):
     """It ends the fit before the next step; in the last step, once the ledger is settled."""
 
-    class Pressed(Foreign):
-        def training_step(self, batch, batch_idx):
-            if self.global_step == last:
-                Dropping()
-            return super().training_step(batch, batch_idx)
-
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        fit(Pressed(), dataset, plan(), ledger=ledger_at(path))
+        fit(Pressed(last, Dropping), dataset, plan(), ledger=ledger_at(path))
     assert counts(path) == (last + 1, last + 1)
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-
-
-@pytest.mark.usefixtures("listening")
-def test_a_second_ctrl_c_is_handled_at_once(dataset, path):
-    class Pressed(Foreign):
-        def training_step(self, batch, batch_idx):
-            if self.global_step == 3:
-                signal.raise_signal(signal.SIGINT)
-                signal.raise_signal(signal.SIGINT)
-            return super().training_step(batch, batch_idx)
-
-    with pytest.raises(SystemExit):
-        fit(Pressed(), dataset, plan(), ledger=ledger_at(path))
-    assert counts(path) == (3, 3)
 
 
 def interrupted(dataset, path, checkpoint, saved, after):
@@ -143,28 +146,27 @@ def resume(dataset, path, checkpoint, **settings):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("after", [1, 6, 11, 19])
-def test_a_resumed_run_spends_what_an_uninterrupted_one_does(dataset, path, tmp_path, after):
-    checkpoint = tmp_path / "run.ckpt"
+def test_a_resumed_run_spends_what_an_uninterrupted_one_does(dataset, path, checkpoint, after):
     interrupted(dataset, path, checkpoint, saved=after, after=after)
     assert counts(path) == (after, after)
     private = resume(dataset, path, checkpoint)
     assert (private.steps, private.spent) == (20, 20)
     assert counts(path) == (20, 20)
-    whole = tmp_path / "whole.json"
+    whole = path.with_name("whole.json")
     fit(Foreign(), dataset, plan(), ledger=ledger_at(whole))
     assert Ledger.load(path).spent() == Ledger.load(whole).spent()
 
 
-def test_steps_repeated_since_the_checkpoint_are_paid_again(dataset, path, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
-    interrupted(dataset, path, checkpoint, saved=5, after=9)
+@pytest.mark.parametrize(("after", "again"), [(9, 11), (20, 0)])
+def test_steps_repeated_since_the_checkpoint_are_paid_again(dataset, path, checkpoint, after, again):
+    interrupted(dataset, path, checkpoint, saved=5, after=after)
     private = resume(dataset, path, checkpoint)
-    assert (private.steps, private.spent) == (5 + 11, 20)
+    assert (private.steps, private.spent) == (5 + again, 20)
     assert counts(path) == (20, 20)
 
 
-def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path):
-    checkpoint, crashed = tmp_path / "run.ckpt", tmp_path / "crashed.sqlite"
+def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, checkpoint):
+    crashed = path.with_name("crashed.sqlite")
 
     class Copy(Save):
         def on_train_batch_end(self, *args):
@@ -180,15 +182,7 @@ def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path)
     assert counts(crashed) == (20, 20)
 
 
-def test_a_resume_after_the_last_step_takes_none(dataset, path, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
-    interrupted(dataset, path, checkpoint, saved=5, after=20)
-    private = resume(dataset, path, checkpoint)
-    assert (private.steps, private.spent) == (5, 20)
-
-
-def test_a_resume_continues_the_same_weights_and_optimizer(dataset, path, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
+def test_a_resume_continues_the_same_weights_and_optimizer(dataset, path, checkpoint):
     interrupted(dataset, path, checkpoint, saved=7, after=7)
     first = torch.load(checkpoint, weights_only=True)["state_dict"]
     seen = []
@@ -202,35 +196,29 @@ def test_a_resume_continues_the_same_weights_and_optimizer(dataset, path, tmp_pa
     assert all(torch.equal(first[k], v) for k, v in seen[0].items())
 
 
-def test_a_checkpoint_holds_plain_types_and_no_randomness(dataset, path, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
+def test_a_checkpoint_holds_plain_types_and_no_randomness(dataset, path, checkpoint):
     interrupted(dataset, path, checkpoint, saved=3, after=3)
     state = torch.load(checkpoint, weights_only=True)
     kept = state["callbacks"]["DPSGD"]
     assert kept == {"steps": 3, "spent": 3, "entry": 0, "block": "nuisance", "plan": plan().to_dict()}
-    assert not any(isinstance(v, torch.Tensor) and v.dtype == torch.uint8 for v in _leaves(state))
+    leaves = torch.utils._pytree.tree_leaves(state)
+    assert not any(isinstance(v, torch.Tensor) and v.dtype == torch.uint8 for v in leaves)
 
 
-def _leaves(value):
-    return torch.utils._pytree.tree_leaves(value)
-
-
-def test_a_resume_needs_its_own_plan_and_ledger(dataset, path, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
+def test_a_resume_needs_its_own_plan_and_ledger(dataset, path, checkpoint):
     interrupted(dataset, path, checkpoint, saved=3, after=3)
     with pytest.raises(InputError, match="plan"):
         fit(Foreign(), dataset, plan(noise_multiplier=2.0), ledger=Ledger.load(path), ckpt_path=checkpoint)
     with pytest.raises(InputError, match="ledger=None"):
         fit(Foreign(), dataset, plan(), ckpt_path=checkpoint)
-    other = ledger_at(tmp_path / "other.json")
+    other = ledger_at(path.with_name("other.json"))
     other.charge("nuisance", "something else", plan(noise_multiplier=9.0).event, count=1)
     with pytest.raises(InputError, match="entry 0"):
         fit(Foreign(), dataset, plan(), ledger=other, ckpt_path=checkpoint)
     assert counts(path) == (3, 3)
 
 
-def test_a_resume_without_a_ledger_goes_on_counting(dataset, tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
+def test_a_resume_without_a_ledger_goes_on_counting(dataset, checkpoint):
     with pytest.raises(RuntimeError):
         fit(Foreign(), dataset, plan(), callbacks=[Save(5, checkpoint), Interrupt(5, RuntimeError)])
     private = fit(Foreign(), dataset, plan(), ckpt_path=checkpoint)

@@ -17,6 +17,7 @@ from torchdpcate.privacy.worst_case import WORST_CASES
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("kind", "size"), [("gamma", 1), ("gaussian", 1), ("gamma", 2), ("box", 2)])
 def test_the_densities_are_densities(kind, size):
     """They integrate to the constant of their law: over the line, or over the plane."""

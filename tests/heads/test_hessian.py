@@ -65,7 +65,7 @@ def test_products_are_symmetric_and_linear(seed, scale):
     torch.testing.assert_close(product.matvec(scale * u + v), scale * product.matvec(u) + product.matvec(v))
 
 
-@pytest.mark.parametrize("batch", [1, 7, 50, 1_000])
+@pytest.mark.parametrize("batch", [7, 1_000])
 def test_streamed_products_are_those_of_the_dense_hessian(head, exact, batch):
     theta = head.theta + 0.1
     expected = torch.func.hessian(head.objective)(theta)

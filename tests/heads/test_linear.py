@@ -17,7 +17,7 @@ from torchdpcate.heads.linear import (
     solve_perturbed,
     squared_sensitivity,
 )
-from torchdpcate.heads.recipes import LinearSecondStage, PrivateThreshold
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
@@ -26,7 +26,7 @@ def column(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def note_problem(threshold: float = math.inf) -> LinearProblem:
+def note_problem(threshold: float) -> LinearProblem:
     """Test value 5 of the theory note."""
     t = column(0, 0.7, 1.9, 2.6)
     psi = torch.stack([t.cos(), t.sin()], 1)
@@ -42,14 +42,12 @@ def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge:
     return LinearProblem(psi, s, w, ridge, 0.9, 1.0, threshold)
 
 
-def test_squared_head_of_the_theory_note():
-    theta = solve(note_problem()).theta
-    torch.testing.assert_close(theta, column(0.7867975938, 1.0407157720), rtol=0, atol=5e-11)
-
-
-def test_huber_head_of_the_theory_note():
-    theta = solve(note_problem(0.15)).theta
-    torch.testing.assert_close(theta, column(0.6688521105, 0.6145083774), rtol=0, atol=5e-11)
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(math.inf, (0.7867975938, 1.0407157720)), (0.15, (0.6688521105, 0.6145083774))]
+)
+def test_heads_of_the_theory_note(threshold, expected):
+    theta = solve(note_problem(threshold)).theta
+    torch.testing.assert_close(theta, column(*expected), rtol=0, atol=5e-11)
 
 
 @pytest.mark.parametrize("threshold", [0.05, math.inf])
@@ -200,10 +198,6 @@ def problem(ridge=0.1, *threshold):
         (LinearSecondStage, {"loss": "absolute"}, r"second_stage\.loss = absolute"),
         (LinearSecondStage, {"threshold": -1.0}, r"second_stage\.threshold = -1"),
         (LinearSecondStage, {"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
-        (LinearSecondStage, {"private_threshold": None}, "give a threshold or a private_threshold"),
-        (PrivateThreshold, {"quantile": 1.0}, r"second_stage\.private_threshold"),
-        (PrivateThreshold, {"budget_fraction": 0.0}, r"second_stage\.private_threshold"),
-        (PrivateThreshold, {"points": 1}, r"second_stage\.private_threshold"),
     ],
 )
 def test_bad_settings_are_refused(make, settings, message):

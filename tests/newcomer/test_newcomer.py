@@ -80,7 +80,7 @@ def test_every_task_on_the_trial_ends_with_its_finding(table, task, capsys) -> N
     assert "pain" in found
     assert "arm = 1" not in found
     release = f"{name}/release/release.safetensors"
-    assert main(["inspect", release]) == 0
+    assert main(["verify", release]) == 0
     assert "drug" in capsys.readouterr().out
     assert main(["report", name]) == 0
 

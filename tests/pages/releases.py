@@ -5,7 +5,8 @@ from functools import cache
 import pandas as pd
 import torch
 
-from torchdpcate import Domain, KnownPropensityEffect, PrivacyBudget, RLearner, TableSchema
+from tests.registered import KnownPropensityEffect, RLearner
+from torchdpcate import Domain, PrivacyBudget, TableSchema
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.rule import _example
 

@@ -1,5 +1,3 @@
-"""The page in a browser, opened as a file: sliders move the answer, nothing is fetched, and it fits a telephone."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +7,7 @@ import pytest
 from tests.pages.test_offline import rich
 from torchdpcate.pages.reader import write_page
 from torchdpcate.release import rule
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright drives the browser")
 
@@ -38,11 +36,9 @@ def test_a_slider_moves_the_answer_and_its_interval(browser, tmp_path: Path, wid
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: requested.append(request.url))
     page.goto(written(release, tmp_path))
-    page.locator("#requested input").first.evaluate(
-        "node => { node.value = 25; node.dispatchEvent(new Event('input')); }"
-    )
-    page.locator("#requested select").nth(0).select_option(label="m")
-    page.locator("#requested select").nth(1).select_option(label="c")
+    page.locator("#asked input").first.evaluate("node => { node.value = 25; node.dispatchEvent(new Event('input')); }")
+    page.locator("#asked select").nth(0).select_option(label="m")
+    page.locator("#asked select").nth(1).select_option(label="c")
     row = {"age": 25.0, "sex": "m", "site": "c"}
     shown = float(page.locator("#number").inner_text().replace("\N{MINUS SIGN}", "-"))
     assert shown == pytest.approx(release.effect(row)[0], rel=6e-3)
@@ -58,7 +54,7 @@ def test_a_slider_moves_the_answer_and_its_interval(browser, tmp_path: Path, wid
 def test_a_rule_says_whom_it_treats(browser, tmp_path: Path) -> None:
     page = browser.new_page()
     page.goto(written(rule._example(), tmp_path))
-    slider = page.locator("#requested input")
+    slider = page.locator("#asked input")
     for value, words in ((0.9, "a = 1"), (0.1, "a = 0")):
         slider.evaluate(f"node => {{ node.value = {value}; node.dispatchEvent(new Event('input')); }}")
         assert page.locator("#answer").inner_text() == words

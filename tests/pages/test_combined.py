@@ -1,17 +1,12 @@
-"""Pages, questions and figures of a combination: the numbers that its functions say."""
-
-import numpy as np
 import pytest
 
-from tests.release.sites import NAMES, PEOPLE, combined
+from tests.release.sites import NAMES, combined
 from torchdpcate.errors import InputError
-from torchdpcate.pages.offline import offline_model
-from torchdpcate.pages.questions import answer, curve, questions
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.release.combined import ALL_SITES
-from torchdpcate.verify.finding import findings, numbers
+from torchdpcate.verify.finding import findings
 
-SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect", "rule")]
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect",)]
 
 
 @pytest.mark.parametrize("task", ["average", "subgroups", *SLOW])
@@ -23,23 +18,6 @@ def test_the_page_has_a_row_a_site_and_the_findings(task: str) -> None:
     for words in findings(made):
         assert words.replace("'", "&#39;") in page
     assert "nan" not in page.split("<details")[0].split("base64")[0]
-
-
-def test_the_explorer_says_what_functions_say() -> None:
-    made = combined("effect")
-    asked = questions(made)
-    assert [question.name for question in asked] == list(made.schema.columns)
-    low_high = made.interval(PEOPLE)
-    for person, effect, (low, high) in zip(PEOPLE.to_dict("records"), made.effect(PEOPLE), low_high, strict=True):
-        found = answer(made, person)
-        assert numbers([effect])[0] in found.headline
-        assert f"95% interval {low:.4g} to {high:.4g}" in found.interval
-        drawn = curve(made, person, asked[2], 3)
-        assert len(drawn.values) == len(drawn.ends) == 3
-    assert isinstance(offline_model(made), str)
-    for task in ("average", "subgroups"):
-        with pytest.raises(InputError, match="has numbers and no covariates to move"):
-            questions(combined(task))
 
 
 def test_figures_draw_the_sites_and_the_mean() -> None:
@@ -56,9 +34,3 @@ def test_figures_draw_the_sites_and_the_mean() -> None:
     assert shown[:4] == [*NAMES, ALL_SITES]
     with pytest.raises(InputError, match="level = 2"):
         made.forest(level=2)
-
-
-def test_a_rule_is_drawn_over_the_sites_people() -> None:
-    made = combined("rule")
-    assert "averaged over their released means and spreads" in made.plot("dose").axes[0].get_xlabel()
-    assert np.isin(made.decide(PEOPLE), [0, 1]).all()

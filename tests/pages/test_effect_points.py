@@ -1,12 +1,9 @@
-"""Points of an effect's figure: which covariate varies, over which rows of the others."""
-
 import pytest
 import torch
 
 from tests.release.test_population import SCHEMA, release
 from torchdpcate.errors import InputError
 from torchdpcate.pages.effect_points import MID_RANGE, POPULATION, PROFILE, FigurePoints
-from torchdpcate.release.post_processing import reference_population
 
 FULL = {"age": 30, "sex": "m", "site": "b"}
 
@@ -28,7 +25,7 @@ def test_categories_are_points_of_one_indicator(name: str) -> None:
 def test_others_are_the_released_population() -> None:
     found = release()
     where = FigurePoints(SCHEMA, "sex")
-    x, rows = where.points(found), reference_population(found)
+    x, rows = where.points(found), found.reference
     assert where.place(found) == POPULATION
     assert where.levels == ("f", "m")
     for level, part in zip((0.0, 1.0), x.split(len(rows)), strict=True):

@@ -1,5 +1,3 @@
-"""What a page's script answers is what the release answers."""
-
 import json
 import shutil
 import subprocess
@@ -13,12 +11,11 @@ import torch
 
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
-from torchdpcate.candidates.kinds import TreePolicies
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import Levels, Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
 from torchdpcate.release import composed, rule
 from torchdpcate.release.composed import ComposedRelease
@@ -164,10 +161,9 @@ def test_scales_and_typical_ranges_agree(node: str) -> None:
 
 
 def test_policies_by_cuts_agree(node: str) -> None:
-    inner = {"covariate": "x0", "cut": 0.25, "above": 0, "below": 1}
-    tree = TreePolicies([{"covariate": "x0", "cut": 0.5, "above": 1, "below": inner}])
+    cut = Thresholds("x0", [0.5])
     found = rule._policy_example()
-    found = replace(found, policy=tree.setup(found.domain, (0, 1)))
+    found = replace(found, policy=cut.setup(found.domain, (0, 1)))
     requested = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
     answers = answered(node, offline_model(found), requested)
     assert [one["action"] for one in answers] == found.decide(np.array(requested)).tolist()
@@ -184,7 +180,7 @@ def test_the_first_position_is_where_the_sliders_begin(node: str) -> None:
 def test_other_releases_say_why_not() -> None:
     found = offline_model(RELEASES["function, identity"]())
     assert isinstance(found, str)
-    assert "torchdpcate explore" in found
+    assert "torchdpcate predict" in found
 
 
 def test_the_effect_of_each_arm_is_the_release_s(node):

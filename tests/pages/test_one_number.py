@@ -1,5 +1,3 @@
-"""A release whose effect is one number shows that number, with one interval, wherever people look."""
-
 import json
 import re
 from dataclasses import replace
@@ -9,14 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchdpcate.cli.inspect import inspect
 from torchdpcate.cli.predict import predict
+from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.figures import svg_of
 from torchdpcate.pages.offline import offline_model
-from torchdpcate.pages.questions import answer, curve, questions
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
@@ -125,18 +122,6 @@ def test_the_page_and_its_controls_have_them(release: ComposedRelease) -> None:
     assert np.clip(ends, -bound, bound) == pytest.approx(release.average())
 
 
-def test_the_explorer_has_them(release: ComposedRelease) -> None:
-    asked = questions(release)
-    value, (low, high) = release.average_effect, release.average()
-    for person in PEOPLE.to_dict("records"):
-        found = answer(release, person)
-        assert found.headline.endswith(numbers([value])[0])
-        assert f"95% interval {low:.4g} to {high:.4g}" in found.interval
-        drawn = curve(release, person, asked[0], 3)
-        assert list(drawn.values) == pytest.approx([value] * 3)
-        np.testing.assert_allclose(drawn.ends, [[low, high]] * 3)
-
-
 def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:
     path = str(release.save(tmp_path / "release.safetensors"))
     PEOPLE.to_csv(tmp_path / "people.csv", index=False)
@@ -145,11 +130,11 @@ def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:
     value, (low, high) = release.average_effect, release.average()
     np.testing.assert_allclose(found[["effect", "low", "high"]], [[value, low, high]] * 3, rtol=1e-6)
     capsys.readouterr()
-    inspect(path, as_json=True)
+    verify(path, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
     assert shown["findings"] == findings(release)
-    inspect(path)
+    verify(path)
     lines = re.findall(r"^average.*: (\S+)$", capsys.readouterr().out, re.MULTILINE)
     assert [float(word) for word in lines] == pytest.approx([value, low, high], rel=1e-4)
 

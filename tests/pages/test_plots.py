@@ -1,5 +1,3 @@
-"""Every kind of release draws itself, from its own numbers, on axes of its own or on given ones."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +11,7 @@ from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.errors import InputError
 from torchdpcate.release import average_effect, release, rule
-from torchdpcate.release import post_processing as views
+from torchdpcate.release import release as functions
 from torchdpcate.release.average_effect import BalanceTable
 from torchdpcate.release.composed import _example
 
@@ -37,7 +35,7 @@ def test_a_composed_effect_is_a_mean_over_its_population_with_intervals():
     points = figure.axes[1].lines[0].get_ydata()
     assert 1 < points[1] - points[0] < 2.5  # two more days at site b, less what is shrunk
     for point, site in zip(points, "abc", strict=True):
-        people, places = views.reference_population(found), list(found.schema.places["site"])
+        people, places = found.reference, list(found.schema.places["site"])
         people[:, places] = found.schema.encode(pd.DataFrame({"age": [50.0], "site": [site]}))[:, places]
         assert point == pytest.approx(found.effect(people).mean(), abs=1e-9)
     assert "confidence interval" in figure.legends[0].get_texts()[1].get_text()
@@ -61,7 +59,7 @@ def test_what_cannot_be_drawn_is_named(settings, message):
 
 
 def test_queries_are_ordered_or_drawn_against_a_covariate():
-    queries = views._example()
+    queries = functions._answered_example()
     assert queries.plot().axes[0].get_xlabel() == "queries, the smallest effect first"
     against = queries.plot("x0").axes[0]
     assert (against.get_xlabel(), against.lines[0].get_xdata().tolist()) == ("x0", [0.0, 1.0])

@@ -1,10 +1,5 @@
-"""What a release may be requested: public bounds and categories, beginning near released means."""
-
-import pytest
-
-from tests.pages.releases import average, composed, rule
-from torchdpcate.errors import InputError
-from torchdpcate.pages.questions import questions
+from tests.pages.releases import composed, rule
+from torchdpcate.pages.offline import questions
 
 
 def test_a_question_has_the_public_bounds_and_begins_near_the_released_mean():
@@ -18,18 +13,7 @@ def test_without_released_means_it_begins_in_the_middle():
     assert [question.start for question in questions(rule())] == [0.5]
 
 
-def test_points_of_a_curve_stay_within_the_bounds():
-    age, site = questions(composed())
-    assert age.points(3) == [20.0, 50.0, 80.0]
-    assert site.points(3) == ["a", "b", "c"]
-
-
 def test_a_slider_moves_in_whole_numbers_between_whole_bounds_far_apart():
     age, _ = questions(composed())
     assert age.step == 1.0
     assert [question.step for question in questions(rule())] == [0.005]
-
-
-def test_a_release_without_covariates_is_refused():
-    with pytest.raises(InputError, match="no covariates to move; torchdpcate inspect shows them"):
-        questions(average())

@@ -1,5 +1,3 @@
-"""The page for readers: made from a release alone, whole in one file, and nothing in it is markup of a name."""
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,19 +1,13 @@
-"""The confounded design: its law against closed forms, its averages against a large sample."""
-
 import math
 
 import pytest
 import torch
 
+from tests.papers.moments import SDS, near
 from torchdpcate.errors import InputError
 from torchdpcate.papers.confounded import Confounded
 
 N = 400_000
-SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms
-
-
-def near(values: torch.Tensor, mean: float) -> bool:
-    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-"""Records at time points: averages by hand, and no bit of a person's record from another person."""
-
 import numpy as np
 import pytest
 
@@ -84,5 +82,5 @@ def test_rare_implausible_values_are_missing_and_many_are_another_unit() -> None
 
 @pytest.mark.parametrize("setting", [{"before": 0}, {"after": 2.5}, {"before": True}])
 def test_windows_are_hours(setting: dict) -> None:
-    with pytest.raises(InputError, match="give a positive integer of hours"):
+    with pytest.raises(InputError, match="give a positive integer"):
         Window(**setting)

@@ -1,7 +1,3 @@
-"""MIMIC's tables as downloaded: the demonstration of MIMIC-III, invented tables of both versions, and their faults."""
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,13 +5,11 @@ import torch
 
 from tests.data.conftest import SHARED
 from tests.papers.layouts import USUAL, raw_tables, write_raw
-from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.papers import MimicTables
 from torchdpcate.papers.mimic import read_extract
 from torchdpcate.papers.mimic_hours import VARIABLES
 from torchdpcate.papers.mimic_tables import read_tables
-from torchdpcate.release.file import load_release
 
 DEMO, EXTRACT = SHARED / "mimic_iii_demo", SHARED / "mimic_extract_layout"
 demo = pytest.mark.skipif(not DEMO.exists(), reason="the demonstration of MIMIC-III is not here")
@@ -162,40 +156,3 @@ def test_the_demonstration_agrees_with_mimic_extract() -> None:
 def test_usual_values_are_plausible() -> None:
     assert all(variable.low < usual < variable.high for variable, usual in zip(VARIABLES, USUAL, strict=True))
     assert torch.is_tensor(MimicTables("nowhere").public().queries)
-
-
-def demo_as_iv(folder: Path) -> Path:
-    """Write the demonstration of MIMIC-III under MIMIC-IV's names of folders, tables and columns."""
-
-    def read(name: str) -> pd.DataFrame:
-        return pd.read_csv(DEMO / f"{name}.csv.gz", dtype=str, keep_default_na=False)
-
-    stays, patients = read("ICUSTAYS").rename(columns={"icustay_id": "stay_id"}), read("PATIENTS")
-    first = stays.sort_values("intime").groupby("subject_id", as_index=False)["intime"].first()
-    patients = patients.merge(first, on="subject_id")
-    patients["anchor_year"] = patients["intime"].str[:4].astype(int)
-    age = patients["anchor_year"] - patients["dob"].str[:4].astype(int)
-    patients["anchor_age"] = age.where(age < 200, 91)
-    tables = {
-        "hosp/patients": patients[["subject_id", "gender", "anchor_age", "anchor_year"]],
-        "icu/icustays": stays.drop(columns="row_id"),
-        "icu/chartevents": read("CHARTEVENTS").rename(columns={"icustay_id": "stay_id", "cgid": "caregiver_id"}),
-        "hosp/labevents": read("LABEVENTS"),
-        "icu/procedureevents": read("PROCEDUREEVENTS_MV").rename(columns={"icustay_id": "stay_id"}),
-    }
-    return write_raw(folder, tables)
-
-
-@demo
-@pytest.mark.slow
-def test_the_demonstration_under_the_names_of_mimic_iv(tmp_path) -> None:
-    third, fourth = read_tables(DEMO, "iii"), read_tables(demo_as_iv(tmp_path), "iv")
-    assert (fourth.n, len(fourth.age)) == (third.n, len(third.age))
-    np.testing.assert_array_equal(fourth.values, third.values)
-    assert (fourth.gender == third.gender).all()
-    known = third.age < 200
-    assert abs(fourth.age[known] - third.age[known]).max() <= 1  # a difference of years
-    assert not (fourth.ventilated & ~third.ventilated).any()  # MIMIC-III adds ventilator settings
-    assert fourth.ventilated.any()
-    assert main(["train", "data=mimic_iv", f"data.path={tmp_path}", "force=true", f"run_dir={tmp_path / 'run'}"]) == 0
-    assert load_release(tmp_path / "run" / "release" / "release.safetensors").privacy.protected.is_person

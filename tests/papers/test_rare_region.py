@@ -1,5 +1,3 @@
-"""Rare-region generators: the law against closed forms, and the difficulty of the choice that they pose."""
-
 import math
 from pathlib import Path
 
@@ -7,17 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.papers.moments import near
 from torchdpcate.errors import InputError
-from torchdpcate.papers.rules import RareRegion, RareRegionStudy
+from torchdpcate.papers.rules import RareRegion
 
 ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
 needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")
 N = 200_000
-SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms
-
-
-def near(values: Tensor, mean: float) -> bool:
-    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
 
 
 def tail(t: float) -> float:
@@ -56,7 +50,7 @@ def test_the_outcome_stays_in_its_bounds_whatever_is_drawn() -> None:
         assert float(study.outcome(x).max()) + 0.07 <= domain.outcome_high
 
 
-def regret_of_uniform_choice(study: RareRegionStudy, x: Tensor) -> float:
+def regret_of_uniform_choice(study: RareRegion, x: Tensor) -> float:
     """Return it among thresholds at four fifths of each covariate's bounds, in both directions."""
     domain, effect = study.domain(), study.effect(x)
     values = [float(effect.mean()) - float((effect * above).mean()) for above in thresholds(domain, x)]
@@ -86,7 +80,7 @@ MISTAKES = {
     "no number": (lambda: RareRegion(region={"x0": "high"}), "data.region.x0"),
     "no covariate": (lambda: RareRegion(region={"age": 3}).load(), "data.region names age"),
     "everything": (lambda: RareRegion(region={f"x{j}": 0 for j in range(20)}).load(), "not all"),
-    "nobody": (lambda: RareRegion(n=0).load(), "data.n is 0"),
+    "nobody": (lambda: RareRegion(n=0).load(), "data.n = 0"),
 }
 
 

@@ -1,19 +1,13 @@
-"""Generators with a known rule: moments against closed forms, facts that hold for every seed."""
-
 import math
 
 import pytest
 import torch
 
+from tests.papers.moments import near
 from torchdpcate.papers.rules import ITR, OWL
 
 N = 200_000
-SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms
 STUDIES = [OWL, *(lambda s=s, c=c, **rest: ITR(s, c, **rest) for s in ("linear", "quadratic", "tree") for c in (0, 1))]
-
-
-def near(values: torch.Tensor, mean: float) -> bool:
-    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
 
 
 @pytest.mark.parametrize("source", STUDIES)

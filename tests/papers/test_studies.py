@@ -1,5 +1,3 @@
-"""What every study of generated data keeps to: its seed decides the records, which lie in its public domain."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""A choice of bounded range beside Gaussian events: the theory's values, a dense computation, and the accountant."""
-
 import math
 
 import numpy as np
@@ -55,6 +53,7 @@ def test_the_closed_form_is_the_supremum_over_two_point_laws(eta):
     np.testing.assert_array_equal(privacy_curve([(BoundedRangeEvent(eta), 1)], x), logistic_curve(eta, x))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_accountant_composes_it_as_the_theory_s_average_does(epsilon):
     mu, z = mu_of(epsilon), np.linspace(-10, 10, 2_001)

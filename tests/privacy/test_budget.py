@@ -6,7 +6,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent, event_from_dict
-from torchdpcate.privacy.filters import FilterCost, GaussianFilter, SumFilter, cost_from
+from torchdpcate.privacy.filters import FilterCost, SumFilter, cost_from
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
@@ -32,12 +32,11 @@ TOO_SMALL = (5e-324, 1e-100, 1e-38, math.nextafter(LEAST_DELTA, 0.0))
         lambda delta, folder: PrivacyBudget.from_dict({"epsilon": 1.0, "delta": delta}),
         lambda delta, folder: ApproximateEvent(1.0, delta),
         lambda delta, folder: event_from_dict({"kind": "approximate", "epsilon": 1.0, "delta": delta}),
-        lambda delta, folder: GaussianFilter(delta),
         lambda delta, folder: cost_from({"epsilon": 1.0, "delta": delta}),
         lambda delta, folder: dp_sgd_noise_multiplier(1.0, delta, 0.1, 10),
         lambda delta, folder: SharedLedger(folder / "shared.sqlite", "records", PrivacyBudget(1.0, delta)),
     ],
-    ids=["budget", "file", "event", "event of a file", "filter", "cost of a file", "dp-sgd", "shared ledger"],
+    ids=["budget", "file", "event", "event of a file", "cost of a file", "dp-sgd", "shared ledger"],
 )
 def test_a_delta_below_what_noise_keeps_is_refused_in_one_line(delta, take, tmp_path):
     with pytest.raises(InputError, match=r"delta = .*give 0, or at least 1e-30") as refused:

@@ -1,5 +1,3 @@
-"""What charges are for: in types, and in words."""
-
 import pytest
 
 from torchdpcate.privacy.charge import DP_SGD, MEDIAN, Charge, Purpose

@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
-from torchdpcate.privacy.draws import root_simplices
 from torchdpcate.privacy.noise import NoiseSource
 
 ALARM = 1e-8
@@ -67,74 +66,6 @@ def test_two_sources_and_two_calls_never_agree(kind):
     found = [DRAWS[kind](source, 30).double() for source in (first, first, second)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not torch.equal(found[one], found[other])
-
-
-# ---- what a congruential generator of 31 bits would leave behind
-
-MODULUS, FACTOR = 2**31 - 1, 1132489760  # of MKL's MCG31, which torch 2.6 draws exponentials with
-
-
-def congruential(count, seed):
-    """Uniforms of that generator."""
-    k, found = seed, []
-    for _ in range(count):
-        k = k * FACTOR % MODULUS
-        found.append(k / MODULUS)
-    return np.array(found)
-
-
-def follows(first, second, half):
-    """Whether each uniform is the generator's successor of the one before, both known up to a factor 1 +- half."""
-    answers = []
-    for u, v in zip(first, second, strict=True):
-        k = np.arange(max(1, math.floor(u * (1 - half) * MODULUS)), math.ceil(u * (1 + half) * MODULUS) + 1)
-        after = (k.astype(np.uint64) * FACTOR % MODULUS) / MODULUS
-        answers.append(bool((np.abs(after / v - 1) <= half).any()))
-    return np.array(answers)
-
-
-def test_the_congruence_is_seen_where_it_is():
-    u = congruential(200, seed=12345)
-    rounded = np.exp(np.round(np.log(u) * 2**20) / 2**20)  # as noise on the public grid shows it
-    assert follows(rounded[:-1], rounded[1:], 2**-20).all()
-    assert follows(u[:-1], u[1:], 1e-9).all()
-
-
-def no_congruence(u):
-    """Small ones, of which few seeds are possible, show no congruence; between honest ones there is one by chance."""
-    chosen = np.flatnonzero(u[:-1] < 2**-4)
-    half = 2.0**-20
-    seeds = 2 * half * u[chosen] * MODULUS + 2
-    expected = np.minimum(seeds * 2 * half * u[chosen + 1], 1.0)
-    hits = follows(u[chosen], u[chosen + 1], half).sum()
-    # a seed that fits has its successor within the other's interval by chance
-    return len(chosen) > 50 and hits <= expected.sum() + 6 * math.sqrt(expected.sum() + 1)
-
-
-def test_successive_draws_are_no_linear_congruence():
-    noise, size = NoiseSource.system(), 3000
-    euclidean, cube = (noise.k_norm(size, 1, 1.0, order)[:, 0].abs().numpy() for order in (2.0, math.inf))
-    table = noise.root_polytope(size, 1.0).numpy()
-    laplace = noise.laplace(size, 1.0).abs().numpy()
-    gaussian, fine = noise.gaussian(2 * size, 1.0).numpy(), noise.fine_gaussian(2 * size, 1.0).numpy()
-    streams = {
-        "uniform": noise.uniform(size).numpy(),
-        "exponential": np.exp(-draws.exponentials(noise._bytes, size)),
-        "k_norm": np.exp(-euclidean),
-        "cube": np.exp(-cube),
-        "laplace": np.exp(-laplace),
-        "gaussian": np.exp(-(gaussian[0::2] ** 2 + gaussian[1::2] ** 2) / 2),
-        "fine_gaussian": np.exp(-(fine[0::2] ** 2 + fine[1::2] ** 2) / 2),
-    }
-    inverse = torch.linalg.inv(root_simplices().mT).numpy()
-    lengths = np.einsum("kij,nj->nki", inverse, table)
-    inside = (lengths > -1e-9).all(2).argmax(1)
-    streams["root_polytope"] = np.exp(-lengths[np.arange(size), inside]).ravel()
-    assert {name for name, u in streams.items() if not no_congruence(u)} == set()
-
-
-def test_the_test_of_congruence_finds_one_in_noise_that_is_made_by_it():
-    assert not no_congruence(np.exp(-np.round(-np.log(congruential(3000, 7)) * 2**20) / 2**20))
 
 
 # ---- how many values there are
@@ -297,19 +228,6 @@ def test_half_integers_have_the_discrete_law(deviation):
     # and within a cell: the place modulo 16 has the law of the sum, too
     residue = np.histogram(x % 16, np.arange(17), weights=weights / weights.sum())[0]
     assert chisquare(np.histogram(found % 16, np.arange(17))[0], residue * len(found)).pvalue > ALARM
-
-
-@pytest.mark.parametrize("deviation", [2.0**40, 1.7 * 2.0**40])
-def test_cells_have_their_weights_to_128_bits(deviation):
-    top, low = fine_gaussian._ends(deviation)
-    ends = [int(a) << 64 | int(b) for a, b in zip(top, low, strict=True)]
-    shares = np.array([float(Fraction(end - start, 2**128)) for start, end in zip([0, *ends[:-1]], ends, strict=True)])
-    width = 2.0 ** (math.frexp(deviation)[1] - 7) / deviation
-    weights = np.exp(-((np.arange(len(shares)) * width) ** 2) / 2)
-    inner = shares > 2.0**-70  # of float64's own accuracy, far beyond what 64 bits could hold
-    assert inner.sum() * width > 9
-    np.testing.assert_allclose(shares[inner], (weights / weights.sum())[inner], rtol=2e-14)
-    assert len(shares) * width > 13  # beyond which 128 bits hold nothing, and further ones decide
 
 
 @pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40, 2.0**41 - 1])

@@ -1,5 +1,3 @@
-"""K-norm noise of float64 against the same bytes in exact arithmetic, and what it adds to epsilon."""
-
 import math
 import os
 

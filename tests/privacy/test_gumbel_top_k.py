@@ -1,11 +1,8 @@
-"""The best few by Gumbel noise: what each choice costs as a Gaussian event, and what a pair of its own would gain."""
-
 import math
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import brentq
 from scipy.special import expit, log_expit, ndtri_exp
 from scipy.stats import binom, norm
 
@@ -64,30 +61,6 @@ def test_no_neighbours_are_found_that_tell_more_than_the_event(mu):
     assert most_over(1.1 * eta, mu) > 1e-3 * mu
 
 
-@pytest.mark.slow
-def test_a_pair_of_its_own_would_have_a_tenth_less_noise():
-    """Logistic(0) against Logistic(eta) composed with the Gaussians of a plan where the choice has .12 of mu^2."""
-    step = 2e-5
-    losses = np.arange(-150_000, 150_001) * step
-
-    def delta(eta: float, count: int) -> float:
-        x = np.linspace(-40, 40, 200_001)
-        loss = eta + 2 * (log_expit(-x) - log_expit(eta - x))  # of the logistic pair, falling; rounded upwards
-        places = np.ceil(loss[:-1] / step).astype(int) + len(losses) // 2
-        pair = np.bincount(places, np.diff(expit(x)), minlength=len(losses))
-        rest = MU * math.sqrt(0.88)
-        gaussian = np.diff(norm.cdf((losses - rest**2 / 2) / rest), prepend=0.0)
-        spectrum = np.fft.rfft(np.fft.ifftshift(pair)) ** count * np.fft.rfft(np.fft.ifftshift(gaussian))
-        total = np.fft.fftshift(np.fft.irfft(spectrum, len(losses)))
-        return float((total * np.maximum(-np.expm1(1.0 - losses), 0.0)).sum())
-
-    for count, factor in ((2, 1.110), (6, 1.140), (10, 1.146)):
-        counted = 2 * MU * math.sqrt(0.12 / count)  # as if the choice were a Gaussian of its share
-        found = brentq(lambda f, k=count, eta=counted: delta(eta / f, k) - 1e-5, 1.0, 1.4, xtol=1e-4)
-        assert found == pytest.approx(factor, abs=0.002)
-        assert counted / bounded_range(GaussianEvent(2 / counted)) == pytest.approx(1.2533, abs=1e-3)
-
-
 def test_it_chooses_the_best_few_as_the_exponential_mechanism_does():
     noise, event = NoiseSource.system(), GaussianEvent(1.0)
     scores, runs = torch.tensor([0.0, 2.0, 1.0], dtype=torch.float64), 1_500
@@ -95,15 +68,6 @@ def test_it_chooses_the_best_few_as_the_exponential_mechanism_does():
     law = choices(scores.numpy() / 0.5, bounded_range(event))
     assert np.abs(first - law).max() < 5.5 * math.sqrt(0.25 / runs)  # false alarm below 1e-6
     assert gumbel_top_k(1e6 * scores, 3, event, noise) == [1, 2, 0]
-
-
-def test_it_is_nearer_the_truth_than_released_scores_where_few_of_many_are_kept():
-    """Noise of a score, for a covariate that must stand out among q: Gumbel b ln q against Gaussian sqrt(2 ln q)."""
-    mu, kept = 0.1, 6
-    scale = 4 / bounded_range(GaussianEvent(math.sqrt(kept) / mu))
-    for q, better in ((30, True), (58, True), (300, True), (8, False)):
-        gaussian = 2 * math.sqrt(q) / mu * math.sqrt(2 * math.log(q))
-        assert (scale * math.log(q) < gaussian) is better
 
 
 def test_more_than_there_are_cannot_be_chosen():

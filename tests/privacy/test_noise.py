@@ -9,7 +9,6 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.stats import chisquare, gamma, kstest
 
 from torchdpcate.errors import InputError
@@ -33,10 +32,18 @@ def test_draws_have_the_law_of_their_scale(noise, kind, law, scale):
     assert kstest((draws / scale).numpy(), law).pvalue > ALARM
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+ON_GRID = {
+    "gaussian": lambda noise: noise.gaussian(1000, 0.3),
+    "laplace": lambda noise: noise.laplace(1000, 0.3),
+    "ball": lambda noise: noise.k_norm(100, 4, 0.3, 2.0),
+    "cube": lambda noise: noise.k_norm(100, 4, 0.3, math.inf),
+    "root polytope": lambda noise: noise.root_polytope(100, 0.3),
+}
+
+
+@pytest.mark.parametrize("kind", ON_GRID)
 def test_system_draws_lie_on_the_public_grid(kind):
-    noise, scale = NoiseSource.system(), 0.3
-    steps = getattr(noise, kind)(1000, scale) / noise.grid(scale)
+    steps = ON_GRID[kind](NoiseSource.system()) / NoiseSource.grid(0.3)
     assert torch.equal(steps, steps.round())
 
 
@@ -94,16 +101,6 @@ def test_k_norm_directions_are_uniform_on_the_ball_and_on_the_cube(noise):
     assert kstest(within.numpy(), "uniform", (-1, 2)).pvalue > ALARM
 
 
-def test_one_dimensional_cubes_are_laplace_noise(noise):
-    assert kstest((noise.k_norm(10_000, 1, 3.0, math.inf) / 3).flatten().numpy(), "laplace").pvalue > ALARM
-
-
-@pytest.mark.parametrize("order", [2.0, math.inf])
-def test_k_norm_noise_lies_on_the_public_grid(order):
-    steps = NoiseSource.system().k_norm(100, 4, 0.3, order) / NoiseSource.grid(0.3)
-    assert torch.equal(steps, steps.round())
-
-
 def test_system_noise_does_not_follow_torch_seeds():
     noise, draws = NoiseSource.system(), []
     for _ in range(2):
@@ -146,42 +143,6 @@ def test_privacy_flag_and_no_state_to_be_seen():
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(fixed)
     assert copy.deepcopy(fixed) is fixed
-
-
-def permute_and_flip(scores, epsilon, sensitivity):
-    """Probability that each score plus exponential noise is the largest, by quadrature."""
-    scale = 2 * sensitivity / epsilon
-    above = (np.asarray(scores, dtype=float) - max(scores)) / scale
-
-    def density(x, i):
-        others = np.delete(above, i)
-        return math.exp(-(x - above[i])) * np.prod(-np.expm1(-(x - others)))
-
-    return np.array([quad(density, 0, 60, args=(i,))[0] for i in range(len(scores))])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scores", "epsilon", "sensitivity"),
-    [([0.0, 1.0, 2.0], 1.0, 1.0), ([-3.5, 0.0, -1.0, 0.5], 0.8, 2.0)],
-)
-def test_selections_have_the_law_of_permute_and_flip(noise, scores, epsilon, sensitivity):
-    expected = permute_and_flip(scores, epsilon, sensitivity)
-    assert expected.sum() == pytest.approx(1.0)
-    picks = [noise.select(torch.tensor(scores), epsilon, sensitivity) for _ in range(4000)]
-    counts = np.bincount(picks, minlength=len(scores))
-    assert chisquare(counts, expected * len(picks)).pvalue > ALARM
-
-
-@pytest.mark.parametrize(("epsilon", "sensitivity"), [(1.0, 1.0), (0.8, 2.0)])
-def test_selection_keeps_the_guarantee_of_the_exponential_mechanism_and_scores_better(epsilon, sensitivity):
-    scores = np.array([0.0, 1.0, 2.0])
-    ours = permute_and_flip(scores, epsilon, sensitivity)
-    exponential = np.exp(epsilon * scores / (2 * sensitivity))
-    assert ours @ scores > exponential @ scores / exponential.sum()
-    for moved in ([1, -1, -1], [-1, 1, 1], [1, 1, -1], [1, -1, 1]):
-        neighbour = permute_and_flip(scores + sensitivity * np.array(moved), epsilon, sensitivity)
-        assert np.abs(np.log(neighbour / ours)).max() <= epsilon + 1e-9
 
 
 def test_selection_takes_any_positive_epsilon():

@@ -1,5 +1,3 @@
-"""Random bytes: the cipher's published vector, fresh keys, forks, threads, and bytes that look uniform."""
-
 import multiprocessing
 import os
 import pickle

@@ -82,12 +82,6 @@ def test_signs_lengths_and_functionals():
         assert ks_2samp((z @ c).numpy(), (other @ c).numpy()).pvalue > ALARM, direction
 
 
-def test_noise_lies_on_the_public_grid():
-    steps = NoiseSource.system().root_polytope(100, 0.3) / NoiseSource.grid(0.3)
-    assert torch.equal(steps, steps.round())
-    assert NoiseSource.system().root_polytope(0, 1.0).shape == (0, 4)
-
-
 def test_differences_of_records_lie_in_k():
     generator, bound = torch.Generator().manual_seed(0), 3.0
     w = bound * torch.rand(2, 1000, 1, generator=generator, dtype=torch.float64)

@@ -1,6 +1,3 @@
-import itertools
-import math
-
 import pytest
 import torch
 
@@ -20,18 +17,6 @@ class Recorder:
     def select(self, scores, epsilon, sensitivity=1.0):
         self.requested.append((scores, epsilon, sensitivity))
         return int(scores.argmax())
-
-
-def law(scores, epsilon):
-    """Probability of each index under permute-and-flip at sensitivity one, by all permutations."""
-    heads = torch.exp(epsilon / 2 * (scores - scores.max()))
-    chances = torch.zeros_like(scores)
-    for order in itertools.permutations(range(len(scores))):
-        still = 1.0
-        for i in order:  # the best has heads for sure, so the first round of coins ends the game
-            chances[i] += still * heads[i] / math.factorial(len(scores))
-            still = still * (1 - heads[i])
-    return chances
 
 
 @pytest.mark.parametrize("source", [NoiseSource.system, lambda: NoiseSource.fixed(3)])
@@ -54,10 +39,3 @@ def test_the_price_of_the_best_is_shared_and_that_of_opendp():
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
     (scale,) = scales
     assert dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=3, scale=scale).map(2.0) == pytest.approx(0.6)
-
-
-def random_case(generator, k=4):
-    q = 5 * torch.randn(k, generator=generator, dtype=torch.float64)
-    bounds = 10 ** (2 * torch.rand(k, generator=generator, dtype=torch.float64) - 1)
-    shift = 3 * torch.rand(1, generator=generator).item()
-    return q + shift * bounds, bounds, shift

@@ -1,5 +1,3 @@
-"""Sessions: who pays what, and that nothing is spent twice."""
-
 from dataclasses import replace
 
 import pytest
@@ -82,20 +80,6 @@ def test_a_ledger_file_is_never_shared(tmp_path):
     opened(tmp_path / "ledger.sqlite").charging(["first"], THRESHOLD).pay(PureEvent(0.25))
     with pytest.raises(InputError, match="exists already"):
         opened(tmp_path / "ledger.sqlite")
-
-
-def test_the_statement_is_of_this_session():
-    session = opened(noise=NoiseSource.fixed(1))
-    statement = make_statement(
-        session,
-        Guarantee(Level.CERTIFIED, BUDGET),
-        own=set(),
-        mechanism="m",
-        formula="f",
-        public={"k": 1},
-        bounds_origin="o",
-    )
-    assert (statement.n, statement.private_noise, statement.epsilon) == (7, False, None)
 
 
 def test_nothing_is_drawn_that_nobody_pays_for():

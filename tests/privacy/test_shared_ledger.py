@@ -1,5 +1,3 @@
-"""A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
-
 import math
 import os
 import pickle
@@ -12,19 +10,18 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.registered import KnownPropensityEffect
 from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy import ledger_file
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -133,14 +130,6 @@ def test_what_charged_nothing_gives_its_reservation_back_and_what_charged_does_n
     assert ledger.left().epsilon == pytest.approx(0.5)
 
 
-def test_a_refused_release_before_and_after_does_not_count_twice(path):
-    ledger = shared(path)
-    reservation = ledger.reserve(RUN, "run")
-    reservation.give_back()
-    reservation.give_back()
-    assert ledger.left() == TOTAL
-
-
 def test_a_fit_counts_and_a_refused_one_does_not(path):
     X, A = torch.rand(400, 2, dtype=torch.float64), torch.arange(400) % 2
     domain = Domain([0, 0], [1, 1], 0, 2, propensity=0.5)
@@ -154,18 +143,6 @@ def test_a_fit_counts_and_a_refused_one_does_not(path):
     assert [entry.label for entry in ledger.runs] == ["mean", "mean"]
     with pytest.raises(BudgetError, match=r"leaves, epsilon = 0\.5"):
         clone(learner).fit(X, A, X[:, 0] + A)
-
-
-def test_the_default_effect_counts_by_mu(path):
-    X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
-    total = PrivacyBudget(1.0, 1e-5)
-    ledger = shared(path, total, fingerprint(X, A, X[:, 0] + A), filter="gaussian")
-    half = PrivacyBudget(gaussian_epsilon(2**0.5 * analytic_gaussian_sigma(1.0, 1e-5) * (1 + 1e-9), 1e-5), 1e-5)
-    assert 0.6 < half.epsilon < 0.7  # two runs of .68 in a total of 1
-    for _ in range(2):
-        learner = RLearner(Domain([0, 0], [1, 1], 0, 2), half, ledger_path=ledger.run())
-        learner.fit(X, A, X[:, 0] + A).release()
-    assert ledger.left() is None or ledger.left().epsilon < 0.01
 
 
 class Batches(RecordStream):
@@ -270,7 +247,7 @@ def test_a_copy_that_is_put_back_is_refused(path):
     path.write_bytes(copy)
     ledger_file._known.clear()  # as in another process
     for call in (lambda: shared(path), lambda: SharedLedger.load(path)):
-        with pytest.raises(InputError, match="is not the one that was charged last"):
+        with pytest.raises(InputError, match="is not the one that was changed last"):
             call()
 
 
@@ -301,15 +278,6 @@ def test_persons_cost_all_their_records(path):
     gaussian = shared(path.with_name("gaussian.sqlite"), filter="gaussian", unit=four)
     gaussian.reserve(PrivacyBudget(0.1, 1e-6), "four", four)
     assert gaussian.runs[0].event.noise_multiplier == pytest.approx(analytic_gaussian_sigma(0.1, 1e-6) / 4)
-
-
-def test_a_weaker_claim_of_a_run_is_that_of_the_total(path):
-    ledger = shared(path)
-    session = opened(ledger).charging(["records"], THRESHOLD)
-    session.pay(PureEvent(0.1))
-    session.close()
-    session.pay(PureEvent(0.1), Level.HEURISTIC)
-    assert ledger.runs[0].level is Level.HEURISTIC
 
 
 def _reserve(path) -> bool:

@@ -1,5 +1,3 @@
-"""Noise for a smooth sensitivity: its exact law by noncentral chi-squares, no neighbour worse, least multipliers."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What a person with k records loses, against exact curves of mechanisms on k records."""
-
 import math
 
 import numpy as np

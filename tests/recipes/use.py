@@ -44,7 +44,7 @@ def used(what: str) -> dict:
     """Train, release, save, load, verify, predict and audit."""
     run = Path(what)
     path = run / "release" / "release.safetensors"
-    codes = [main(["train", *RUNS[what], f"run_dir={run}"]), main(["verify", str(path)]), main(["inspect", str(path)])]
+    codes = [main(["train", *RUNS[what], f"run_dir={run}"]), main(["verify", str(path)])]
     release = load_release(path)
     if what in AUDITS:
         codes.append(main(["audit", f"mechanism={AUDITS[what]}", "trials=2000", "confidence=0.9"]))

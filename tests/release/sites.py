@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.registered import KnownPropensityEffect, RLearner, SubgroupEffects
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 NAMES = ("north", "south", "west")
 SIZES = (400, 1200, 2500)
@@ -56,7 +54,7 @@ def records(n: int, seed: int, effect: float = -2.0) -> tuple[pd.DataFrame, pd.S
 
 @cache
 def released(task: str, k: int = 2, epsilon: float = 2.0, private: bool = True) -> Release:
-    """Return the release of site k: of ``effect``, ``rule``, ``average`` or ``subgroups``."""
+    """Return the release of site k: of ``effect``, ``average`` or ``subgroups``."""
     return fitted(task, FACTS, k, epsilon, NoiseSource.system() if private else NoiseSource.fixed(1))
 
 
@@ -70,8 +68,7 @@ def fitted(task: str, facts: dict[str, Any], k: int, epsilon: float, noise: Nois
     if task == "subgroups":
         learner = SubgroupEffects(schema, budget, subgroups=[{"sex": True}], propensity="randomised", noise=noise)
         return learner.fit(x, a, y).release()
-    effect = RLearner(schema, budget, noise=noise).fit(x, a, y).release_function()
-    return effect.rule(cost=0.5) if task == "rule" else effect
+    return RLearner(schema, budget, noise=noise).fit(x, a, y).release_function()
 
 
 def combined(task: str, between: str = "random") -> Combined:

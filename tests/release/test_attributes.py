@@ -1,5 +1,3 @@
-"""Whatever looks a release over finds what it has, and of the rest that it is not there."""
-
 import copy
 import importlib
 import inspect
@@ -10,19 +8,25 @@ from functools import partial
 import pytest
 import torch
 
-from tests.cli.test_arms import DOMAIN as THREE_ARMS
+from tests.registered import AverageEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
-from torchdpcate import AverageEffect, PolicySelector, PrivacyBudget, RLearner, TableSchema, release
+from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.release import average_effect, composed, post_processing, rule, subgroups
+from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release import release as functions
-from torchdpcate.release.release import RELEASES
+from torchdpcate.release.file import RELEASES
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
+THREE_ARMS = {
+    "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "sex": {"categories": ["f", "m"]}},
+    "propensity": [0.25, 0.25, 0.5],
+}
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 
 
@@ -39,7 +43,6 @@ KINDS = {
     "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
     "combined_average": partial(combined, "average"),
     "combined_effect": partial(combined, "effect"),
-    "combined_rule": partial(combined, "rule"),
     "combined_subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
@@ -47,7 +50,7 @@ KINDS = {
     "composed_rule": composed._example,
     "function": functions._example,
     "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
-    "queries": post_processing._example,
+    "queries": functions._answered_example,
     "rule": rule._example,
     "subgroups": subgroups._example,
 }

@@ -1,5 +1,3 @@
-"""Released average effects: what they say, and what a file must hold to become one."""
-
 import json
 import math
 import warnings
@@ -13,10 +11,10 @@ from hypothesis import given
 
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
-from tests.verify.forgery import rewritten, statement, write_file
+from tests.release.test_reader import no_other_tensors_are_read
+from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
@@ -24,8 +22,7 @@ from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable, ReleasedWeights
 from torchdpcate.release.estimate import Estimate, IntervalLaw
-from torchdpcate.release.file import DIGEST_KEY, read_release_file, release_digest, save_release
-from torchdpcate.verify.card import write_card
+from torchdpcate.release.file import read_release_file, save_release
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 SCHEMA = TableSchema.from_domain(DOMAIN)
@@ -100,21 +97,16 @@ def test_propensities_and_weights_of_anybody():
     np.testing.assert_allclose(release.propensity(x), e)
     frame = pd.DataFrame(x.numpy(), columns=["age", "dose"])[["dose", "age"]]
     np.testing.assert_allclose(release.propensity(frame), e)
-    a = (torch.arange(50) % 2).numpy()
-    np.testing.assert_allclose(release.weights_of(x, a), np.where(a == 1, 1.0, e / (1 - e)))
-    assert release.weights.clipped_share(x) == pytest.approx((e == 0.8).double().mean().item())
-    for treatments in ([1.0], np.full(50, 2.0)):
-        with pytest.raises(InputError, match="a 0 or a 1 for each of the 50 rows"):
-            release.weights_of(x, treatments)
+    a = torch.arange(50) % 2
+    np.testing.assert_allclose(release.weights.weights(x, a), np.where(a == 1, 1.0, e / (1 - e)))
     with pytest.raises(InputError, match="outside"):
         release.propensity([[2.0, 0.0]])
-    for ask in (lambda: released().propensity(x), lambda: released().weights_of(x, a)):
-        with pytest.raises(InputError, match="releases no propensity"):
-            ask()
+    with pytest.raises(InputError, match="releases none"):
+        released().propensity(x)
 
 
 def test_it_has_no_column():
-    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate inspect"):
+    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate verify"):
         released().answer(DOMAIN.grid(3))
 
 
@@ -178,6 +170,7 @@ def test_made_up_facts_are_refused(path, value, tmp_path):
         load_release(rewritten(file, facts=json.dumps(facts)))
 
 
+@pytest.mark.faults
 def test_replaced_facts_are_refused_or_answer(tmp_path):
     path, release = tmp_path / "effect.safetensors", full()
 
@@ -196,27 +189,9 @@ def test_replaced_facts_are_refused_or_answer(tmp_path):
     check()
 
 
-@pytest.mark.parametrize("name", [*full().tensors()])
-def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
+def test_tensors_that_do_not_fit_are_refused(tmp_path):
     path = save_release(full(), tmp_path / "effect.safetensors")
-    metadata, sound = (getattr(read_release_file(path), part) for part in ("metadata", "tensors"))
-    metadata = {key: text for key, text in metadata.items() if key != DIGEST_KEY}
-    for wrong in (torch.cat([sound[name], sound[name][:1]]), sound[name].float(), sound[name] * math.nan):
-        tensors = {**sound, name: wrong}
-        write_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
-        with pytest.raises(ReleaseFileError):
-            load_release(path)
-
-
-@pytest.mark.parametrize("name", ["balance.secret", "features.secret", "secret", "beside", "balance.before"])
-def test_tensors_that_nobody_asked_for_are_refused(name, tmp_path):
-    path = save_release(released(weights=weights()), tmp_path / "effect.safetensors")
-    file = read_release_file(path)
-    metadata = {key: text for key, text in file.metadata.items() if key != DIGEST_KEY}
-    tensors = file.tensors | {name: torch.zeros(3, dtype=torch.float64)}
-    write_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
-    with pytest.raises(ReleaseFileError):
-        load_release(path)
+    no_other_tensors_are_read(path, tmp_path / "other.safetensors")
 
 
 def test_what_no_reader_could_use_is_refused():
@@ -235,21 +210,3 @@ def test_the_balance_table_as_a_frame():
     assert list(frame.columns) == ["before", "expected", "expected_sd"]
     assert frame.loc["dose", "before"] == -0.2
     assert BalanceTable(["age"]).frame().shape == (1, 0)
-
-
-def test_card_and_inspect_show_estimate_and_interval(tmp_path, capsys):
-    release = full()
-    path, interval = str(release.save(tmp_path / "effect.safetensors")), release.interval().tolist()
-    page = write_card(path).read_text()
-    assert "<th>estimate</th><td>0.25</td>" in page
-    assert f"{interval[0]:.6g} to {interval[1]:.6g}" in page
-    inspect(path)
-    shown = capsys.readouterr().out
-    assert "estimand: ATT\nestimate: 0.25\ninterval: 0.0" in shown
-    inspect(path, as_json=True)
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["kind"] == "average_effect"
-    assert facts["estimate"] == 0.25
-    assert facts["interval"] == interval
-    inspect(str(released(Estimate(0.1, None)).save(tmp_path / "none.safetensors")))
-    assert "interval: none" in capsys.readouterr().out

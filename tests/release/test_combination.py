@@ -1,5 +1,3 @@
-"""Combined releases: what they answer, what they refuse, and what they guarantee."""
-
 import json
 import math
 import pickle
@@ -20,7 +18,7 @@ from torchdpcate.release.meta_analysis import pool
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings, numbers
 
-TASKS = ("effect", "rule", "average", "subgroups")
+TASKS = ("effect", "average", "subgroups")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -164,15 +162,10 @@ def test_what_has_no_known_error_is_refused() -> None:
         combine([site, site], ["a", "b\n"])
     with pytest.raises(InputError, match="between = none: choose one of fixed, random"):
         combine([site, site], ["a", "b"], "none")
-    with pytest.raises(InputError, match=r"^a: no intervals, hence no known error: "):
+    with pytest.raises(InputError, match=r"^a: a release of composed_rule has no known error"):
         combine([rule_example(), rule_example()], ["a", "b"])
     with pytest.raises(InputError, match="a is a release of composed, b one of average_effect; combine one kind"):
         combine([site, released("average", 0)], ["a", "b"])
-    bounded = site.rule(budget=0.5, population=PEOPLE)
-    with pytest.raises(InputError, match="a: its rule keeps to a budget of treatments"):
-        combine([bounded, bounded], ["a", "b"])
-    with pytest.raises(InputError, match=r"the cost is 0\.5 in the one and 0 in the other"):
-        combine([released("rule", 0), site.rule()], ["a", "b"])
 
 
 def test_one_number_everywhere() -> None:
@@ -204,17 +197,9 @@ def test_how_far_sites_differ_is_told() -> None:
     assert math.isclose(made.parts()["weight"][:3].sum(), 1.0)
 
 
-@pytest.mark.parametrize("task", ["effect", "rule"])
-def test_a_combination_has_no_module(task: str) -> None:
+def test_a_combination_has_no_module() -> None:
     with pytest.raises(InputError, match="module: a combination has none; export the module of each site's release"):
-        combined(task).module()
-
-
-def test_the_rule_follows_the_effect() -> None:
-    made = combined("rule")
-    gain = -made.effect.effect(PEOPLE) - 0.5
-    np.testing.assert_array_equal(made.decide(PEOPLE), (gain > 0).astype(int))
-    np.testing.assert_allclose(made.score(PEOPLE), gain)
+        combined("effect").module()
 
 
 @pytest.mark.slow

@@ -1,5 +1,3 @@
-"""Rules made of a composed effect: costs, thresholds and budgets of treatments, afterwards and for nothing."""
-
 import numpy as np
 import pytest
 import torch

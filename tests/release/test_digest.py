@@ -1,5 +1,3 @@
-"""Checksums: of what a release says, whatever the order; and of the files of its folder."""
-
 import hashlib
 import subprocess
 

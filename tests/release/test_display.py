@@ -1,9 +1,7 @@
-"""A release shows itself in a line and in a table, and its words are text, never markup."""
-
 from dataclasses import replace
 
 from tests.pages.releases import average, composed, rule
-from torchdpcate.release.display import table
+from torchdpcate.release.file import table
 
 
 def test_a_line_says_what_it_is_and_what_it_claims():

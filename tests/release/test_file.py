@@ -1,25 +1,21 @@
-"""Release files: round trip, damage, foreign files, newer formats, and no curator numbers."""
-
 import contextlib
 import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
 from tests.verify.forgery import rewritten, write_file
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
-from torchdpcate.release.file import load_release, release_digest
+from torchdpcate.release.file import load_release, read_release_file
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -65,12 +61,6 @@ def test_function_effect_is_offset_plus_head_clipped():
     np.testing.assert_allclose(release.effect(QUERIES), expected.numpy(), rtol=0, atol=1e-14)
 
 
-def test_effect_takes_numpy_torch_and_pandas():
-    release = function_release()
-    frame = pd.DataFrame(QUERIES.numpy(), columns=["x0", "x1"])[["x1", "x0"]]
-    np.testing.assert_array_equal(release.effect(frame), release.effect(QUERIES.numpy()))
-
-
 def test_band_is_the_normal_quantile_of_the_public_scale():
     release = function_release()
     band, effect = release.noise_band(QUERIES, 0.9), release.effect(QUERIES)
@@ -107,16 +97,6 @@ def test_nuisances_are_in_a_query_release_only_when_asked_for(tmp_path):
         assert (load_release(path).nuisances is not None) is expected
 
 
-def test_points_outside_the_domain_are_refused():
-    with pytest.raises(InputError, match="query 'x0'"):
-        function_release().effect(np.array([[2.0, 0.0]]))
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ReleaseFileError, match="no such file"):
-        load_release(tmp_path / "absent")
-
-
 @pytest.mark.parametrize("keep", [0, 7, 100, 0.5, 0.99])
 def test_truncated_file(keep, tmp_path):
     path = function_release().save(tmp_path / "r.safetensors")
@@ -126,23 +106,10 @@ def test_truncated_file(keep, tmp_path):
         load_release(path)
 
 
-def test_foreign_safetensors_file(tmp_path):
-    save_file({"theta": torch.zeros(2)}, tmp_path / "f.safetensors")
-    with pytest.raises(ReleaseFileError, match="not a torchdpcate release"):
-        load_release(tmp_path / "f.safetensors")
-
-
 @pytest.mark.parametrize("version", ["0", "2", "4", "99", "x" * 1000])
 def test_another_format(version, tmp_path):
     path = rewritten(function_release().save(tmp_path / "r.safetensors"), format_version=version)
     with pytest.raises(ReleaseFileError, match=r"is not the one that this torchdpcate reads \(1\)"):
-        load_release(path)
-
-
-@pytest.mark.parametrize("key", ["facts", "schema", "privacy", "class"])
-def test_inconsistent_metadata(key, tmp_path):
-    path = rewritten(function_release().save(tmp_path / "r.safetensors"), **{key: json.dumps({"a": 1})})
-    with pytest.raises(ReleaseFileError, match="do not fit together"):
         load_release(path)
 
 
@@ -179,8 +146,8 @@ def test_a_statement_whose_fields_are_not_of_their_kind_is_refused(field, tmp_pa
         load_release(path)
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", "[" * 100_000, "{", ""])
-@pytest.mark.parametrize("key", ["facts", "schema", "privacy"])
+@pytest.mark.parametrize("text", ["[]", "3", "null", "[" * 100_000, "{", "", '{"a": 1}'])
+@pytest.mark.parametrize("key", ["facts", "schema", "privacy", "class"])
 def test_metadata_that_is_no_json_object_is_refused(key, text, tmp_path):
     path = rewritten(function_release().save(tmp_path / "r.safetensors"), **{key: text})
     with pytest.raises(ReleaseFileError, match="do not fit together"):
@@ -189,17 +156,10 @@ def test_metadata_that_is_no_json_object_is_refused(key, text, tmp_path):
 
 def test_a_changed_number_is_refused(tmp_path):
     path = function_release().save(tmp_path / "r.safetensors")
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    tensors["theta"][3] += 1e-12
-    write_file(tensors, path, metadata)
+    file = read_release_file(path)
+    file.tensors["theta"][3] += 1e-12
+    write_file(file.tensors, path, file.metadata)
     with pytest.raises(ReleaseFileError, match="do not match its checksum; request the file again"):
-        load_release(path)
-
-
-def test_a_file_without_its_checksum_is_refused(tmp_path):
-    path = rewritten(function_release().save(tmp_path / "r.safetensors"), sha256=None)
-    with pytest.raises(ReleaseFileError, match="carries no checksum"):
         load_release(path)
 
 
@@ -223,17 +183,6 @@ def test_no_bytes_crash_the_reader(tmp_path, junk, position):
         assert load_release(path).effect(QUERIES).shape == (8,)
 
 
-def test_a_release_whose_numbers_do_not_fit_is_refused(tmp_path):
-    path = function_release().save(tmp_path / "r.safetensors")
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    for theta in (tensors["theta"][:-1], tensors["theta"].float(), tensors["theta"] * float("nan")):
-        forged = tensors | {"theta": theta}
-        write_file(forged, path, metadata | {"sha256": release_digest(metadata, forged)})
-        with pytest.raises(ReleaseFileError, match="do not fit together"):
-            load_release(path)
-
-
 def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
     path = function_release().save(tmp_path / "r.safetensors")
     before = path.read_bytes()
@@ -246,8 +195,3 @@ def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
         function_release("fourier").save(path, overwrite=True)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["r.safetensors"]
-
-
-def test_saving_into_a_missing_folder_names_it(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        function_release().save(tmp_path / "absent" / "r.safetensors")

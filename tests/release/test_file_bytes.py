@@ -1,5 +1,3 @@
-"""A release file has one form: whatever other bytes say the same release are refused, for they may hold records."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

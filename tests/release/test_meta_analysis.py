@@ -1,5 +1,3 @@
-"""Meta-analysis: published numbers of metafor, statsmodels, and coverage of intervals by normal estimates."""
-
 import math
 
 import pytest

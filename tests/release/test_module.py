@@ -1,5 +1,3 @@
-"""A release as a module: its outputs, what they are of strange rows, and what other programs make of it."""
-
 import subprocess
 import sys
 
@@ -13,11 +11,10 @@ from torchdpcate._process import BATCH
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
 from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.fit.weighted_basis import KINDS, Levels, Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.release.rule import RuleRelease, _policy_example

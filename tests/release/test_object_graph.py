@@ -1,5 +1,3 @@
-"""A release in memory holds no record: not in an attribute, a closure, a view's storage or a pickle."""
-
 import copy
 import pickle
 from collections.abc import Callable
@@ -11,43 +9,41 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests import registered
 from tests.fit import own_maps
-from tests.release.object_graph import arrays
-from torchdpcate import (
+from tests.registered import (
     AverageEffect,
     ComposedAverageEffect,
-    ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
-    Domain,
     DRLearner,
-    KernelSecondStage,
+    InfluencePerturbation,
     KnownPropensityEffect,
-    LinearSecondStage,
-    NeuralSecondStage,
-    NuisanceConfig,
     OutcomeWeightedLearner,
     PolicySelector,
-    PrivacyBudget,
-    PrivateWeights,
     RLearner,
     SubgroupEffects,
-    TangentSecondStage,
     TwoStageRule,
+)
+from tests.release.object_graph import arrays
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    Domain,
+    KernelSecondStage,
+    LinearSecondStage,
+    NuisanceConfig,
+    PrivacyBudget,
 )
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.feature_maps import Fourier, Representation
-from torchdpcate.fit.kernels import Nystrom
-from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
 CONVEX = ConvexNuisanceConfig(degree=1)
@@ -86,6 +82,7 @@ def held(start: Any) -> list[str]:
 
 def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "objective", **settings: Any) -> Any:
     settings = {"nuisance": CONVEX, "second_stage": LinearSecondStage(), **settings}
+    mechanism = registered.mechanism(mechanism)
     learner = kind(DOMAIN, BUDGET, **settings).fit(*RECORDS)
     if release == "function":
         return learner.release_function(mechanism)
@@ -93,7 +90,7 @@ def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "obj
 
 
 def rule(kind: type, **settings: Any) -> Any:
-    return kind(DOMAIN, PURE, **settings).fit(*RECORDS).release()
+    return kind(TRIAL, PURE, **settings).fit(*RECORDS).release()
 
 
 def selection(**settings: Any) -> Any:
@@ -102,7 +99,7 @@ def selection(**settings: Any) -> Any:
 
 
 def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
-    return kind(DOMAIN, budget, overlap=0.2, **settings).fit(*RECORDS).release()
+    return kind(DOMAIN, budget, **settings).fit(*RECORDS).release()
 
 
 def trial(kind: type) -> Any:
@@ -114,52 +111,24 @@ KINDS: dict[str, Callable[[], Any]] = {
     "objective, convex, DR": partial(cate, DRLearner),
     "owl": partial(rule, OutcomeWeightedLearner),
     "composed": partial(cate, mechanism=None, nuisance=None, second_stage=AdaptiveSecondStage()),
-    "subgroups": partial(effect, SubgroupEffects, subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
+    "subgroups": partial(effect, SubgroupEffects, propensity="randomised", subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),
     "average of a trial": partial(trial, KnownPropensityEffect),
     "average that was chosen": partial(trial, AverageEffect),
     "objective, networks": partial(cate, nuisance=QUICK),
-    "objective, networks, DR": partial(cate, DRLearner, nuisance=QUICK),
     "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),
     "objective, representation": partial(
         cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
     ),
-    "objective, tangent features": partial(cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Tangent())),
-    "objective, Fourier": partial(cate, second_stage=LinearSecondStage(features=Fourier(5))),
-    "objective, Nystrom": partial(cate, second_stage=LinearSecondStage(features=Nystrom(5))),
-    "output": partial(cate, mechanism="output"),
     "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK),
-    "queries by objective": partial(cate, release="queries"),
     "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
-    "smooth_sensitivity": partial(cate, release="with nuisances", mechanism="smooth_sensitivity"),
     "influence": partial(cate, release="queries", mechanism=InfluencePerturbation(starts=2)),
-    "influence, neural": partial(
-        cate,
-        release="with nuisances",
-        mechanism=InfluencePerturbation(starts=1),
-        nuisance=QUICK,
-        second_stage=NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1),
-    ),
     "gaussian_process": partial(
         cate, release="queries", mechanism="gaussian_process", second_stage=KernelSecondStage()
     ),
-    "gaussian_process, tangent": partial(
-        cate, release="queries", mechanism="gaussian_process", nuisance=QUICK, second_stage=TangentSecondStage()
-    ),
-    "owl by output": partial(rule, OutcomeWeightedLearner, mechanism="output"),
-    "owl, private propensity": partial(rule, OutcomeWeightedLearner, propensity=PrivateWeights()),
     "two_stage": partial(rule, TwoStageRule),
-    "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
-    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", ridge_bound=1e9),
-    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", ridge_bound=1e9),
-    "selection, stability": selection,
-    "selection, private nuisances": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), nuisance_guarantee="private_nuisances"
-    ),
-    "selection, private networks": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(QUICK), nuisance_guarantee="private_nuisances"
-    ),
+    "selection, composed": selection,
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
     ),
@@ -203,11 +172,11 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     keeping = own_maps.Keeping()
     releases = [cate(second_stage=LinearSecondStage(features=keeping), mechanism="objective")]
     for learner in (
-        OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
-        CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),
+        TwoStageRule(DOMAIN, PURE, features=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, basis=keeping),
     ):
         learner.fit(x, a, y)
-        if isinstance(learner, OutcomeWeightedLearner):
+        if isinstance(learner, TwoStageRule):
             learner.nonprivate_score(x)
         else:
             learner.weights_.propensity(x)

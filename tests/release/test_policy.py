@@ -1,5 +1,3 @@
-"""Released choices of a policy: what they decide, and what a file must hold to become one."""
-
 import html
 import json
 import sys
@@ -16,7 +14,7 @@ from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
@@ -28,8 +26,6 @@ from torchdpcate.verify.finding import findings
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
 ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})
-
-NODE = {"covariate": "bmi", "cut": 30}
 
 
 def released(policy, actions=BINARY, schema=SCHEMA) -> PolicyRelease:
@@ -115,7 +111,6 @@ def test_a_card_says_what_it_is(tmp_path):
         {"policy": {"kind": "os.system", "actions": [0]}, "actions": [0, 1]},
         {"policy": {"kind": "thresholds", "covariate": ["height"], "cuts": [1]}, "actions": [0, 1]},
         {"policy": {"kind": "linear", "coefficients": [[1.0]]}, "actions": [0, 1]},
-        {"policy": {"kind": "trees", "trees": [{}]}, "actions": [0, 1]},
         {"policy": {"kind": "functions", "functions": [3]}, "actions": [0, 1]},
         {"policy": ["constants"], "actions": [0, 1]},
     ],
@@ -126,15 +121,14 @@ def test_made_up_files_are_no_policies(tmp_path, facts):
         load_release(rewritten(path, facts=json.dumps(facts)))
 
 
-@pytest.mark.first(2)
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "policy",
     [
         Thresholds("age", [40], 3, 1),
         LinearPolicies([[[1.0, 2.0], [0.0, 1.0], [3.0, -1.0]]], covariates=["age", "dose"]),
-        TreePolicies([{"covariate": "age", "cut": 9, "above": 2, "below": {**NODE, "above": 1, "below": 3}}]),
     ],
-    ids=["thresholds", "linear", "trees"],
+    ids=["thresholds", "linear"],
 )
 def test_replaced_facts_are_refused_or_decide(tmp_path, policy):
     path, release = tmp_path / "policy.safetensors", released(policy, THREE, ARMS)
@@ -157,4 +151,4 @@ def test_a_release_holds_one_policy_on_its_own_actions():
         with pytest.raises(InputError, match="give one policy, set up on the actions of the release"):
             PolicyRelease(policy.setup(DOMAIN, BINARY), actions, SCHEMA, statement())
     with pytest.raises(InputError, match="give one policy, set up"):
-        PolicyRelease(TreePolicies([0]), BINARY, SCHEMA, statement())
+        PolicyRelease(Constants([0]), BINARY, SCHEMA, statement())

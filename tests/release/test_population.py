@@ -1,5 +1,3 @@
-"""The population of released means and spreads: its moments, its rows, and intervals of means over rows."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +9,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Feature, Standardisation, WeightedBasis
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.questions import questions
+from torchdpcate.pages.offline import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.post_processing import reference_population
 
 SCHEMA = TableSchema.from_dict(
     {
@@ -46,7 +43,7 @@ def release(means: list[float] = MEANS, columns: tuple[int, ...] | None = None, 
 
 
 def test_it_has_the_released_moments_within_the_bounds() -> None:
-    x = reference_population(release(), 4096)
+    x = release().population(4096)
     SCHEMA.domain.check_covariates(x)
     assert x[:, 0].mean().item() == pytest.approx(20 + 0.25 * 40, abs=0.1)
     assert x[:, 0].std().item() == pytest.approx(0.3 * 20, abs=0.1)
@@ -58,7 +55,7 @@ def test_its_moments_are_those_of_scaled_covariates() -> None:
     facts = SCHEMA.to_dict()
     facts["covariates"]["age"] |= {"scale": "log", "typical": [25, 40]}
     bent = replace(release(), schema=TableSchema.from_dict(facts))
-    x = reference_population(bent, 4096)
+    x = bent.population(4096)
     z = bent.domain.scale(x)[:, 0]
     assert z.mean().item() == pytest.approx(-0.5, abs=0.01)
     assert z.std().item() == pytest.approx(0.3, abs=0.01)
@@ -69,18 +66,17 @@ def test_its_moments_are_those_of_scaled_covariates() -> None:
     requested = questions(bent)[0]
     assert requested.typical == (25, 40)
     assert (requested.low, requested.high) == (20, 60)
-    assert requested.points(3) == [25, 32.5, 40]
     assert requested.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
 
 
 def test_each_row_is_one_of_the_table_s() -> None:
-    x = reference_population(release())
+    x = release().reference
     assert set(x[:, 1:].unique().tolist()) == {0.0, 1.0}
     assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
 
 
 def test_noise_beyond_the_bounds_leaves_a_population() -> None:
-    x = reference_population(release([1.0, -1.0, -1.0, -1.0, -1.0]))
+    x = release([1.0, -1.0, -1.0, -1.0, -1.0]).reference
     SCHEMA.domain.check_covariates(x)
     assert x[:, 0].mean() > 58
     assert not x[:, 1].any()
@@ -88,13 +84,13 @@ def test_noise_beyond_the_bounds_leaves_a_population() -> None:
 
 
 def test_covariates_left_out_are_uniform() -> None:
-    x = reference_population(release([0.4], columns=(1,)), 1024)
+    x = release([0.4], columns=(1,)).population(1024)
     assert x[:, 0].mean().item() == pytest.approx(40, abs=0.5)
     assert x[:, 0].std().item() == pytest.approx(40 / 12**0.5, abs=0.5)
 
 
 def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:
-    found, x = release(law=True), reference_population(release(), 6)
+    found, x = release(law=True), release().population(6)
     psi = found.features(x).view(2, 3, -1).mean(1)
     assert found.law is not None
     np.testing.assert_allclose(found.mean_interval(x, 0.9, rows=3), found.law.interval(psi, 0.9).numpy())
@@ -106,7 +102,7 @@ def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:
 
 
 def test_levels_without_a_released_share_divide_what_is_left() -> None:
-    x = reference_population(release([-0.5, -0.6], columns=(0, 2)), 4096)
+    x = release([-0.5, -0.6], columns=(0, 2)).population(4096)
     assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.4, 0.4], abs=0.01)
-    more = reference_population(release([-0.5, 1.2], columns=(0, 2)), 4096)  # noise beyond a share of one
+    more = release([-0.5, 1.2], columns=(0, 2)).population(4096)  # noise beyond a share of one
     assert more[:, 2:].mean(0).tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.01)

@@ -1,5 +1,4 @@
-"""The reader's side in a fresh process: what is imported to load each kind of release, and to predict with it."""
-
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -9,7 +8,9 @@ import torch
 from tests.fresh_process import CURATOR, ROOMS, TABLES, TRAINING, fresh_process, of
 from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
+from tests.verify.forgery import write_anew
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import ReleaseFileError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed, rule, subgroups
@@ -17,8 +18,7 @@ from torchdpcate.release.combination import combine
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.file import kinds
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, kinds, load_release, read_release_file
 
 
 def composed_release() -> ComposedRelease:
@@ -51,7 +51,6 @@ RELEASES = {
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
     "combined_effect": lambda: combined(effect_with_law()),
-    "combined_rule": lambda: combined(effect_with_law().rule()),
     "combined_average": lambda: combined(average_effect._example()),
     "combined_subgroups": lambda: combined(subgroups._example()),
 }
@@ -120,3 +119,18 @@ def test_predicting_a_table_imports_no_trainer(files, fresh, tmp_path):
     assert all(output.exists() for output in outputs)
     assert not of(modules, (*TRAINING, *CURATOR))
     assert not of(modules, tuple(f"torchdpcate.{room}" for room in ROOMS))
+
+
+def no_other_tensors_are_read(path, copy):
+    file = read_release_file(path)
+    for name, sound in file.tensors.items():
+        for wrong in (torch.cat([sound.flatten(), sound.flatten()[:1]]), sound.float(), sound * math.nan):
+            if sound.numel():
+                write_anew(copy, file.metadata, {**file.tensors, name: wrong})
+                with pytest.raises(ReleaseFileError):
+                    load_release(copy)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_tensors_that_do_not_fit_are_refused(name, files, tmp_path):
+    no_other_tensors_are_read(files[name], tmp_path / "release.safetensors")

@@ -1,7 +1,4 @@
-"""Released rules: what they answer, and what a file must hold to become one."""
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -9,7 +6,7 @@ from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.errors import ReleaseFileError
 from torchdpcate.fit.feature_maps import Fourier, Identity
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import save_release
@@ -44,16 +41,6 @@ def test_a_file_gives_the_same_rule_back(features, tmp_path):
     # a product may end in another last bit where the same numbers lie elsewhere in memory
     np.testing.assert_allclose(back.score(x), release.score(x), rtol=1e-12, atol=1e-14)
     assert back.privacy == release.privacy
-
-
-def test_frames_are_read_by_name_and_points_outside_refused():
-    release = rule()
-    frame = pd.DataFrame({"dose": [1.0], "age": [0.2], "other": ["x"]})
-    assert release.score(frame).tolist() == release.score([[0.2, 1.0]]).tolist()
-    with pytest.raises(InputError, match="dose"):
-        release.decide([[0.5, 2.0]])
-    with pytest.raises(InputError, match="is missing"):
-        release.decide(frame[["age"]])
 
 
 def test_a_rule_has_no_effects_and_a_card_says_what_it_is():

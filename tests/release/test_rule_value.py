@@ -1,5 +1,3 @@
-"""Gain and regret of a released rule: closed form, all rules at once by draws, and coverage of whole fits."""
-
 import math
 
 import pytest

@@ -1,14 +1,10 @@
-"""``privacy.md`` as a person reads it: who chose the budget, what is clipped, no mechanism that is not there."""
-
-from dataclasses import replace
-
 import pytest
 
 from torchdpcate.cli.main import main
+from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
-from torchdpcate.release.statement import _K_NORM, _PROCESS, ENTROPY, FLOATING_POINT
+from torchdpcate.release.statement import _K_NORM, _PROCESS, ENTROPY, FLOATING_POINT, PrivacyStatement
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.statement import statement_problems
 
 WORDS = ("task=average_effect", "data.n=600", "privacy.chosen='the ethics board: 1 is usual there'")
 
@@ -53,11 +49,10 @@ def test_nobody_said_who_chose_it(finished):
 
 
 @pytest.mark.parametrize("chosen", ["a" * 501, "two\nlines", "\u202eright to left"])
-def test_verification_refuses_words_that_cannot_be_the_curators(finished, chosen):
+def test_a_file_holds_no_words_that_cannot_be_the_curators(finished, chosen):
     release = load_release(finished(*WORDS))
-    forged = replace(release, privacy=replace(release.privacy, chosen=chosen))
-    problems = list(statement_problems(forged.privacy, forged.kind, forged.domain))
-    assert any("who chose the budget" in problem for problem in problems)
+    with pytest.raises(InputError, match="'chosen' is"):
+        PrivacyStatement.from_dict(release.privacy.to_dict() | {"chosen": chosen})
 
 
 @pytest.mark.parametrize("words", ["''", "3", "'" + "a" * 501 + "'"])

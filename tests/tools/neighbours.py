@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import trainer_on
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
-from torchdpcate.heads.refit import Replacements, ReplaceOne
 from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, ParametricStage, SecondStageBlock
 from torchdpcate.heads.supremum import maximise_over_box
 
@@ -31,19 +31,7 @@ Retrain = Callable[[SecondStageBlock], ParametricStage]
 
 @dataclass(frozen=True, eq=False)
 class Neighbour:
-    """The worst replacement found. The curator's: which record it removes, and how far, depends on the records.
-
-    Attributes:
-        index: The record that leaves.
-        x: Covariates of the record that comes, [q].
-        a: Its treatment, 0 or 1.
-        y: Its outcome, an end of the outcome interval.
-        change: Exact change of the answers at the queries (Euclidean, outcome units), or of the coefficients.
-            It is a fact, and so a lower bound of the local sensitivity.
-        ratio: Change over what is proved for every pair of data sets; nan for a neural head, which has no proof.
-        starts: Sobol points from which the search started, besides at most as many corners of the box.
-        retrained: Change when the head is fitted to the neighbour from scratch; nan where that was not requested.
-    """
+    """The worst replacement found. The curator's: which record it removes, and how far, depends on the records."""
 
     index: int
     x: Tensor
@@ -60,11 +48,7 @@ class Neighbour:
 
 
 def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
-    """Return the stage fitted to another block in its unit: a neural head by going on from its fitted parameters.
-
-    Raises:
-        NumericalError: The fit misses its tolerance.
-    """
+    """Return the stage fitted to another block in its unit: a neural head by going on from its fitted parameters."""
     if isinstance(stage, LinearStage):
         return dataclasses.replace(stage, block=block)
     assert isinstance(stage, NeuralStage)
@@ -95,33 +79,6 @@ def worst_neighbour(
     branch; ``retrain`` shows whether one record switches the minimum.
 
     Guarantee: none. The change is attained, so it is a lower bound of the local sensitivity at this block.
-
-    Args:
-        stage: The fitted second stage.
-        queries: Covariates [d, q] at which answers are compared; None compares coefficients (linear heads).
-        starts: Sobol points, and at most as many corners, from which x is searched.
-        climbs: How many of them climb.
-        seed: Of the starting points.
-        retrain: Fits a block from scratch; for neural heads.
-
-    Returns:
-        The worst neighbour found.
-
-    Raises:
-        InputError: A neural head without queries.
-        NumericalError: A neural head at no strict minimum, or one that no neighbour could be polished for.
-
-    Example:
-        >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.causal.score import ScoreBounds
-        >>> from torchdpcate.fit.feature_maps import Identity
-        >>> domain, x = Domain([0.0], [1.0], -1.0, 3.0), torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
-        >>> regression = lambda x, a, y: (y, 0.9 * torch.ones_like(y))
-        >>> s, w = regression(x, x[:, 0].round(), 0.1 * x[:, 0])
-        >>> block = SecondStageBlock(x, s, w, regression, domain, ScoreBounds(0.9, 3.0, 0.81, 2.7))
-        >>> found = worst_neighbour(LinearStage(block, Identity().setup(domain), ridge=0.1))
-        >>> found.y, 0 < found.ratio < 1
-        (3.0, True)
     """
     search: _Search
     if isinstance(stage, LinearStage):

@@ -20,8 +20,7 @@ from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from, stated_cost
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.file import release_digest, write_sums
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.file import verify_release
 
@@ -80,7 +79,6 @@ def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callab
 
 
 def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:
-    """Read a release file."""
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     privacy, facts, schema = (json.loads(metadata[name]) for name in ("privacy", "facts", "schema"))
@@ -112,30 +110,16 @@ def recost(draft: Draft) -> None:
 
 
 def refusal(release: Release, folder: Path) -> str:
-    """Return why a release does not verify, which must not."""
     with pytest.raises(VerificationError) as problem:
         verify_release(release.save(folder / "release.safetensors", overwrite=True))
     return str(problem.value)
 
 
 def with_public(release: Release, **public: Any) -> Any:
-    """Return a release that states other public constants."""
     return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
-def a_tenth_of_epsilon(draft: Draft) -> None:
-    """Every event at a tenth of its cost."""
-    for charge in draft.charges:
-        event = charge["event"]
-        if "epsilon" in event:
-            event["epsilon"] /= 10
-        else:
-            event["noise_multiplier"] *= 10
-    recost(draft)
-
-
 def renamed(name: str) -> Edit:
-    """Another mechanism's name in statement and charges."""
 
     def edit(draft: Draft) -> None:
         old, draft.privacy["mechanism"] = draft.privacy["mechanism"], name
@@ -147,19 +131,16 @@ def renamed(name: str) -> Edit:
 
 
 def narrower_band(draft: Draft) -> None:
-    """The band of a function a thousand times narrower."""
     draft.facts["noise_scale"] /= 1000
     if "noise_scale" in draft.privacy["public"]:
         draft.privacy["public"]["noise_scale"] /= 1000
 
 
 def narrower_bands(draft: Draft) -> None:
-    """The noise scales of answers a thousand times smaller."""
     draft.tensors["noise_scales"] = draft.tensors["noise_scales"] / 1000
 
 
 def other_coefficients(draft: Draft) -> None:
-    """Numbers of one's own choice."""
     draft.tensors["theta"] = torch.full_like(draft.tensors["theta"], 3.25)
 
 
@@ -186,41 +167,23 @@ def certified(draft: Draft) -> None:
     recost(draft)
 
 
-def certified_in_every_word(draft: Draft) -> None:
-    """The same, with the words and constants of an honest certified release."""
-    certified(draft)
-    honest = opened(draft.others["smooth_sensitivity"]).privacy
-    draft.privacy |= {name: honest[name] for name in ("accountant", "assumptions", "public")}
-
-
 def nothing_assumed(draft: Draft) -> None:
-    """Without assumptions, limits and sources."""
     draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
     draft.privacy["bounds_origin"] = "audited by the ministry"
 
 
-def thousandfold(draft: Draft) -> None:
-    """A thousand times as many records."""
-    for block in draft.privacy["blocks"]:
-        block["n"] *= 1000
-    recost(draft)
-
-
 def free_threshold(draft: Draft) -> None:
-    """No charge for the threshold."""
     block = draft.block("nuisance")
     block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != "threshold"]
     recost(draft)
 
 
 def free_nuisances(draft: Draft) -> None:
-    """No charge for the nuisances."""
     draft.block("nuisance")["charges"] = []
     recost(draft)
 
 
 def one_step(draft: Draft) -> None:
-    """One step of DP-SGD instead of all."""
     for charge in draft.charges:
         if charge["event"]["kind"] == "dp_sgd":
             charge["count"] = 1
@@ -228,38 +191,18 @@ def one_step(draft: Draft) -> None:
 
 
 def tensor(draft: Draft) -> None:
-    """Records as a tensor."""
     draft.tensors["records"] = torch.arange(2400, dtype=torch.float64).reshape(600, 4)
 
 
 def metadata(draft: Draft) -> None:
-    """Records as metadata."""
     draft.metadata["note"] = "records"
 
 
 def fact(draft: Draft) -> None:
-    """Records as a fact."""
     draft.facts["also"] = [1, 2, 3]
 
 
-def crowd(draft: Draft) -> None:
-    """A million records that do not exist."""
-    costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
-    draft.privacy["blocks"].append({"name": "extra", "n": 10**6, "charges": [], **costs})
-    draft.privacy["n"] += 10**6
-
-
-def condition(holds: bool | None) -> Edit:
-    """A condition that a user's part would bring, stated to hold or left open."""
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["conditions"] = [{"name": "feature map", "text": "records", "holds": holds}]
-
-    return edit
-
-
 def constant(name: str, value: Any) -> Edit:
-    """Another public constant, or another value of one."""
 
     def edit(draft: Draft) -> None:
         draft.privacy["public"][name] = value
@@ -267,49 +210,9 @@ def constant(name: str, value: Any) -> Edit:
     return edit
 
 
-def without(*names: str) -> Edit:
-    """Leave public constants out."""
-
-    def edit(draft: Draft) -> None:
-        for name in names:
-            draft.privacy["public"].pop(name)
-
-    return edit
-
-
-def tuning(**stated: Any) -> Edit:
-    """Other words about tuning."""
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["tuning"] |= stated
-
-    return edit
-
-
-def other_blocks(draft: Draft) -> None:
-    """Blocks of other names."""
-    for number, block in enumerate(draft.privacy["blocks"]):
-        block["name"] = f"people {number}"
-
-
 def copied(path: Path, folder: Path) -> Path:
-    """Copy a release's folder, and return the release in it."""
     shutil.copytree(path.parent, folder)
     return folder / path.name
-
-
-def another_statement_beside(path: Path) -> None:
-    """The statement's files say another epsilon; all sums are made to fit."""
-    fields = json.loads((path.parent / "privacy.json").read_text())
-    fields |= {"epsilon": 0.01, "claim": "(0.01, 0)-differentially private, certified, replace-one"}
-    (path.parent / "privacy.json").write_text(json.dumps(fields))
-    (path.parent / "privacy.md").write_text("# Privacy statement: certified\n\n**(0.01, 0)-differentially private**\n")
-    write_sums(path.parent)
-
-
-def no_sums(path: Path) -> None:
-    """The sums are gone."""
-    (path.parent / "SHA256SUMS").unlink()
 
 
 class DoesNotApplyError(Exception):
@@ -338,7 +241,6 @@ def claimed(edit: Edit) -> Edit:
         privacy["n"] = sum(block["n"] for block in privacy["blocks"])
         privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"], unit)
 
-    whole.__doc__ = edit.__doc__
     return whole
 
 
@@ -363,7 +265,6 @@ def certified_with_a_condition(draft: Draft) -> None:
 
 @claimed
 def other_order(draft: Draft) -> None:
-    """The charges of each block the other way round."""
     what = [
         [[c.get(k) for k in ("purpose", "mechanism", "part")] for c in b["charges"]] for b in draft.privacy["blocks"]
     ]
@@ -375,7 +276,6 @@ def other_order(draft: Draft) -> None:
 
 @claimed
 def events_without_delta(draft: Draft) -> None:
-    """Delta of every (epsilon, delta) event set to 0."""
     events = [charge["event"] for charge in draft.charges if charge["event"].get("delta")]
     if not events:
         raise DoesNotApplyError
@@ -384,7 +284,6 @@ def events_without_delta(draft: Draft) -> None:
 
 
 def narrower_outcome(draft: Draft) -> None:
-    """Bounds of the outcome ten times narrower."""
     outcome = draft.schema["outcome"]
     if "horizon" in outcome:
         outcome["horizon"] /= 10
@@ -394,7 +293,6 @@ def narrower_outcome(draft: Draft) -> None:
 
 
 def wider_overlap(draft: Draft) -> None:
-    """An overlap of .4."""
     draft.schema["overlap"] = 0.4
 
 
@@ -440,7 +338,6 @@ def look_alike(first: str, second: str) -> Edit:
 
 
 def infinite(draft: Draft) -> None:
-    """Released numbers that are none."""
     for name, values in draft.tensors.items():
         if values.is_floating_point() and values.numel():
             draft.tensors[name] = torch.full_like(values, math.inf)
@@ -448,6 +345,14 @@ def infinite(draft: Draft) -> None:
     raise DoesNotApplyError
 
 
+LOOK_ALIKE: dict[str, Edit] = {
+    "names that differ by case": look_alike("Age", "age"),
+    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
+    "names that are full width": look_alike("age", "\uff41ge"),
+    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
+    "names with an invisible letter": look_alike("age", "ag\u200de"),
+    "names with another space": look_alike("the age", "the  age"),
+}
 EVERY: dict[str, Edit] = {
     "conditional without a condition": conditional_without_a_condition,
     "certified with a condition": certified_with_a_condition,
@@ -458,12 +363,6 @@ EVERY: dict[str, Edit] = {
     "assumptions of another version": another_version,
     "without assumptions": without_what_it_rests_on,
     "less by another accountant": less_by_another_accountant,
-    "names that differ by case": look_alike("Age", "age"),
-    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
-    "names that are full width": look_alike("age", "\uff41ge"),
-    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
-    "names with an invisible letter": look_alike("age", "ag\u200de"),
-    "names with another space": look_alike("the age", "the  age"),
     "infinite numbers": infinite,
 }
 """Forgeries of any kind of release that do not agree with themselves."""

@@ -15,16 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, PolicySelector, RLearner
 from tests.verify import forgeries as forge
 from tests.verify import test_average, test_subgroups
 from tests.verify.test_every_forgery import KINDS
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import OUTCOME_KINDS
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
@@ -34,12 +31,6 @@ FEW, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-5)
 
 
 def observed(kind: str = "continuous", arms: int = 2) -> tuple[Domain, Tensor, Tensor, Tensor]:
-    """Return a domain of three covariates, and covariates, arms and outcomes of N records.
-
-    Args:
-        kind: Of the outcome.
-        arms: How many there are.
-    """
     random = torch.Generator().manual_seed(11)
     x = torch.rand(N, 3, generator=random, dtype=torch.float64)
     a = (torch.rand(N, generator=random, dtype=torch.float64) * arms).floor()
@@ -50,7 +41,6 @@ def observed(kind: str = "continuous", arms: int = 2) -> tuple[Domain, Tensor, T
 
 
 def fitted(learner: Any, kind: str = "continuous", budget: PrivacyBudget = SOME, arms: int = 2, **settings: Any) -> Any:
-    """Return a learner fitted on ``observed``."""
     domain, x, a, y = observed(kind, arms)
     return learner(domain, budget, **settings).fit(x, a, y)
 
@@ -95,11 +85,6 @@ class Repeated(FixedNoise):
 
 
 def numbers(kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a release of this kind by name, and its facts: charges, constants and choices.
-
-    Args:
-        kind: One of ``EVERY``.
-    """
     with tempfile.TemporaryDirectory() as folder, patch.object(NoiseSource, "system", lambda: Repeated(7)):
         torch.manual_seed(0)
         draft = forge.opened(forge.written(EVERY, Path(folder))(kind))
@@ -108,7 +93,6 @@ def numbers(kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def kinds() -> list[str]:
-    """Return the kinds that are recorded."""
     return [kind for kind in EVERY if kind not in LEFT_OUT]
 
 
@@ -123,7 +107,6 @@ def recorded() -> dict[str, tuple[dict[str, Tensor], dict[str, Any]]]:
 
 
 def write() -> None:
-    """Write the file."""
     tensors: dict[str, Tensor] = {}
     stated: dict[str, str] = {}
     for kind in kinds():

@@ -1,5 +1,3 @@
-"""The card: statement, findings and signature, no number where nothing is claimed, nothing but text."""
-
 import contextlib
 import math
 import re
@@ -12,22 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.release.helpers import QUERIES
-from tests.verify.forgery import BUDGET, release, restated, statement
+from tests.verify.forgery import release, restated, statement
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.errors import TorchDPCateError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.shared_ledger import SharedLedger
-from torchdpcate.release.composed import _example
-from torchdpcate.release.file import check_sums, file_sum, load_release, write_sums
+from torchdpcate.release.file import file_sum, load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import TUNING, PrivacyStatement, claim_sentence
+from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.card import UNSIGNED, card_html, write_card
-from torchdpcate.verify.card_words import describe, most_detected, summary_rows
+from torchdpcate.verify.card_words import most_detected
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
-from torchdpcate.verify.statement import is_tuning
 
 UNCLAIMED = {
     "failing": statement(Level.CONDITIONAL, holds=False),
@@ -102,49 +97,12 @@ def test_a_card_says_what_becomes_of_values_beyond_the_bounds():
     assert "moved to them, of records and queries alike" in card_html(clipped)
 
 
-def mu_of(privacy: PrivacyStatement) -> str:
-    """Return what a card says of mu."""
-    return re.search(r"Mu \(Gaussian DP\)(.*?)Level(?:certified|conditional)", card(privacy))[1].strip()
-
-
-def test_mu_is_the_largest_of_the_blocks():
-    made = statement(gaussian=True)
-    own = 1 / GaussianMechanism(BUDGET, 1.0).event.noise_multiplier
-    alone = replace(made, blocks=made.blocks[1:], n=made.blocks[1].n, epsilon=made.blocks[1].epsilon)
-    alone = replace(alone, claim=claim_sentence(alone.epsilon, alone.delta, alone.level))
-    assert mu_of(alone).startswith(f"{own:.6g} (exact")
-    both = mu_of(made)
-    assert float(both.partition(" ")[0]) >= round(own, 5)
-    assert "upper bound over the accountant's curve down to the delta given with it" in both
-
-
-def test_an_approximate_event_has_no_mu_and_the_card_says_why():
-    assert mu_of(statement()) == "not available: an (epsilon, delta) event has no Gaussian curve"
-
-
 def test_a_conditional_card_lists_its_conditions():
     page = card(statement(Level.CONDITIONAL))
     assert "If the conditions hold: " in page
     assert "could not check all of them" in page
     assert page.count("not checked: ") == 3
     assert "not checked: C2, smooth scale" in page
-
-
-def test_one_block_has_no_split():
-    made = statement(gaussian=True)
-    one = replace(made, blocks=made.blocks[1:], n=made.blocks[1].n, epsilon=made.blocks[1].epsilon)
-    page = card(replace(one, claim=claim_sentence(one.epsilon, one.delta, one.level)))
-    assert "All charges are on the same records" in page
-    assert f"{one.n:,}; all records are in one block." in page
-    assert "disjoint" not in page
-
-
-@pytest.mark.parametrize("budget", [None, 0.3])
-def test_what_is_not_there_is_said_in_words(budget):
-    rule = _example().effect.rule(budget=budget, population=None if budget is None else [[0.25], [0.75]])
-    shown = dict(summary_rows(rule.summary()))
-    assert shown.get("largest share treated") == budget
-    assert dict(summary_rows({"interval": None})) == {"interval": "none"}
 
 
 def test_a_condition_that_fails_is_said_in_the_level():
@@ -161,15 +119,6 @@ def test_the_card_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path,
     runs, text = reservation.words()
     told = replace(statement(gaussian=True), tuning={"runs": runs, "text": text})
     assert f"run {number} of a ledger over the same records: in all epsilon = {0.5 * number:g}" in card(told)
-    assert is_tuning(told.tuning)
-    assert not is_tuning({"runs": number + 1, "text": text})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tuning", [TUNING, {"runs": None, "text": "run 2 (counted from 0) of a sweep"}])
-def test_the_first_sentence_speaks_of_this_release_alone(tuning):
-    alone = "of this release alone; what else is published from the same records adds up"
-    assert alone in describe(replace(statement(), tuning=tuning)).split(". ")[0]
 
 
 @pytest.mark.parametrize("kind", UNCLAIMED)
@@ -251,24 +200,7 @@ def test_a_wide_table_is_cut_and_says_so():
     }
     schema = TableSchema.from_dict(facts)
     made = QueryRelease(schema.grid(8), torch.zeros(8, dtype=torch.float64), schema, statement(gaussian=True))
-    assert "48 more covariates are listed by torchdpcate inspect" in Page(card_html(made)).text
-
-
-@pytest.mark.slow
-def test_writing_keeps_the_sums_of_the_folder_in_step(tmp_path):
-    path = release(statement()).save(tmp_path / "release.safetensors")
-    write_sums(tmp_path)
-    card = write_card(path)
-    assert card.read_text().startswith("<!doctype html>")
-    assert check_sums(tmp_path) == (["card.html", "release.safetensors"], [], [], [])
-    verify_release(path)
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
-    path = release(statement()).save(tmp_path / "r.safetensors")
-    (tmp_path / "f").write_text("")
-    with pytest.raises(InputError, match="cannot be written to"):
-        write_card(path, tmp_path / "f")
+    assert "48 more covariates are listed by torchdpcate verify" in Page(card_html(made)).text
 
 
 @pytest.mark.first(1)

@@ -1,45 +1,45 @@
-"""Forgeries of releases of every kind are refused, each for a reason of its own; honest ones verify."""
-
 import re
 import resource
 
-import numpy as np
 import pytest
 import torch
 
+from tests import registered
 from tests.faults.guards import bounded
+from tests.registered import (
+    CovariateBalancingEffect,
+    CrossFit,
+    DRLearner,
+    InfluencePerturbation,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    TwoStageRule,
+)
 from tests.verify import forgeries as forge
 from tests.verify.forgery import rewritten
 from torchdpcate import (
     CausalData,
-    CovariateBalancingEffect,
-    CrossFit,
     Domain,
-    DRLearner,
     KernelSecondStage,
     LinearSecondStage,
     NeuralSecondStage,
     NoiseSource,
     NuisanceConfig,
-    OutcomeWeightedLearner,
-    PolicySelector,
     PrivacyBudget,
-    RLearner,
-    TangentSecondStage,
-    TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Constants
-from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.fit.kernels import Nystrom
-from torchdpcate.release.file import load_release, write_sums
+from torchdpcate.heads.recipes import TangentSecondStage
+from torchdpcate.release.file import write_sums
 from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 QUERIES = DOMAIN.grid(6)
 FAST = NuisanceConfig(width=8, batch_size=100, epochs=2)
@@ -65,12 +65,12 @@ def function(mechanism, **settings):
 
 
 def queries(mechanism, **settings):
-    return fitted(**settings).release_queries(QUERIES, mechanism)
+    return fitted(**settings).release_queries(QUERIES, registered.mechanism(mechanism))
 
 
-def other(learner, *args, **settings):
+def other(learner, *args, domain=DOMAIN, **settings):
     data = records()
-    return learner(DOMAIN, *args, **settings).fit(data.x, data.a, data.y).release()
+    return learner(domain, *args, **settings).fit(data.x, data.a, data.y).release()
 
 
 def linear(**settings):
@@ -97,20 +97,12 @@ MADE = {
     "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
     "nystrom": lambda: queries("output", second_stage=linear(features=Nystrom(points=9))),
     "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),
-    "owl": lambda: other(OutcomeWeightedLearner, PURE),
-    "owl output": lambda: other(OutcomeWeightedLearner, PURE, mechanism="output", outcome="shifted"),
-    "owl gaussian": lambda: other(OutcomeWeightedLearner, BUDGET, perturbation="gaussian", loss="logistic"),
-    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, loss="logistic"),
-    "owl logistic without a cost of curvature": lambda: other(
-        OutcomeWeightedLearner, PrivacyBudget(0.5, 0.0), loss="logistic", ridge=500.0
-    ),
-    "private weights, logistic": lambda: other(TwoStageRule, PURE, loss="logistic"),
-    "squared rule": lambda: other(OutcomeWeightedLearner, PURE, loss="squared", radius=1.0),
+    "owl": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL),
+    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL, loss="logistic"),
     "private weights": lambda: other(TwoStageRule, PURE),
     "weights with indirect sensitivity": lambda: other(
         TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
     ),
-    "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
 }
@@ -122,31 +114,17 @@ def made(tmp_path_factory):
     return forge.written(MADE, tmp_path_factory.mktemp("releases"))
 
 
-LOWERED = {
-    **dict.fromkeys(
-        ("objective", "queries", "owl"),
-        "what was charged is not what its plan costs",
-    ),
-    "average": "what was charged is not what its plan costs",
-}
 STOWED = "contents do not fit together|it has other (tensors|metadata) than its release: '|its facts are not what"
 FORGERIES = [
-    *((kind, forge.a_tenth_of_epsilon, why) for kind, why in LOWERED.items()),
-    (
-        "objective",
-        forge.renamed("output"),
-        "lack noise_scale, sensitivity; its formula is not that of",
-    ),
+    ("objective", forge.renamed("output"), "lack noise_scale, sensitivity; its formula is not that of"),
     ("objective", forge.renamed("quantum"), "mechanism 'quantum' is none of the library's"),
     ("objective", forge.narrower_band, "its noise band .* is not that of its noise"),
     ("queries", forge.narrower_bands, "the noise scales of its answers are not those of its noise at its queries"),
     ("objective", forge.another_run, "its noise band .* is not that of its noise"),
     ("neural", forge.certified, "mechanism 'influence' is conditional at most"),
     ("influence", forge.certified, "mechanism 'influence' is conditional at most"),
-    ("fixed", forge.certified, "its assumptions are not those .* are not those of one release by its plan"),
-    ("objective", forge.nothing_assumed, "versions are not .*assumptions are not .*not protected .*accountant.*tuning"),
-    ("objective", forge.thousandfold, "epsilon_jacobian = .* is stated"),
-    ("average", forge.thousandfold, "noise_per_record = .* is stated"),
+    ("fixed", forge.certified, "its assumptions is not what .* are not those of one release by its plan"),
+    ("objective", forge.nothing_assumed, "versions are not .*assumptions is .*not protected is .*accountant is"),
     ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
     *(
         (kind, edit, STOWED)
@@ -154,52 +132,20 @@ FORGERIES = [
         for edit in (forge.tensor, forge.metadata, forge.fact)
     ),
 ]
-FURTHER = [
-    ("neural", forge.certified_in_every_word, "mechanism 'influence' is conditional at most"),
-    ("owl", forge.crowd, "its blocks of records are not those of its plan"),
-    ("private weights", forge.crowd, "its blocks of records are not those of its plan"),
-    *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
-    ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
-    ("average", forge.constant("note", [1.5, 2.5]), "hold 'note'"),
-    ("policy", forge.constant("target_outcome", [0.5] * 99), "which its plan does not state"),
-    ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
-    *((kind, forge.other_blocks, "blocks are not|not those of") for kind in ("objective", "owl", "average", "policy")),
-    ("objective", forge.tuning(runs=10**6), "what it says of tuning"),
-    (
-        "objective",
-        forge.tuning(text="run 0 (counted from 0) of a sweep over the same records: approved by the ministry"),
-        "what it says of tuning",
-    ),
-]
-BESIDE = [
-    (forge.another_statement_beside, "privacy.json does not say what the release says; privacy.md does not say"),
-    (forge.no_sums, "SHA256SUMS is missing, which a run writes beside privacy.json"),
-]
-
-
 SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
 """Kinds that are forged by default in one place alone, or take long."""
 
 
 @pytest.mark.parametrize(
     ("kind", "edit", "why"),
-    [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in [*FORGERIES, *FURTHER]],
+    [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in FORGERIES],
 )
 def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
-    others = {other: made(other) for other in ("output", "smooth_sensitivity")}
+    others = {"output": made("output")} if edit is forge.another_run else {}
     path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
     with pytest.raises((VerificationError, ReleaseFileError), match=why) as refused:
         verify_release(path)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("edit", "why"), BESIDE)
-def test_files_beside_a_release_are_compared_with_it(edit, why, made, tmp_path):
-    path = forge.copied(made("objective"), tmp_path / "release")
-    verify_release(path)
-    edit(path)
-    with pytest.raises(VerificationError, match=why):
-        verify_release(path)
 
 
 @pytest.mark.first(2)
@@ -212,29 +158,8 @@ def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path
     alone = tmp_path / "release.safetensors"
     alone.write_bytes(path.read_bytes())
     found = dict(verify_release(alone))
-    assert found["files beside"].startswith("none")
+    assert found["files beside"].startswith("no SHA256SUMS")
     assert found["signature"].startswith("none: the file is consistent")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["objective", "owl"])
-def test_a_card_beside_a_release_is_compared_with_it(kind, made, tmp_path):
-    path = forge.copied(made(kind), tmp_path / "release")
-    card = write_card(path)
-    verify_release(path)
-    card.write_text(card.read_text().replace("certified", "certain"))
-    write_sums(path.parent)
-    with pytest.raises(VerificationError, match=re.escape("card.html does not say what the release says")):
-        verify_release(path)
-    (path.parent / "another.safetensors").write_bytes(b"whose card it may be")
-    write_sums(path.parent)
-    verify_release(path)
-
-
-def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
-    path = forge.forged(made("owl"), forge.tensor, tmp_path / "release.safetensors")
-    with pytest.raises(ReleaseFileError, match="it has other tensors than its release: 'records'"):
-        load_release(path)
 
 
 @pytest.mark.parametrize(
@@ -252,28 +177,27 @@ def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_not
     assert told["as the file says"].startswith("released numbers, names of columns")
 
 
-def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
-    def block(draft):
-        draft.privacy["blocks"][0]["note"] = "records"
+WORDS = {
+    "block": (lambda draft: draft.privacy["blocks"][0].update(note="records"), "its privacy are not what"),
+    "charge": (lambda draft: draft.charges[0].update(note="records"), "its privacy are not what"),
+    "constant": (lambda draft: draft.privacy["public"].update(note=[1.5] * 20), "hold 'note'"),
+    "tuning": (lambda draft: draft.privacy["tuning"].update(note="records"), "do not fit together"),
+    "condition": (
+        lambda draft: draft.privacy.update(conditions=[{"name": "a", "text": "b", "holds": None, "note": "records"}]),
+        "do not fit together",
+    ),
+    "block of the same name": (
+        lambda draft: draft.privacy["blocks"].append(dict(draft.privacy["blocks"][0])),
+        "do not fit together",
+    ),
+}
 
-    def charge(draft):
-        draft.charges[0]["note"] = "records"
 
-    def constant(draft):
-        draft.privacy["public"]["note"] = [1.5] * 20
-
-    def tuning(draft):
-        draft.privacy["tuning"]["note"] = "records"
-
-    for edit, why in (
-        (block, "its privacy are not what"),
-        (charge, "its privacy are not what"),
-        (constant, "hold 'note'"),
-    ):
-        with pytest.raises(VerificationError, match=why):
-            verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
-    with pytest.raises(VerificationError, match="what it says of tuning"):
-        verify_release(forge.forged(made("objective"), tuning, tmp_path / "release.safetensors"))
+@pytest.mark.parametrize("where", WORDS)
+def test_words_between_the_words_of_a_statement_are_refused(where, made, tmp_path):
+    edit, why = WORDS[where]
+    with pytest.raises((ReleaseFileError, VerificationError), match=why):
+        verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
 
 
 @pytest.mark.parametrize("name", ["facts", "schema", "privacy"])
@@ -283,17 +207,6 @@ def test_nothing_hides_between_the_words(name, made, tmp_path):
     text = forge.opened(path).metadata[name]
     with pytest.raises(VerificationError, match=f"its {name} are not what its release would write"):
         verify_release(rewritten(path, **{name: text + " " * 600}))
-
-
-def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):
-    def another(draft):
-        draft.block("nuisance")["n"] += 100  # a batch of 100 records in 300 is one of 100 in 400 at another rate
-        draft.block("nuisance")["charges"][0]["event"]["sampling_rate"] = 0.25
-        forge.recost(draft)
-
-    path = forge.forged(made("objective"), another, tmp_path / "release.safetensors")
-    with pytest.raises(VerificationError, match=r"do not hold 0\.5 and 0.5 of n = 700 records"):
-        verify_release(path)
 
 
 @pytest.mark.parametrize(
@@ -335,12 +248,3 @@ def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     file.write_text(text)
     write_sums(path.parent)
     verify_release(path)
-
-
-def test_the_program_says_what_is_not_signed(made, capsys, tmp_path):
-    assert main(["verify", str(made("objective"))]) == 0
-    assert "anyone could have written it" in capsys.readouterr().out
-    path = forge.forged(made("objective"), forge.narrower_band, tmp_path / "release.safetensors")
-    assert main(["verify", str(path)]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert np.isfinite(load_release(path).effect(QUERIES)).all()

@@ -1,5 +1,3 @@
-"""What a release finds, in words: one number with one interval, or with the noise beside it."""
-
 import html
 import json
 from dataclasses import replace
@@ -8,11 +6,9 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.cli.inspect import inspect
+from tests.registered import AverageEffect, RLearner, SubgroupEffects
+from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
@@ -131,9 +127,9 @@ def test_what_a_plan_calls_not_worth_asking_is_called_so_again():
 
 def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):
     path, first = constant.save(tmp_path / "release.safetensors"), findings(constant)[0]
-    inspect(str(path), as_json=True)
+    verify(str(path), as_json=True)
     assert json.loads(capsys.readouterr().out)["findings"][0] == first
-    inspect(str(path))
+    verify(str(path))
     shown = capsys.readouterr().out
     assert "changes pain by" in " ".join(shown.split())
     assert "age: 18 to 90 years" in " ".join(shown.split())

@@ -1,5 +1,3 @@
-"""Releases of every kind under fixed noise have the numbers that were recorded."""
-
 import math
 from functools import cache
 from typing import Any

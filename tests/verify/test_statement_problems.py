@@ -1,16 +1,12 @@
-"""What a release says of itself is worked out anew; every planted edit is found, and named."""
-
 import json
 from dataclasses import replace
 
 import pytest
-from safetensors import safe_open
 
 from tests.release.helpers import nuisances
-from tests.verify.forgery import release, restated, rewritten, statement, write_file
+from tests.verify.forgery import release, restated, rewritten, statement
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release, read_release_file, write_sums
 from torchdpcate.verify.file import verify_release
@@ -103,7 +99,7 @@ PLANTED = {
         "level is certified, but the charge 'release by objective' is heuristic",
     ),
     "nothing used": (nothing_used, "is stated with a count of 0"),
-    "another mechanism": (said(mechanism="gaussian"), "no charge is for a release by gaussian"),
+    "another mechanism": (said(mechanism="gaussian"), "none of the library's, so it may claim nothing"),
     "no event": (
         lambda privacy: privacy["blocks"][0]["charges"][0].pop("event"),
         "'nuisance' has a charge without event",
@@ -167,33 +163,6 @@ def test_a_claim_where_there_is_none_is_caught(kind, tmp_path):
             verify_release(restated(release(STATEMENTS[kind]).save(path, overwrite=True), edit))
 
 
-def test_a_failing_condition_called_holding_changes_nothing_alone(tmp_path):
-    path = release(STATEMENTS["heuristic"]).save(tmp_path / "r.safetensors")
-
-    def certify(privacy):
-        privacy["level"] = "certified"
-
-    with pytest.raises(VerificationError, match=r"the charge .* is heuristic"):
-        verify_release(restated(path, certify))
-
-
-def test_a_flipped_tensor_value_is_caught(path):
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    tensors["answers"][2] *= -1
-    write_file(tensors, path, metadata)
-    with pytest.raises(VerificationError, match="do not match its checksum"):
-        verify_release(path)
-
-
-def test_a_changed_file_that_no_longer_fits_together_is_called_changed(path):
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    write_file(tensors | {"answers": tensors["answers"][:3]}, path, metadata)
-    with pytest.raises(VerificationError, match="do not match its checksum"):
-        verify_release(path)
-
-
 def test_an_accountant_of_another_version_is_no_excuse(path):
     def age(privacy):
         privacy["versions"]["dp-accounting"] = privacy["accountant"]["version"] = "0.1"
@@ -231,11 +200,6 @@ def test_the_program_says_so_and_ends_with_0_1_or_2(path, tmp_path, capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_statement_of_another_kind_is_a_damaged_file(path):
-    with pytest.raises(ReleaseFileError, match="do not fit together"):
-        verify_release(rewritten(path, privacy=json.dumps({"level": 3})))
-
-
 def test_networks_that_nobody_paid_for_are_told(tmp_path):
     privacy = statement()
     made = replace(release(privacy), nuisances=nuisances())
@@ -246,12 +210,6 @@ def test_networks_that_nobody_paid_for_are_told(tmp_path):
     rewritten(path, privacy=json.dumps(fields))
     with pytest.raises(VerificationError, match="holds nuisances, but no charge is for their training"):
         verify_release(path)
-
-
-def test_how_charges_are_worded_is_for_people_alone(path, monkeypatch):
-    """Other words for charges, or another language, verify the same releases."""
-    monkeypatch.setattr(Charge, "words", property(lambda charge: f"Zahlung {hash(charge)}"))
-    assert verify_release(path)
 
 
 @pytest.mark.parametrize(

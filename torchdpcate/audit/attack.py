@@ -1,7 +1,7 @@
 """Plays a distinguishing game, or an adversary who chooses charges, and turns the outcome into a bound on epsilon."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import singledispatch
 from itertools import pairwise
 from typing import Any
@@ -94,10 +94,10 @@ def audit(
 ) -> AuditResult:
     """Attack a mechanism on its worst-case neighbours.
 
-    A pilot chooses the threshold of the evidence (and trains the classifier, where there is one) and how many runs
-    are needed; fresh runs are counted. Where the bound exceeds the claim all is repeated, up to four times, and the
-    last bound stands: an honest mechanism is refuted with a probability of at most (1 - confidence)^5, 3e-7 at
-    95 %, and the bound that is returned is wrong less often than 1 - confidence.
+    A pilot chooses the threshold of the evidence and how many runs are needed; fresh runs are counted. Where the bound
+    exceeds the claim all is repeated, up to four times, and the last bound stands: an honest mechanism is refuted with
+    a probability of at most (1 - confidence)^5, 3e-7 at 95 %, and the bound that is returned is wrong less often than
+    1 - confidence.
 
     Args:
         case: The declaration.
@@ -155,14 +155,14 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
     pilot = min(_PILOT, max(int(most * _SHARE), 50))
     terms.progress(0, pilot)
     outputs = [_draw(game, dataset, pilot, terms.noise) for dataset in (0, 1)]
-    game, scores = _with_evidence(game, outputs)
+    scores = [game.evidence(part) for part in outputs]
     threshold, rates = _threshold(game, scores, most, terms.confidence, delta)
     trials = terms.trials or _enough(game, rates, most, terms.confidence, delta, terms.budget.epsilon)
     hits = [0, 0]
     for dataset in (0, 1):
         for start in range(0, trials, _BATCH):
             runs = min(_BATCH, trials - start)
-            hits[dataset] += int((_evidence(game)(_draw(game, dataset, runs, terms.noise)) >= threshold).sum())
+            hits[dataset] += int((game.evidence(_draw(game, dataset, runs, terms.noise)) >= threshold).sum())
             terms.progress(dataset * trials + start + runs, 2 * trials)
     return AuditResult(
         mechanism=case.name,
@@ -189,31 +189,6 @@ def _bound(game: Game, delta: float, rates: Rates) -> float:
 
 def _draw(game: Game, dataset: int, runs: int, noise: NoiseSource) -> Tensor:
     return game.draw(dataset, runs, noise).reshape(runs, -1)
-
-
-def _evidence(game: Game) -> Callable[[Tensor], Tensor]:
-    assert game.evidence is not None
-    return game.evidence
-
-
-def _with_evidence(game: Game, outputs: list[Tensor]) -> tuple[Game, list[Tensor]]:
-    """Return the game with evidence, and that of the pilot; a classifier is trained on half the pilot."""
-    if game.evidence is not None:
-        return game, [game.evidence(part) for part in outputs]
-    half = len(outputs[0]) // 2
-    trained = replace(game, evidence=_classifier([part[:half] for part in outputs]))
-    return trained, [_evidence(trained)(part[half:]) for part in outputs]
-
-
-def _classifier(outputs: list[Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return the log odds of a logistic regression on standardised outputs."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    labels = np.repeat([0, 1], [len(part) for part in outputs])
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(torch.cat(outputs).numpy(), labels)
-    return lambda new: torch.from_numpy(model.decision_function(new.numpy()))
 
 
 def _threshold(game: Game, scores: list[Tensor], trials: int, confidence: float, delta: float) -> tuple[float, Rates]:

@@ -63,17 +63,18 @@ def find(name: str) -> WorstCase:
 
 
 _HOW_TO_READ = """\
-Each mechanism is run many times on the worst known pair of neighbouring data sets. An attack (by the likelihood ratio,
-unless said) tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the
-claim refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little."""
+Each mechanism is run many times on the worst known pair of neighbouring data sets, which `torchdpcate audit` lists. An
+attack tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the claim
+refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little. Claims are epsilon
+and delta; `audit.json` beside this page has the neighbours, the number of runs and all rates."""
 
 _WHAT_THE_BOUND_IS = """\
-Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
-delta) or pure claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is
-a whole trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates
-do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
-claim, all is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's
-epsilon is computed, without runs."""
+Rates are bounded by Clopper & Pearson (1934) on other runs than chose the threshold. Of an (epsilon, delta) or pure
+claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is a whole
+trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates do not
+refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its claim, all
+is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's epsilon is
+computed, without runs."""
 
 _ATTAINED = 0.9  # of a claim: a bound that counts as one of real records that attain it
 _WHAT_IS_ATTAINED = f"""\
@@ -82,8 +83,6 @@ the doubt of counting. Of these plans no pair is known that does so for every la
 them than any records need."""
 
 _MECHANISM = re.compile(r"^\| `(\w+)` \| (?:certified|conditional|heuristic) \|", re.MULTILINE)
-
-_USUAL = "Neyman-Pearson"  # the attack that the page does not name
 
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
@@ -109,8 +108,8 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             _HOW_TO_READ,
             "",
             *_also(folder),
-            "| mechanism | level | claimed epsilon | at delta | bound | runs | neighbours |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
+            "| mechanism | level | claim | bound |",
+            "| --- | --- | --- | --- |",
             *(_row(result, pages.get(result.mechanism)) for result in results),
             "",
             f"![Claimed epsilon and lower bound of every mechanism]({figure})",
@@ -166,10 +165,9 @@ def _unattained(results: Sequence[AuditResult]) -> Iterator[str]:
 
 def _row(result: AuditResult, linked: str | None) -> str:
     link = f"[{result.mechanism}]({linked})" if linked else result.mechanism
-    claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
+    claim = "none" if result.claimed is None else f"{result.claimed:.4g}, {result.delta:g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
-    pair = result.pair if result.attack == _USUAL else f"{result.attack}: {result.pair}"
-    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, f"{result.trials:,}", pair]
+    cells = [link, f"**{result.level}**", claim, bound]
     return f"| {' | '.join(cells)} |"
 
 

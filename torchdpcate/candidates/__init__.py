@@ -5,8 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "family": ("PolicyFamily", "check_actions"),
-        "kinds": ("Constants", "LinearPolicies", "Thresholds", "TreePolicies"),
+        "kinds": ("Constants", "LinearPolicies", "Thresholds", "PolicyFamily", "check_actions"),
         "library": ("FunctionPolicies", "POLICY_FAMILIES", "PolicyLibrary", "policy_family"),
     },
 )

@@ -1,30 +1,274 @@
-"""Kinds of policies: constants, thresholds, linear scores, decision trees."""
+"""Families of public policies by kind: constants, thresholds, linear scores; decided side by side."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+import copy
+import inspect
+import json
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import (
-    PolicyFamily,
-    check_labels,
-    check_names,
-    check_numbers,
-    column_of,
-    position_of,
-    positions_of,
-    shown,
-    spread_over,
-)
-from torchdpcate.data._arrays import to_float64
+from torchdpcate.data._arrays import listed, plural, to_float64
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.errors import InputError
 
+MOST_ACTIONS = 127
+"""Decisions are int8 positions."""
+
+_BLOCK = 1 << 20  # decisions at a time: what they need beside the answer then stays in the tens of MiB
+
+
+class PolicyFamily(ABC):
+    r"""Policies :math:`\pi_1, \dots, \pi_M : x \mapsto a` of one kind, decided side by side.
+
+    A policy is public: nothing in it comes from the records that it will be tried on. A record's action depends on its
+    own covariates alone. Inside, an action is its position among the labels, 0 to K - 1.
+
+    Attributes:
+        kind: Name of the kind in files.
+        each: Those of its settings that are lists of one entry a policy.
+        names: A readable name for each policy.
+        fitted_on: ``fingerprint`` of the records that the policies were made from; None if they were made from none.
+        domain: Public bounds of the covariates, once set up.
+        actions: Labels of the actions, once set up; empty before.
+    """
+
+    kind: ClassVar[str]
+    each: ClassVar[tuple[str, ...]]
+
+    def __init__(self, names: tuple[str, ...], fitted_on: str | None) -> None:
+        self.names = names
+        self.fitted_on = check_source(fitted_on)
+        self.domain: Domain | None = None
+        self.actions: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({listed(self.names, 3)})"
+
+    def setup(self, domain: Domain, actions: Sequence[int]) -> Self:
+        """Return these policies with covariates and actions looked up.
+
+        Args:
+            domain: Public bounds; covariates go by ``domain.names``.
+            actions: Labels of the K actions.
+
+        Raises:
+            InputError: A covariate that the domain does not have, or an action that is none of the labels.
+        """
+        ready = copy.copy(self)
+        ready.domain, ready.actions = domain, check_actions(actions)
+        ready._look_up(domain, ready.actions)
+        return ready
+
+    def decide(self, x: Tensor) -> Tensor:
+        """Return the position of each policy's action at encoded covariates x [n, q], int8 [n, M].
+
+        Raises:
+            InputError: Not set up, or x is not [n, q].
+        """
+        if self.domain is None:
+            raise InputError(f"{type(self).__name__} knows no domain yet; call setup(domain, actions) first")
+        if x.ndim != 2 or x.shape[1] != self.domain.dimension:
+            raise InputError(f"x has shape {tuple(x.shape)}; it must be [records, {self.domain.dimension}]")
+        parts = x.to(torch.float64).split(max(1, _BLOCK // len(self)))
+        return torch.cat([self._decide(part) for part in parts])
+
+    def one(self, index: int) -> Self:
+        """Return the family of policy ``index`` alone, set up if this one is."""
+        chosen = self._one(range(len(self))[index])
+        return chosen if self.domain is None else chosen.setup(self.domain, self.actions)
+
+    def config(self) -> dict[str, Any]:
+        """Return the policies as plain types, fit for JSON and yaml; ``from_config`` is the inverse."""
+        source = {} if self.fitted_on is None else {"fitted_on": self.fitted_on}
+        return {"kind": self.kind, **self._settings(), "names": list(self.names), **source}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Rebuild a family of this kind from ``config``, not set up.
+
+        Raises:
+            InputError: An entry is missing, unknown or invalid.
+        """
+        parameters = inspect.signature(cls).parameters
+        settings = {str(key): value for key, value in config.items() if key != "kind"}
+        unknown = [key for key in settings if key not in parameters]
+        if unknown:
+            raise InputError(f"{cls.kind} has no setting {unknown[0]!r}; known are {listed(parameters)}")
+        missing = [key for key, p in parameters.items() if p.default is p.empty and settings.get(key) is None]
+        if missing:
+            raise InputError(f"{cls.kind} needs {missing[0]!r}; known are {listed(parameters)}")
+        return cls(**settings)
+
+    def keys(self) -> list[Hashable]:
+        """Return what distinguishes each policy from others of its kind, whatever its name."""
+        return [json.dumps(self._settings_of(index), sort_keys=True) for index in range(len(self))]
+
+    def _settings_of(self, index: int) -> dict[str, Any]:
+        return {name: [value[index]] if name in self.each else value for name, value in self._settings().items()}
+
+    @abstractmethod
+    def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
+        """Turn names of covariates into columns, and labels into positions."""
+
+    @abstractmethod
+    def _decide(self, x: Tensor) -> Tensor:
+        """Return the positions at float64 x [n, q], int8 [n, M]."""
+
+    def _one(self, index: int) -> Self:
+        """Return policy ``index`` alone, not set up."""
+        settings = self._settings_of(index) | {"names": [self.names[index]], "fitted_on": self.fitted_on}
+        return type(self)(**settings)
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """Return the arguments but names and ``fitted_on``, as plain types."""
+
+
+def check_actions(actions: Sequence[int]) -> tuple[int, ...]:
+    """Return the labels of the actions.
+
+    Raises:
+        InputError: Not two or more integers in increasing order, or more than int8 counts.
+    """
+    labels = check_labels("actions", actions)
+    if not 2 <= len(labels) <= MOST_ACTIONS or list(labels) != sorted(set(labels)):
+        raise InputError(
+            f"actions are {listed(labels)}; give 2 to {MOST_ACTIONS} labels, each once, in increasing order"
+        )
+    return labels
+
+
+def check_labels(name: str, labels: Any) -> tuple[int, ...]:
+    """Return labels of actions as integers; one label stands for a list of one.
+
+    Raises:
+        InputError: None at all, or one that is no integer.
+    """
+    try:
+        listing = [labels] if _single(labels) else list(labels)
+        if any(isinstance(label, bool) for label in listing):
+            raise TypeError
+        integers = tuple(map(operator.index, listing))
+    except TypeError:
+        raise InputError(f"{name} is {labels!r}; actions are integers") from None
+    if not integers:
+        raise InputError(f"{name} is empty; give one action at least")
+    return integers
+
+
+def check_numbers(name: str, values: Any) -> tuple[float, ...]:
+    """Return finite numbers; one number stands for a list of one.
+
+    Raises:
+        InputError: None at all, or one that is no finite number.
+    """
+    listing = [values] if _single(values) else values
+    if not isinstance(listing, Iterable) or isinstance(listing, Mapping):
+        raise InputError(f"{name} is {values!r}; give a list of numbers")
+    numbers = tuple(to_number(f"{name}[{i}]", value) + 0.0 for i, value in enumerate(listing))
+    if not numbers:
+        raise InputError(f"{name} is empty; give one number at least")
+    return numbers
+
+
+def check_names(names: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+    """Return a name for each policy: one line of printable words.
+
+    Args:
+        names: The user's; None takes the default ones.
+        default: A name for each policy.
+
+    Raises:
+        InputError: Too few, too many, or one that is no words.
+    """
+    chosen = tuple(default if names is None else [names] if isinstance(names, str) else names)
+    if len(chosen) != len(default):
+        raise InputError(f"names has {plural(len(chosen), 'name')} for {_policies(len(default))}; give one for each")
+    for name in chosen:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise InputError(f"names holds {name!r}; name a policy by one line of words")
+    return tuple(name.strip() for name in chosen)
+
+
+def check_source(fitted_on: Any) -> str | None:
+    """Return the fingerprint of the records that policies were made from; None if they were made from none.
+
+    Raises:
+        InputError: It is no fingerprint.
+    """
+    if fitted_on is not None and not (isinstance(fitted_on, str) and re.fullmatch("[0-9a-f]{64}", fitted_on)):
+        raise InputError(f"fitted_on is {fitted_on!r}; give fingerprint(X, A, Y) of those records, or leave it out")
+    return fitted_on
+
+
+def spread_over(name: str, values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    """Return one value per policy: those given, or the only one for all.
+
+    Raises:
+        InputError: Another number of values.
+    """
+    if len(values) not in (1, count):
+        raise InputError(f"{name} has {plural(len(values), 'value')} for {_policies(count)}; give one, or one for each")
+    return values * count if len(values) == 1 else values
+
+
+def column_of(covariate: str, domain: Domain, policy: str) -> int:
+    """Return the covariate's column.
+
+    Raises:
+        InputError: The domain has none of that name.
+    """
+    if covariate not in domain.names:
+        raise InputError(f"policy {policy!r}: {covariate!r} is no covariate; there are {listed(domain.names)}")
+    return domain.names.index(covariate)
+
+
+def position_of(label: int, actions: tuple[int, ...], policy: str) -> int:
+    """Return the label's position among the actions.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    if label not in actions:
+        raise InputError(f"policy {policy!r}: the action {label} is none of {listed(actions)}")
+    return actions.index(label)
+
+
+def positions_of(labels: Sequence[int], actions: tuple[int, ...], policies: Sequence[str]) -> Tensor:
+    """Return the position of each policy's label, int8 [M]; errors are ``position_of``'s."""
+    found = [position_of(label, actions, name) for label, name in zip(labels, policies, strict=True)]
+    return torch.tensor(found, dtype=torch.int8)
+
+
+def shown(number: float) -> str:
+    """Write a number as short as it can be read back.
+
+    Example:
+        >>> shown(40.0), shown(0.1)
+        ('40', '0.1')
+    """
+    return repr(number).removesuffix(".0")
+
+
+def _single(value: Any) -> bool:
+    """Whether a value is one thing rather than a list of them."""
+    return isinstance(value, str) or not hasattr(value, "__iter__")
+
+
+def _policies(count: int) -> str:
+    return "1 policy" if count == 1 else f"{count} policies"
+
+
 _TERMS = 3  # a score of more covariates makes no readable name
-_ENTRIES = ("covariate", "cut", "above", "below")
-_DEEPEST = 100
 
 
 class Constants(PolicyFamily):
@@ -251,158 +495,3 @@ def _score(weights: list[float], intercept: float, covariates: tuple[str, ...]) 
         sign = ("-" if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
         text += sign + " ".join(filter(None, (size, name)))
     return text or "0"
-
-
-class TreePolicies(PolicyFamily):
-    """Policies by decision trees.
-
-    A node is the label of an action, or the entries ``covariate``, ``cut``, ``above`` and ``below``: where the
-    covariate is above the cut the node ``above`` goes on, otherwise the node ``below``.
-
-    Args:
-        trees: Root node of each tree; a single mapping is one tree.
-        names: Names of the policies; ``tree 1`` and so on if left out.
-        fitted_on: ``fingerprint`` of the records that they were made from, if any.
-
-    Raises:
-        InputError: No tree, a node that is neither, or a tree more than 100 deep; on ``setup``, an unknown covariate or
-            action.
-
-    Example:
-        >>> from torchdpcate.data import Domain
-        >>> old = {"covariate": "bmi", "cut": 30, "above": 0, "below": 1}
-        >>> family = TreePolicies([{"covariate": "age", "cut": 60, "above": old, "below": 0}])
-        >>> ready = family.setup(Domain([0, 10], [90, 50], 0.0, 1.0, names=["age", "bmi"]), (0, 1))
-        >>> ready.decide(torch.tensor([[50.0, 20.0], [70.0, 20.0], [70.0, 40.0]])).flatten().tolist()
-        [0, 1, 0]
-    """
-
-    kind, each = "trees", ("trees",)
-
-    def __init__(self, trees: Any, names: Sequence[str] | None = None, fitted_on: str | None = None) -> None:
-        listing = [trees] if isinstance(trees, Mapping) else trees
-        if not isinstance(listing, Sequence) or isinstance(listing, str) or not listing:
-            raise InputError("trees: give a list of nodes, each with covariate, cut, above and below")
-        self.trees = [_plain(tree) for tree in listing]
-        super().__init__(check_names(names, [f"tree {i + 1}" for i in range(len(listing))]), fitted_on)
-
-    @classmethod
-    def from_sklearn(
-        cls,
-        tree: Any,
-        covariates: Sequence[str] | None = None,
-        names: Sequence[str] | None = None,
-        fitted_on: str | None = None,
-    ) -> Self:
-        """Read fitted scikit-learn trees, which must come from public data.
-
-        scikit-learn compares in single precision, this class in double: they may differ where a covariate is within
-        6e-8 (relative) of a cut.
-
-        Args:
-            tree: A fitted ``DecisionTreeClassifier`` whose classes are labels of actions, or a list of them.
-            covariates: Names of the columns it was fitted on; those of its frame if left out, else ``x0``, ``x1``, ...
-            names: Names of the policies.
-            fitted_on: ``fingerprint`` of the records it was fitted on; a selector refuses its own.
-
-        Raises:
-            InputError: No fitted classifier of one output, or classes that are no integers.
-
-        Example:
-            >>> from sklearn.tree import DecisionTreeClassifier
-            >>> fitted = DecisionTreeClassifier().fit([[20.0], [60.0]], [0, 1])
-            >>> TreePolicies.from_sklearn(fitted, covariates=["age"]).trees
-            [{'covariate': 'age', 'cut': 40.0, 'above': 1, 'below': 0}]
-        """
-        fitted = list(tree) if isinstance(tree, list | tuple) else [tree]
-        return cls([_from_sklearn(one, covariates) for one in fitted], names, fitted_on)
-
-    def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
-        nodes: list[_Node] = []
-        # all trees in one array: a leaf leads to itself, so that walks of any length end there
-        roots = [
-            _flatten(tree, nodes, domain, actions, name) for tree, name in zip(self.trees, self.names, strict=True)
-        ]
-        column, above, below, leaf, cut = zip(*nodes, strict=True)
-        self._column, self._above, self._below = map(torch.tensor, (column, above, below))
-        self._leaf, self._cut = torch.tensor(leaf, dtype=torch.int8), torch.tensor(cut, dtype=torch.float64)
-        self._roots, self._depth = torch.tensor(roots), max(map(_depth, self.trees))
-
-    def _decide(self, x: Tensor) -> Tensor:
-        node = self._roots.expand(len(x), -1)
-        for _ in range(self._depth):
-            above = x.gather(1, self._column[node]) > self._cut[node]
-            node = torch.where(above, self._above[node], self._below[node])
-        return self._leaf[node]
-
-    def _settings(self) -> dict[str, Any]:
-        return {"trees": self.trees}
-
-
-class _Node(NamedTuple):
-    """A node among all trees' nodes."""
-
-    column: int
-    above: int
-    below: int
-    leaf: int
-    cut: float
-
-
-def _plain(node: Any, depth: int = 0) -> Any:
-    """Return a node as plain types, checked."""
-    if depth > _DEEPEST:
-        raise InputError(f"trees: a tree is more than {_DEEPEST} deep")
-    if not isinstance(node, Mapping):
-        return check_labels("a leaf of trees", node)[0]
-    if set(node) != set(_ENTRIES) or not isinstance(node["covariate"], str):
-        raise InputError(
-            f"trees: a node has the entries {', '.join(map(str, node)) or 'none'}; give {', '.join(_ENTRIES)}, or the "
-            "label of an action"
-        )
-    return {
-        "covariate": node["covariate"],
-        "cut": to_number("a cut of trees", node["cut"]) + 0.0,
-        "above": _plain(node["above"], depth + 1),
-        "below": _plain(node["below"], depth + 1),
-    }
-
-
-def _depth(node: Any) -> int:
-    return 1 + max(_depth(node["above"]), _depth(node["below"])) if isinstance(node, Mapping) else 0
-
-
-def _flatten(node: Any, nodes: list[_Node], domain: Domain, actions: tuple[int, ...], name: str) -> int:
-    """Append a tree's nodes and return the position of its root."""
-    if not isinstance(node, Mapping):
-        here = len(nodes)
-        nodes.append(_Node(0, here, here, position_of(node, actions, name), 0.0))
-        return here
-    above = _flatten(node["above"], nodes, domain, actions, name)
-    below = _flatten(node["below"], nodes, domain, actions, name)
-    nodes.append(_Node(column_of(node["covariate"], domain, name), above, below, 0, node["cut"]))
-    return len(nodes) - 1
-
-
-def _from_sklearn(fitted: Any, covariates: Sequence[str] | None) -> Any:
-    tree = getattr(fitted, "tree_", None)
-    if tree is None or not hasattr(fitted, "classes_") or tree.n_outputs != 1:
-        raise InputError(f"tree is of type {type(fitted).__name__}; give a fitted DecisionTreeClassifier of one output")
-    labels = check_labels("classes of the tree", fitted.classes_.tolist())
-    width = int(fitted.n_features_in_)
-    own = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(width)])
-    columns = [str(name) for name in (own if covariates is None else covariates)]
-    if len(columns) != width:
-        raise InputError(f"covariates has {len(columns)} names for a tree of {width} columns")
-
-    def node(i: int) -> Any:
-        if tree.children_left[i] < 0:
-            return labels[int(tree.value[i, 0].argmax())]
-        return {
-            "covariate": columns[tree.feature[i]],
-            "cut": float(tree.threshold[i]),
-            "above": node(tree.children_right[i]),
-            "below": node(tree.children_left[i]),
-        }
-
-    return node(0)

@@ -16,15 +16,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import PolicyFamily, check_actions, check_names, check_numbers, check_source, shown
-from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.candidates.kinds import (
+    Constants,
+    LinearPolicies,
+    PolicyFamily,
+    Thresholds,
+    check_actions,
+    check_names,
+    check_numbers,
+    check_source,
+    shown,
+)
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.registry import Registry, refuse_strings
+from torchdpcate.registry import refuse_strings
 
 Function = Callable[[np.ndarray], Any]
 """From encoded covariates, float64 [n, q], to labels of actions [n]."""
@@ -241,7 +250,9 @@ def _load(function: str | Function | None, name: str, own: bool) -> Function:
     return loaded
 
 
-POLICY_FAMILIES = Registry("policy_family")
+POLICY_FAMILIES: dict[str, type[PolicyFamily]] = {
+    kind.kind: kind for kind in (Constants, FunctionPolicies, LinearPolicies, Thresholds)
+}
 """Families of policies by the kind under which files know them."""
 
 _ONE = "a policy family, a function, an import path 'package.module:function' or entries with a kind"
@@ -261,7 +272,7 @@ class PolicyLibrary:
         InputError: No policy, a name twice, or a policy twice.
 
     Example:
-        >>> from torchdpcate.candidates import Constants, Thresholds
+        >>> from torchdpcate.candidates import Constants, LinearPolicies, Thresholds
         >>> from torchdpcate.data import Domain
         >>> library = PolicyLibrary.of([Constants([0, 1]), Thresholds("x0", [0.5])])
         >>> library.names
@@ -377,7 +388,7 @@ def policy_family(config: Mapping[str, Any]) -> PolicyFamily:
     """
     kind = config.get("kind")
     if not isinstance(kind, str) or kind not in POLICY_FAMILIES:
-        raise InputError(f"kind is {kind!r}; choose one of {', '.join(POLICY_FAMILIES)}")
+        raise InputError(f"kind is {kind!r}; choose one of {', '.join(POLICY_FAMILIES)}; anything else is a function")
     return POLICY_FAMILIES[kind].from_config(config)
 
 

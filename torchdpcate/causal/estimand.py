@@ -1,10 +1,9 @@
-"""Average effects: whom each is an average of, its weights at a clipped propensity, and its doubly robust score."""
+"""Average effects: whom each is an average of, and its weights at a clipped propensity."""
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ class Estimand:
 
     with eta the overlap bound. For alpha and beta in [-1, 0] (the Beta family) both weights are monotone in e, so their
     suprema are those at eta and 1 - eta. One without a scoring
-    rule has its propensity fitted by logistic regression, and one without a score has no doubly robust estimate.
+    rule has its propensity fitted by logistic regression.
 
     Source: Zhao (2019), table 1; theory note ``covariate_balancing``, section 1, which clips both sides for all.
 
@@ -49,14 +48,10 @@ class Estimand:
     """(alpha, beta)."""
     clips: ClassVar[tuple[bool, bool]] = (True, True)
     """Whether the propensity is clipped below, and above."""
-    public_size: ClassVar[bool] = False
-    """Whether h = 1, so that the number of records is the denominator."""
     scoring_rule: ClassVar[Literal["exponential", "logistic"] | None] = None
     """The covariate balancing loss of its weights (``BalancingLoss``); None where there is none."""
     counted: ClassVar[tuple[float, float] | None] = None
     """Terms of the denominator of a treated record and of a control, where it counts an arm; None: half the weights."""
-    pooled_means: ClassVar[bool] = False
-    """Whether the score depends on both mean outcomes through a mean of the two alone."""
 
     def __post_init__(self) -> None:
         """Refuse an overlap out of range."""
@@ -129,11 +124,6 @@ class Estimand:
         """Return the clipped propensity e at linear predictors g, of g's shape."""
         return torch.sigmoid(g.clamp(*self.limits))
 
-    def clipped(self, g: Tensor) -> Tensor:
-        """Return which linear predictors g are clipped, of g's shape."""
-        low, high = self.limits
-        return (g < low) | (g > high)
-
     def weights(self, g: Tensor, z: Tensor) -> Tensor:
         """Return the weights of records with linear predictors g [..., n] and treatments z [..., n] in {0, 1}."""
         return self.at(self.propensity(g), z)
@@ -143,38 +133,13 @@ class Estimand:
         alpha, beta = self.powers
         return torch.where(z > 0.5, e**alpha * (1 - e) ** (beta + 1), e ** (alpha + 1) * (1 - e) ** beta)
 
+    @final
     def size(self, w: Tensor, z: Tensor) -> Tensor:
         """Return the terms of the denominator N of records with weights w and treatments z, of their shape."""
         if self.counted is None:
             return w / 2
         treated, control = self.counted
         return torch.where(z > 0.5, torch.full_like(w, treated), control)
-
-    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return a and b of the doubly robust score a - tau b, whose mean is zero at the effect tau.
-
-        Each is linear in y and in both means, and monotone in e. Errors of the propensity and of the outcome model
-        enter as a product. Source: Robins, Rotnitzky & Zhao (1994); Robinson (1988) for the ATO.
-
-        Args:
-            z: Treatment in {0, 1}, of any shape, as all others.
-            y: Outcome in [0, 1].
-            e: Propensity in [eta, 1 - eta].
-            mu0: Mean outcome of controls.
-            mu1: Mean outcome of the treated.
-
-        Raises:
-            InputError: No such score is known.
-        """
-        raise InputError(f"estimand = {self.name}: no doubly robust score of it is known")
-
-    def score_sizes_are_possible(self, least: float, most: float) -> bool:
-        """Whether there are nuisances by which the score's denominator b has this range, of all records."""
-        return (least, most) == (0.0, 1.0)
-
-    def least_score_change(self, most: float) -> float:
-        """Return how far one record moves the sum of a at least, by any nuisances whose b are at most this large."""
-        return 1.0
 
     @cached_property
     def _ends(self) -> Tensor:
@@ -184,38 +149,18 @@ class Estimand:
 
 
 class ATE(Estimand):
-    r"""The effect on everybody: weights 1/e and 1/(1 - e).
-
-    .. math:: a = \mu_1 - \mu_0 + \tfrac{z}{e}(y - \mu_1) - \tfrac{1-z}{1-e}(y - \mu_0), \quad b = 1
-    """
+    """The effect on everybody: weights 1/e and 1/(1 - e)."""
 
     name = "ATE"
     powers = (-1, -1)
-    public_size = True
     scoring_rule = "exponential"
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z >= 0
-
-    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Estimand``."""
-        residual = torch.where(z > 0.5, (y - mu1) / e, (mu0 - y) / (1 - e))
-        return mu1 - mu0 + residual, torch.ones_like(y)
-
-    def score_sizes_are_possible(self, least: float, most: float) -> bool:
-        """See ``Estimand``."""
-        return (least, most) == (1.0, 1.0)
-
-    def least_score_change(self, most: float) -> float:
-        """See ``Estimand``."""
-        return 2.0
 
 
 class ATC(Estimand):
-    r"""The effect on the controls: weights (1 - e)/e and 1.
-
-    .. math:: a = \big(z \tfrac{1-e}{e} - (1-z)\big)(y - \mu_1), \quad b = 1 - z
+    """The effect on the controls: weights (1 - e)/e and 1.
 
     The propensity is clipped below alone, where a weight could grow. Above it weights fall to 0, and must: where few
     are untreated, a floor under the weights of the treated would dominate all the controls.
@@ -228,19 +173,11 @@ class ATC(Estimand):
     counted = (0.0, 1.0)
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z < 0.5
-
-    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Estimand``."""
-        return torch.where(z > 0.5, (y - mu1) * (1 - e) / e, mu1 - y), 1 - z
 
 
 class ATT(Estimand):
-    r"""The effect on the treated: weights 1 and e/(1 - e); the propensity is clipped above alone.
-
-    .. math:: a = \big(z - (1-z)\tfrac{e}{1-e}\big)(y - \mu_0), \quad b = z
-    """
+    """The effect on the treated: weights 1 and e/(1 - e); the propensity is clipped above alone."""
 
     name = "ATT"
     powers = (0, -1)
@@ -249,107 +186,31 @@ class ATT(Estimand):
     counted = (1.0, 0.0)
 
     def members(self, z: Tensor) -> Tensor:
-        """See ``Estimand``."""
         return z > 0.5
-
-    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Estimand``."""
-        return torch.where(z > 0.5, y - mu0, (mu0 - y) * e / (1 - e)), z
 
 
 class ATO(Estimand):
-    r"""The effect on the overlap population: weights 1 - e and e.
-
-    .. math:: a = (z - e)(y - e\mu_1 - (1-e)\mu_0), \quad b = (z - e)^2
-
-    the partially linear score, whose denominator is orthogonal too, for the overlap e (1 - e) is not known.
-    """
+    """The effect on the overlap population: weights 1 - e and e."""
 
     name = "ATO"
     powers = (0, 0)
     scoring_rule = "logistic"
-    pooled_means = True
-
-    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Estimand``."""
-        return (z - e) * (y - e * mu1 - (1 - e) * mu0), (z - e).square()
-
-    def score_sizes_are_possible(self, least: float, most: float) -> bool:
-        """Whether the roots are |z - e| at one end of the propensity: they add up to 1."""
-        ends = math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0))
-        return abs(sum(ends) - 1) <= 1e-9 and self.overlap * (1 - 1e-9) <= ends[0] <= ends[1]
-
-    def least_score_change(self, most: float) -> float:
-        """Return the largest |z - e|."""
-        return math.sqrt(most)
-
-
-@dataclass(frozen=True)
-class BetaEstimand(Estimand):
-    r"""The average weighted by :math:`h(e) = e^{\alpha + 1} (1 - e)^{\beta + 1}`, by its powers.
-
-    Its propensity is fitted by logistic regression, and no doubly robust score of it is known.
-
-    Args:
-        alpha: In [-1, 0].
-        beta: In [-1, 0].
-
-    Raises:
-        InputError: A power outside [-1, 0], where weights are not monotone in the propensity.
-
-    Example:
-        >>> half = BetaEstimand(0.1, alpha=-0.5, beta=-0.5)
-        >>> half.name, round(half.largest, 6)
-        ('beta:-0.5:-0.5', 3.0)
-    """
-
-    alpha: float
-    beta: float
-
-    def __post_init__(self) -> None:
-        """Refuse an overlap, or powers, out of range."""
-        super().__post_init__()
-        for name in ("alpha", "beta"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-            if not -1 <= getattr(self, name) <= 0:
-                raise InputError(f"estimand = {self.name}: {name} must lie in [-1, 0]")
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """See ``Estimand``: ``beta:ALPHA:BETA``."""
-        return f"beta:{self.alpha!r}:{self.beta!r}"
-
-    @property
-    def powers(self) -> tuple[float, float]:  # type: ignore[override]
-        """See ``Estimand``."""
-        return self.alpha, self.beta
 
 
 ESTIMANDS: dict[str, type[Estimand]] = {cls.name: cls for cls in (ATE, ATC, ATT, ATO)}
 """Estimands by name. To add one: a subclass of ``Estimand``, and its entry here."""
 
-_BETA = re.compile(r"beta:([-+.\de]+):([-+.\de]+)")
-
 
 def make_estimand(name: str, overlap: float) -> Estimand:
-    """Return the estimand of this name, one of ``ESTIMANDS`` or ``beta:ALPHA:BETA``, with this clip of the propensity.
+    """Return the estimand of this name, one of ``ESTIMANDS``, with this clip of the propensity.
 
     Raises:
-        InputError: No such estimand, a power outside [-1, 0], or an overlap outside (0, 0.5].
+        InputError: No such estimand, or an overlap outside (0, 0.5].
 
     Example:
-        >>> make_estimand("ATT", 0.2), make_estimand("beta:0:0", 0.2)
-        (ATT(overlap=0.2), ATO(overlap=0.2))
+        >>> make_estimand("ATT", 0.2)
+        ATT(overlap=0.2)
     """
-    if name in ESTIMANDS:
-        return ESTIMANDS[name](overlap)
-    given = _BETA.fullmatch(name)
-    try:
-        powers = (float(given[1]), float(given[2])) if given else None
-    except ValueError:
-        powers = None
-    if powers is None:
-        known = ", ".join((*ESTIMANDS, "beta:ALPHA:BETA"))
-        raise InputError(f"estimand = {name!r}: choose one of {known}, with powers in [-1, 0] as in beta:-0.5:-0.5")
-    named = (kind(overlap) for kind in ESTIMANDS.values() if kind.powers == powers)
-    return next(named, None) or BetaEstimand(overlap, *powers)
+    if name not in ESTIMANDS:
+        raise InputError(f"estimand = {name!r}: choose one of {', '.join(ESTIMANDS)}")
+    return ESTIMANDS[name](overlap)

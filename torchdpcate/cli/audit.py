@@ -30,7 +30,6 @@ is the public table that report was given.
 
 mechanisms:
 """
-_SPILLOVER = "python -m experiments.spillover"
 _REFERENCE = "reference="
 _MOST = 8  # processes, by default: each may take 2 GB
 KEYS = ("mechanism", "folder", "processes", *AuditSettings.__dataclass_fields__)
@@ -55,7 +54,7 @@ def audit(words: list[str]) -> None:
         return
     if words[0] == "spillover":
         raise InputError(
-            f"audit spillover: a study, in a checkout: {_SPILLOVER} [the same words], or {_SPILLOVER}.construction"
+            "audit spillover: no score rests on what other records taught; the paper's: torchdpcate study spillover"
         )
     given, every = _parse([word for word in words if word != "--all"]), "--all" in words
     if every == ("mechanism" in given):

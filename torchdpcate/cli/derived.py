@@ -1,13 +1,11 @@
-"""Whether the folder ``release/`` of a run or of a sweep holds what follows from its release files, and nothing else.
+"""Whether the folder ``release/`` of a run, or of a sweep's runs, holds what follows from its release file alone.
 
 A release file verifies by itself, byte by byte. Whatever else is in the folder is made again from it and compared, so
 that nothing of the curator's can be there: no number, word, name or picture, and no file of another kind.
 """
 
 import io
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +13,24 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from torchdpcate._text import plain
-from torchdpcate.cli.curator import SUMMARY_FILE
+from torchdpcate.cli.curator import summary_path
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError, TorchDPCateError
-from torchdpcate.evaluation.figures import png_of
-from torchdpcate.pages.beside import Made, figures_of
+from torchdpcate.pages.figures import Made, figures_of
 from torchdpcate.pages.reader import PAGE, reader_page
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, check_sums, load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, check_sums, load_release
 from torchdpcate.release.signature import signature_path
 from torchdpcate.verify.card import texts_beside
 from torchdpcate.verify.file import verify_release
 
-_AGAIN = "is not what its release makes: remove it, or write it anew (train, report, inspect --card)"
+_AGAIN = "is not what its release makes: remove it, or write it anew (train, report, verify --card)"
 _RARE = 1e-6
 """Probability that noise of the least scale is refused."""
 _PIXEL = 8  # of 255: coordinates that differ in their last places move a pixel's shade
 
 
 def leaks(folder: str | Path, reference: str | None = None) -> tuple[str, ...]:
-    """Return what in ``release/`` of a run, or of a sweep and its runs, does not follow from release files.
+    """Return what in ``release/`` of a run, or of the runs of a sweep, does not follow from release files.
 
     Refused are a release file that does not verify; any other file, but checksums and the signature, that is not what
     the release makes under that name (figures may differ by roundings of their coordinates); links and folders; names
@@ -48,29 +44,18 @@ def leaks(folder: str | Path, reference: str | None = None) -> tuple[str, ...]:
         A sentence each, which begins with the file; empty where all is as it should be.
 
     Raises:
-        InputError: No run, one without its curator's files, or a damaged summary of a sweep.
+        InputError: No run, or one without its curator's files.
     """
     root = Path(folder)
     places = sorted(path.parent for path in root.glob("**/release") if (path.parent / "curator").is_dir())
-    if not places or (root / "release").is_dir() != (root / "curator").is_dir():
+    own = (root / "release").is_dir() or summary_path(root).exists()
+    if not places or (own and root not in places):
         raise InputError(f"run = {folder}: has no folders release and curator; give a run's own, or a folder of runs")
     return tuple(
         f"{(place / 'release').relative_to(root) / name}: {why}"
         for place in places
-        for name, why in (_run(place, reference) if _is_run(place) else _sweep(place))
+        for name, why in _run(place, reference)
     )
-
-
-def _is_run(place: Path) -> bool:
-    return any((place / name).exists() for name in (f"release/{RELEASE_FILE}", f"curator/{SUMMARY_FILE}"))
-
-
-def _sweep(place: Path) -> Iterator[tuple[str, str]]:
-    """Return what is wrong with the figures of a report about several runs."""
-    from torchdpcate.cli.report import public_figures
-
-    made = {name: partial(png_of, figure) for name, figure in public_figures(place).items()}
-    yield from _others(place / "release", made)
 
 
 def _run(run: Path, reference: str | None) -> Iterator[tuple[str, str]]:
@@ -106,7 +91,7 @@ def _figure(run: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _others(folder: Path, made: Made, own: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+def _others(folder: Path, made: Made, own: Collection[str]) -> Iterator[tuple[str, str]]:
     """Return the files of a folder that are not made of what they should be."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -157,14 +142,18 @@ def _noiseless(run: Path, release: Release) -> Iterator[tuple[str, str]]:
     Of p numbers with noise of scale s, all are within t s of the exact ones with a probability of at most t^p.
     Objective perturbation by b moves the minimiser by at least b / L, L the largest curvature, which is the curator's.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    numbers = run / "curator" / "numbers.safetensors"
     try:
-        exact = load_file(run / "curator" / "numbers.safetensors")["theta_without_noise"]
-        public, fit = release.privacy.public, json.loads((run / "curator" / "fit.json").read_text(encoding="utf-8"))
-        scale = public.get("noise_scale") or public["perturbation_scale"] / fit["hessian_bound"]
-        moved = np.abs(release.tensors()["theta"].numpy() - exact).max()
+        exact = load_file(numbers)
+        theta, public = exact["theta_without_noise"], release.privacy.public
+        scale = public.get("noise_scale") or public["perturbation_scale"] / float(exact["hessian_bound"])
+        moved = np.abs(release.tensors()["theta"].numpy() - theta).max()
+    except SafetensorError as error:
+        raise InputError(f"{numbers}: is damaged, and the released noise cannot be checked; train again") from error
     except (OSError, ValueError, LookupError, TypeError):
         return  # a kind without such coefficients
-    if moved < _RARE ** (1 / exact.size) * scale:
+    if moved < _RARE ** (1 / theta.size) * scale:
         yield RELEASE_FILE, f"theta has far less noise than stated: {moved:.3g} where {scale:.3g} each is the least"

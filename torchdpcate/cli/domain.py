@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from torchdpcate.cli.domain_questions import Asked, ask_domain
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data.columns import table_columns
-from torchdpcate.data.domain_draft import check_new, draft_domain, write_draft
+from torchdpcate.data.domain_draft import check_new, draft_domain, table_columns, write_draft
 from torchdpcate.data.facts import OPEN
 from torchdpcate.errors import InputError
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from torchdpcate.cli.tables import columns
-from torchdpcate.data.columns import TO_USE, left_out
 from torchdpcate.data.domain_draft import (
+    TO_USE,
     Draft,
     Entry,
     covariate_entries,
     design_entries,
+    left_out,
     outcome_entries,
     treatment_entries,
 )

@@ -41,8 +41,6 @@ The noise to expect of train with the same words, in outcome units, by public fa
   run_dir=FOLDER    write plan.json and plan.png
 """
 _HELP = {"train": _TRAIN_HELP, "plan": _PLAN_HELP}
-COMPLETE = "__complete"
-"""The command by which scripts of shells request the words that may come next."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,16 +79,14 @@ def _command(words: list[str]) -> None:
         print(import_module("torchdpcate.cli.settings_help").settings_help(shown), end="")
     elif first and first[0] in OWN_GRAMMAR:
         _call(first[0], rest)
-    elif first == [COMPLETE]:
-        _call("completion", rest, function="print_completions")
     else:
         given = parsed(words)
         _call(given.pop("command"), **{name: value for name, value in given.items() if name != "debug"})
 
 
-def _call(command: str, *given: Any, function: str = "", **named: Any) -> None:
-    """Call a command's function, or another of its module, imported only now."""
-    getattr(import_module(f"torchdpcate.cli.{command}"), function or command)(*given, **named)
+def _call(command: str, *given: Any, **named: Any) -> None:
+    """Call a command's function, imported only now."""
+    getattr(import_module(f"torchdpcate.cli.{command}"), command)(*given, **named)
 
 
 def _explain(error: Exception) -> int:

@@ -1,43 +1,78 @@
 """The words of ``torchdpcate train`` before Hydra sees them: known settings, and no configuration from elsewhere."""
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, QuotedString
-from hydra.core.plugins import Plugins
+from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from torchdpcate.cli import gone, plain_values
-from torchdpcate.cli.parser import Parser, nearest, options
+from torchdpcate.cli import gone
+from torchdpcate.cli.parser import nearest
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
-_ROOT = "config"
+PATHS = (
+    "run_dir",
+    "budget.shared",
+    "data.path",
+    "data.domain",
+    "data.genes",
+    "data.surface.path",
+    "policies.path",
+    "queries.path",
+    "rule.population",
+    "sites.path",
+    "sites.socket",
+    "subgroups",
+)
+"""Settings that name a file or a folder."""
+_BROUGHT = re.compile(r"^ *- (/?)([\w/]+)(?:@[\w.]+)?: ", re.MULTILINE)
+_SWITCHES, _SHOWS = ("-m", "--multirun", "--resolve"), ("-c", "--cfg")
+_HYDRA = re.compile(r"hydra(?:[./]|$)")
+_OF_HYDRA = ("hydra/launcher", "hydra.sweep.dir", "hydra.sweep.subdir")  # others configure classes, or what runs them
+_LAUNCHER = "hydra.launcher."  # settings of a launcher, which checks them itself
+_BUILDS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})  # by what Hydra makes objects
+_REFERENCE = re.compile(r"\$\{(?:[\w.]+|now:[^${}]*)\}")  # interpolations that only read
+_FOLLOWS = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
+_NAMED = re.compile(r"\$\{([\w.]+)\}")
+_OF_NULL = {"privacy.noise_seed": int, "budget.total.epsilon": float, "budget.total.delta": float}  # of no class
+_KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+_HERE = ("basic", "joblib", "submitit_local")  # launchers whose jobs are all of this machine, where a lock holds
+_NEAREST, _LIKE = 3, 0.6
+_OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
 
 
-@cache
+class Composition(NamedTuple):
+    """What ``conf/`` makes of choices of groups.
+
+    Attributes:
+        settings: Each setting and each block of settings by its dotted name: its value, and the class of its block.
+        groups: The choice of each group that there is.
+    """
+
+    settings: dict[str, tuple[Any, str | None]]
+    groups: dict[str, str]
+
+
 def all_groups() -> frozenset[str]:
     """Return the names of the groups of choices, ``data/surface`` among them; not folders that only name classes."""
-    root = conf_dir()
-    paths = [path.relative_to(root) for path in root.rglob("*.yaml") if "defaults:" in path.read_text(encoding="utf-8")]
-    found = (_defaults(str(path.parent) if path.parent.name else "", path.stem) for path in paths)
-    return frozenset(group for defaults in found for group, _, _ in defaults)
+    return frozenset(group for names in _brought_by().values() for group in names)
 
 
 def all_tasks() -> list[str]:
     """Return the names of the tasks."""
-    return [task for task, _ in _choices("task")]
+    return choices_of("task")
 
 
 def choices_of(group: str) -> list[str]:
@@ -47,50 +82,7 @@ def choices_of(group: str) -> list[str]:
         >>> choices_of("learner")
         ['dr', 'r']
     """
-    return [choice for choice, _ in _choices(group)]
-
-
-def brought(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the groups that a configuration has, each with its choice.
-
-    Args:
-        chosen: What the user chose, by group.
-
-    Example:
-        >>> brought({"task": "policy_selection"})["mechanism"]
-        'by_scores'
-    """
-    given, found = dict(chosen), {}
-    todo = [("", _ROOT)]
-    while todo:
-        group, default = todo.pop()  # the last first, as Hydra does: an experiment chooses the task
-        choice = given.get(group, default)
-        if group:
-            found[group] = choice
-        for inner, name, overrides in _defaults(group, choice):
-            if overrides:
-                given.setdefault(inner, name)
-            else:
-                todo.append((inner, name))
-    return {group: choice for group, choice in found.items() if choice != "None"}
-
-
-def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the choices, by group, that would bring a group or a block of settings into a configuration.
-
-    Args:
-        name: Its name, which the configuration does not have.
-        groups: The configuration's groups.
-
-    Example:
-        >>> users("nuisance", brought({"task": "average_effect"}))
-        {'task': ['cate', 'policy_selection', 'rule']}
-        >>> users("rule", brought({}))
-        {'task': ['owl', 'rule', 'two_stage_rule']}
-    """
-    near = {group: [choice for choice, has in _choices(group) if name in has] for group in groups if group != "task"}
-    near = {group: choices for group, choices in near.items() if choices}
-    return near or {"task": [task for task in all_tasks() if name in _reachable("task", task)]}
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
 def target_of(task: str) -> str:
@@ -103,126 +95,101 @@ def target_of(task: str) -> str:
     return str(_read("task", task)["task"]["_target_"])
 
 
-def owners(key: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the choices, by group, that have a setting of a dotted name.
+def composition(chosen: Mapping[str, str]) -> Composition:
+    """Return the settings and groups that there are with the given choices of groups.
 
     Args:
-        key: The name, which the configuration does not have.
-        groups: The configuration's groups.
+        chosen: What the user chose, by group.
+
+    Raises:
+        InputError: A group that the task and its choices have no use for.
 
     Example:
-        >>> owners("rule.share", brought({"task": "owl"}))
+        >>> composition({"task": "policy_selection"}).groups["policies"]
+        'thresholds'
+    """
+    try:
+        return _composed(**chosen)
+    except ConfigCompositionException:
+        brings = {group for (group, _), names in _brought_by().items() if names}
+        used: dict[str, str] = {}
+        for group in sorted(chosen, key=lambda group: (group != "experiment", group != "task", group not in brings)):
+            made = _composed(**used)
+            if group not in ("experiment", *made.groups):
+                raise _not_used(group, made) from None
+            used[group] = chosen[group]
+        raise
+
+
+@cache
+def _composed(**chosen: str) -> Composition:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        words = [f"{group}={choice}" for group, choice in chosen.items()]
+        made: Any = compose("config", words, return_hydra_config=True)
+    groups = {
+        group: choice
+        for group, choice in made.hydra.runtime.choices.items()
+        if choice is not None and not group.startswith("hydra/")
+    }
+    found: dict[str, tuple[Any, str | None]] = {}
+
+    def note(block: Mapping[str, Any], place: str) -> None:
+        for key, value in block.items():
+            if not str(key).startswith("_"):  # Hydra's own: which class, and how it is built
+                found[f"{place}{key}"] = value, block.get("_target_")
+            if isinstance(value, Mapping):
+                note(value, f"{place}{key}.")
+
+    plain = OmegaConf.to_container(made, resolve=False)
+    assert isinstance(plain, dict)
+    note({str(key): value for key, value in plain.items() if key != "hydra"}, "")
+    return Composition(found, groups)
+
+
+def owners(key: str) -> dict[str, list[str]]:
+    """Return the choices, by group, whose files bring a group, a block of settings or a setting.
+
+    Args:
+        key: Its dotted name.
+
+    Example:
+        >>> owners("nuisance")
+        {'task': ['cate', 'rule']}
+        >>> owners("split")
+        {'second_stage': ['kernel_ridge', 'linear', 'neural', 'tangent']}
+        >>> owners("rule.share")
         {'task': ['rule']}
-        >>> owners("second_stage.kernel", brought({}))
+        >>> owners("second_stage.kernel")
         {'second_stage': ['kernel_ridge']}
     """
     block, _, setting = key.partition(".")
     setting = setting.partition(".")[0]
-    group = block if block in groups else "task"
-    found = [
-        choice
-        for choice, _ in _choices(group)
-        if setting in _names(_read(group, choice) if group == block else _read(group, choice).get(block, {}))
-    ]
-    return {group: found} if found else {}
-
-
-def _reachable(group: str, choice: str) -> set[str]:
-    """Return the groups and blocks of settings that a choice brings, whatever else is chosen below it."""
-    found = _own(group, choice)
-    for inner in found & all_groups():
-        found = found.union(*(_reachable(inner, own) for own, _ in _choices(inner)))
+    found: dict[str, list[str]] = {}
+    for (group, choice), names in _brought_by().items():
+        own = {name: value for name, value in _read(group, choice).items() if name != "defaults"}
+        inner = own if group == block else own.get(block) if group == "task" else None
+        brings = block in names or (group == "task" and block in own)
+        if (isinstance(inner, Mapping) and setting in inner) if setting else brings:
+            found.setdefault(group, []).append(choice)
     return found
 
 
-def _choices(group: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield the choices of a group with what each brings by itself."""
-    for path in sorted((conf_dir() / group).glob("*.yaml")):
-        yield path.stem, _own(group, path.stem)
-
-
-def _own(group: str, choice: str) -> set[str]:
-    names = {inner for inner, _, overrides in _defaults(group, choice) if not overrides}
-    blocks: Iterable[str] = _read(group, choice) if group == "task" else ()  # tasks bring blocks of other names
-    return names | set(blocks) - {"defaults", "task"}
-
-
-def _defaults(group: str, choice: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield the entries of a yaml's defaults list: group, choice, and whether it is of a group that another brings."""
-    for entry in _read(group, choice).get("defaults", ()):
-        if not isinstance(entry, dict):
-            if entry != "_self_":
-                yield from _defaults(group, entry)
-            continue
-        [(key, name)] = entry.items()
-        words = key.partition("@")[0].split()
-        inner = words[-1].removeprefix("/") if words[-1].startswith("/") or not group else f"{group}/{words[-1]}"
-        if not inner.startswith("hydra"):
-            yield inner, str(name), "override" in words[:-1]
-
-
-def _names(settings: Any) -> set[str]:
-    """Return the names of the settings of a block; none of a value in its place."""
-    if not isinstance(settings, Mapping):
-        return set()
-    return {str(name) for name in settings if not str(name).startswith("_")} - {"defaults"}
-
-
-def _read(group: str, choice: str) -> Mapping[str, Any]:
-    path = conf_dir() / group / f"{choice}.yaml"
-    return _parsed(path.read_text(encoding="utf-8")) if path.is_file() else {}
+@cache
+def _brought_by() -> dict[tuple[str, str], set[str]]:
+    """Return the groups that each file of ``conf/`` brings, by its group and choice."""
+    found = {}
+    for path in sorted(conf_dir().rglob("*.yaml")):
+        group = path.parent.relative_to(conf_dir()).as_posix().removeprefix(".")
+        names = _BROUGHT.findall(path.read_text(encoding="utf-8"))
+        inner = {name if root or not group else f"{group}/{name}" for root, name in names}
+        found[group, path.stem] = {name for name in inner if not name.startswith("hydra")}
+    return found
 
 
 @cache
-def _parsed(text: str) -> Mapping[str, Any]:
-    # a search for who brings a name reads each file hundreds of times
-    found = yaml.safe_load(text)
-    return found if isinstance(found, dict) else {}
-
-
-_SWITCHES = (
-    ("--help", "-h"),
-    ("--hydra-help",),
-    ("--version",),
-    ("--resolve",),
-)
-_ONE_OF = (("--run", "-r"), ("--multirun", "-m"), ("--shell-completion", "-sc"))
-_OPTIONS = (
-    ("--package", "-p"),
-    ("--config-path", "-cp"),
-    ("--config-name", "-cn"),
-    ("--config-dir", "-cd"),
-    ("--experimental-rerun",),
-)
-_ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
-_HYDRA = re.compile(r"hydra(?:[./]|$)")
-_OF_HYDRA = ("hydra/launcher", "hydra.sweep.dir", "hydra.sweep.subdir")  # others configure classes, or what runs them
-_LAUNCHER = "hydra.launcher."  # settings of a launcher, which checks them itself
-_BUILDS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})  # by what Hydra makes objects
-_REFERENCE = re.compile(r"\$\{(?:[\w.]+|now:[^${}]*)\}")  # interpolations that only read
-_FOLLOWS = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
-_NAMED = re.compile(r"\$\{([\w.]+)\}")
-_OF_NULL = {"privacy.noise_seed": int, "budget.total.epsilon": float, "budget.total.delta": float}  # of no class
-_KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
-_LAUNCHERS = ("joblib", "submitit")  # extras, of the same names as the first words of their launchers
-_HERE = ("basic", "joblib", "submitit_local")  # launchers whose jobs are all of this machine, where a lock holds
-_NEAREST, _LIKE = 3, 0.6
-_ONE_DEVICE = (
-    "training takes one process on one device, which trainer.accelerator names; many records in several processes: "
-    "data.engine=ray, by sums"
-)
-_PAID = "privacy is paid for a public number of steps; give nuisance.epochs or second_stage.epochs"
-_OF_LIGHTNING = {
-    "trainer.callbacks": "a callback runs code beside records and losses that nothing paid for; give it in Python, by "
-    "trainer=partial(default_trainer, callbacks=[...])",
-    "trainer.default_root_dir": "logs and checkpoints go to the run's curator/logs alone: nothing pays for them",
-    "trainer.devices": _ONE_DEVICE,
-    "trainer.strategy": _ONE_DEVICE,
-    "trainer.max_epochs": _PAID,
-    "trainer.max_steps": _PAID,
-}
-"""Arguments of Lightning's Trainer that are no settings, and why."""
-_OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
+def _read(group: str, choice: str) -> Mapping[str, Any]:
+    found = yaml.safe_load((conf_dir() / group / f"{choice}.yaml").read_text(encoding="utf-8"))
+    return {} if found is None else found
 
 
 @contextmanager
@@ -239,28 +206,22 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
         InputError: Such a word.
     """
     overrides = _overrides(words)
+    several = next((override for override in overrides if override.is_sweep_override()), None)
+    if several is not None and {"-m", "--multirun"}.isdisjoint(words):
+        word = several.input_line
+        raise InputError(f"{word}: has several values; add -m for a run with each, or write [A,B] for a list")
     _check_ledger(overrides)
-    _check_launcher(overrides)
-    if any(override.is_add() or override.is_force_add() for override in overrides):
-        _check_names(overrides)
-    _check_types(overrides)
+    _check_settings(overrides)
     try:
         yield
-    except ConfigCompositionException:
-        _check_names(overrides)
-        of_launcher = next((override for override in overrides if override.key_or_group.startswith(_LAUNCHER)), None)
-        if of_launcher is None:
+    except (HydraException, ImportError) as error:  # of a launcher: what a run raises is told by the run
+        word = next((str(override.input_line) for override in overrides if "launcher" in override.key_or_group), None)
+        if word is None:
             raise
         raise InputError(
-            f"{of_launcher.input_line}: the launcher has no such setting, or takes another value; train --cfg hydra "
-            "with the same hydra/launcher shows those it has"
+            f"{word}: {' '.join(str(error).split())}; launchers are packages of their own, as hydra-joblib-launcher "
+            "or hydra-submitit-launcher; train --cfg hydra with the same hydra/launcher shows the settings of one"
         ) from None
-    except ImportError as error:  # of a launcher: what a run raises is told by the run
-        launcher = next((override for override in overrides if override.key_or_group == "hydra/launcher"), None)
-        if launcher is None:
-            raise
-        name = error.name or getattr(error.__context__, "name", None) or str(error)
-        raise InputError(f"{launcher.input_line}: needs {name}, which is not installed; install it") from None
 
 
 def options_first(words: Sequence[str]) -> list[str]:
@@ -269,12 +230,36 @@ def options_first(words: Sequence[str]) -> list[str]:
     Args:
         words: Command-line words.
 
+    Raises:
+        InputError: An option that would read settings from elsewhere, or that there is not.
+
     Example:
         >>> options_first(["seed=0,1", "-m", "task=owl"])
         ['-m', 'seed=0,1', 'task=owl']
     """
-    settings = _hydras_options().parse_known_intermixed_args(list(words))[0].overrides
-    return [*(word for word in words if word not in settings), *settings]
+    options, settings = list[str](), list[str]()
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-"):
+            settings.append(word)
+        elif word in _SWITCHES:
+            options.append(word)
+        elif word.partition("=")[0] in _SHOWS:
+            shown = word.partition("=")[2] or (left.pop(0) if left else "")
+            if shown not in ("job", "hydra", "all"):
+                raise InputError(f"{word}: give --cfg job, hydra or all")
+            options += ["--cfg", shown]
+        else:
+            near = nearest(word, (*_SWITCHES, *_SHOWS), "")
+            raise InputError(
+                f"{word}: no such option; {near + '; ' if near else ''}settings are words without dashes, KEY=VALUE; "
+                "-m sweeps, --cfg job shows the configuration"
+            )
+    sweeps, shows = {"-m", "--multirun"} & {*options}, "--cfg" in options
+    if (sweeps and shows) or ("--resolve" in options and not shows):
+        raise InputError(f"{' '.join(options)}: --cfg shows one run, without -m; --resolve is for --cfg")
+    return [*options, *settings]
 
 
 def sweep_words(words: Sequence[str]) -> list[str]:
@@ -298,6 +283,13 @@ def sweep_words(words: Sequence[str]) -> list[str]:
     return [_swept(word, parsed[word]) if word in parsed else word for word in words]
 
 
+def _swept(word: str, override: Override) -> str:
+    key, _, value = word.partition("=")
+    if override.is_sweep_override() or override.is_hydra_override() or not value:
+        return word
+    return f"{key}=choice({value})"
+
+
 def with_implied_table(words: Sequence[str]) -> list[str]:
     """Return the words with ``data=table`` where they name a file of records, or its domain, and choose no data.
 
@@ -315,89 +307,51 @@ def with_implied_table(words: Sequence[str]) -> list[str]:
 
 
 def _chooses_data(override: Override) -> bool:
-    """Whether a word chooses data, or an experiment that is of files or has nothing but its data."""
+    """Whether a word chooses data, or an experiment that is of files."""
     group = override.key_or_group.partition("/")[0]
     if group != "experiment":
         return group == "data"
-    return any(
-        "path" in _read("data", brought({group: str(name)})["data"])
-        or not any(inner != "data" for inner, _, _ in _defaults(group, str(name)))
-        for name in _values(override)
-    )
-
-
-def known_settings(choices: Sequence[str]) -> list[str]:
-    """Return the groups, and the names of the settings, that there are with the given choices of groups.
-
-    Args:
-        choices: Words GROUP=CHOICE.
-
-    Raises:
-        InputError: No such choice.
-    """
-    _overrides(choices)
-    known, groups = {*_setting_names(_compose(list(choices))), "experiment", "task"}, all_groups()
-    above = {name.rpartition(".")[0] for name in known}
-    return sorted(name for name in known if name in groups or name not in above)
-
-
-def _swept(word: str, override: Override) -> str:
-    key, _, value = word.partition("=")
-    if override.is_sweep_override() or override.is_hydra_override() or not value:
-        return word
-    return f"{key}=choice({value})"
-
-
-def _hydras_options() -> Parser:
-    """Return a parser of the words that Hydra takes."""
-    parser = Parser(prog="torchdpcate train", add_help=False)
-    parser.add_argument("overrides", nargs="*")
-    for names in _SWITCHES:
-        parser.add_argument(*names, action="store_true")
-    for names in _OPTIONS:
-        parser.add_argument(*names)
-    what = parser.add_mutually_exclusive_group()
-    for names in _ONE_OF:
-        what.add_argument(*names, action="store_true")
-    what.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    known = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    what.add_argument("--info", "-i", nargs="?", const="all", choices=known)
-    return parser
+    return any("data.path" in _composed(experiment=name).settings for name in _values(override))
 
 
 def _overrides(words: Sequence[str]) -> list[Override]:
-    """Return the parsed overrides of words as ``plain_values.readable_words`` returns them.
+    """Return the parsed overrides of words, as ``readable_words`` returns them.
 
     Raises:
         InputError: A word that Hydra cannot read, or that would run or read what ``conf/`` does not name.
     """
-    parser = _hydras_options()
-    parsed, unknown = parser.parse_known_intermixed_args(list(words))
-    if unknown:
-        option = unknown[0].partition("=")[0]
-        name, _, value = unknown[0].lstrip("-").partition("=")
-        meant = [known for known in sorted(_settings([]), key=len) if name in (known, known.rpartition(".")[2])]
-        near = "" if meant else nearest(option, options(parser), "")
-        setting = f"as {meant[0]}={value or 'VALUE'}" if meant else "KEY=VALUE"
-        known = near or f"settings are words without dashes, {setting}, and -m sweeps"
-        raise InputError(f"{unknown[0]}: no such option; {known}")
-    if parsed.resolve and parsed.cfg is None:
-        raise InputError("--resolve: is for --cfg, as --cfg job --resolve")
-    for name in _ELSEWHERE:
-        if getattr(parsed, name) is not None:
-            raise _elsewhere(f"--{name.replace('_', '-')}")
-    try:
-        overrides = OverridesParser.create().parse_overrides(parsed.overrides)
-    except HydraException:
-        wrong = next(word for word in parsed.overrides if plain_values.parsed(word) is None)
-        if "=" not in wrong and not wrong.startswith("~"):
-            raise InputError(f"{wrong}: write KEY=VALUE, such as {_example(wrong)}") from None
-        key = wrong.partition("=")[0].lstrip("+~")
-        remedy = _remedy(key, _settings([]) | all_groups() | _OF_A_TABLE)
-        raise InputError(f"{wrong}: there is no setting {key}; {remedy}") from None
-    for override in overrides:
+    overrides = []
+    for word in options_first(words):
+        if word.startswith("-") or word in ("job", "hydra", "all"):
+            continue
+        try:
+            override = OverridesParser.create().parse_override(word)
+        except HydraException:
+            key, equals, _ = word.partition("=")
+            raise InputError(
+                f"{word}: cannot be read; write {key}='\"...\"' for a plain text"
+                if equals
+                else f"{word}: write KEY=VALUE, such as {_example(word)}"
+            ) from None
         _check_word(override)
+        overrides.append(override)
     return overrides
+
+
+def chosen_groups(words: Sequence[str]) -> dict[str, str]:
+    """Return the choices of groups among words, by group.
+
+    Args:
+        words: Command-line words.
+
+    Raises:
+        InputError: No such choice.
+    """
+    return {
+        override.key_or_group: _values(override)[0]
+        for override in _overrides(words)
+        if override.key_or_group in all_groups()
+    }
 
 
 def _check_word(override: Override) -> None:
@@ -407,19 +361,12 @@ def _check_word(override: Override) -> None:
         InputError: Such a word.
     """
     word, key = str(override.input_line), override.key_or_group
-    if key == "hydra.searchpath":
-        raise _elsewhere(key)
     if not key:
         raise InputError(f"{word}: write KEY=VALUE, such as {_example(key)}")
     if override.is_delete():
         raise InputError(f"{word}: a setting cannot be taken away; give KEY=VALUE, which may be null")
     if override.package is not None:
         raise InputError(f"{word}: write {key}=..., without @: each group has its place")
-    if key == "hydra/sweeper":
-        raise InputError(
-            f"{word}: a sweeper that chooses runs by what others showed looks at records that nothing paid for; leave "
-            "it out, and write all values: -m KEY=A,B"
-        )
     if _HYDRA.match(key) and key not in _OF_HYDRA and not key.startswith(_LAUNCHER):
         raise InputError(f"{word}: not to be chosen; of Hydra's own there are {', '.join(_OF_HYDRA)} and {_LAUNCHER}*")
     if _HYDRA.match(key) and override.is_sweep_override():
@@ -439,7 +386,13 @@ def _check_word(override: Override) -> None:
         if "${" in _REFERENCE.sub("", text):
             raise InputError(f"{word}: only ${{SETTING}} and ${{now:FORMAT}} are looked up; write the value itself")
     if key in all_groups():
-        _check_choices(override, values)
+        known = choices_of(key)  # of other choices Hydra would read any file that a path leads to
+        for choice in ("null" if value is None else value for value in values):
+            if choice not in known:
+                found = nearest(str(choice), known, "none is near")
+                raise InputError(f"{key}={choice}: there is no such {key}; {found}; choose one of {', '.join(known)}")
+    if (key in all_groups() or key in _OF_HYDRA) and (override.is_add() or override.is_force_add()):
+        raise InputError(f"{word}: write {word.lstrip('+')}")
 
 
 def _plain(override: Override) -> list[Any]:
@@ -479,59 +432,60 @@ def _example(word: str) -> str:
     key = word.lstrip("+-")
     if key in all_groups():
         return f"{key}={choices_of(key)[0]}"
-    return f"{key}=VALUE" if "." in key or key in _settings([]) else "privacy.epsilon=2"
+    return f"{key}=VALUE" if key in _composed().settings else "privacy.epsilon=2"
 
 
-def _elsewhere(option: str) -> InputError:
-    return InputError(
-        f"{option}: reads settings from elsewhere, and such a file may name any code to be run; give each setting as "
-        "KEY=VALUE"
-    )
+def _check_settings(overrides: Sequence[Override]) -> None:
+    """Refuse what is neither a group nor a setting of this task, or is of another type than its default.
 
-
-def _check_choices(override: Override, values: Sequence[Any]) -> None:
-    """Refuse a choice that a group does not have: Hydra would read any file that a path leads to."""
-    group, known = override.key_or_group, choices_of(override.key_or_group)
-    for choice in ("null" if value is None else value for value in values):
-        if choice not in known:
-            found = nearest(str(choice), known, "none is near")
-            raise InputError(f"{group}={choice}: there is no such {group}; {found}; choose one of {', '.join(known)}")
-
-
-def _check_launcher(overrides: Sequence[Override]) -> None:
-    """Refuse a launcher that is not installed."""
-    for override in (override for override in overrides if override.key_or_group == "hydra/launcher"):
-        Plugins.instance()  # which makes installed ones known
-        known = [name.removesuffix(".yaml") for name in ConfigStore.instance().list("hydra/launcher")]
-        for value in _plain(override):
-            if value not in known:
-                extra = str(value).partition("_")[0]
-                remedy = (
-                    f"needs the extra {extra}; pip install hydra-{extra}-launcher"
-                    if extra in _LAUNCHERS
-                    else (
-                        f"there is no such launcher; {nearest(str(value), known, 'none is near')}; installed are "
-                        + ", ".join(known)
-                    )
-                )
-                raise InputError(f"{override.input_line}: {remedy}, or leave it out to run one after the other")
-
-
-def _check_types(overrides: Sequence[Override]) -> None:
-    """Refuse a setting of another type than its default in ``conf/`` or, of null, than its class states."""
-    for combination in _combinations([override for override in overrides if override.key_or_group in all_groups()]):
-        defaults = _defaults_by_name(brought(dict(combination)))
-        for override in overrides:
+    The type is that of the default in ``conf/`` or, of null, what the class of its block states.
+    """
+    choices = [override for override in overrides if override.key_or_group in all_groups()]
+    made = [composition(combination) for combination in _combinations(choices)]
+    known = {name for one in made for name in one.settings}
+    for override in overrides:
+        key = override.key_or_group
+        if override in choices or _HYDRA.match(key):
+            continue
+        if key not in known:
+            raise _unknown(override, made[0], known)
+        for one in made:
             for value in _plain(override):
-                _check_type(override.key_or_group, value, defaults)
+                _check_type(key, value, one.settings)
+
+
+def _unknown(override: Override, used: Composition, known: set[str]) -> InputError:
+    key = override.key_or_group
+    if owners(key):
+        return _not_used(key, used)
+    names = known | all_groups() | _OF_A_TABLE
+    last = key.rpartition(".")[2]
+    same = sorted(name for name in names if name.rpartition(".")[2] == last)
+    near = difflib.get_close_matches(key, sorted(names), _NEAREST, _LIKE)
+    found = list(dict.fromkeys([*same, *near]))[:_NEAREST]
+    shown = "torchdpcate train --cfg job shows all there are"
+    remedy = f"the nearest is {' or '.join(found)} ({shown})" if found else f"no name is near it; {shown}"
+    return InputError(f"{override.input_line}: there is no setting {key}; {remedy}")
+
+
+def _not_used(key: str, made: Composition) -> InputError:
+    """Return the error of a word that belongs to other choices than those of this run."""
+    found, used = owners(key), made.groups
+    group = next((group for group in found if group in used and group != "task"), "task" if "task" in found else "")
+    group = group or next(iter(found), "task")
+    choices = found.get(group, [])
+    chosen = f" with {group}={used[group]}" if group in used and group != "task" else ""
+    which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
+    remedy = "".join(f"; use {name}" for name in sorted(made.settings) if name.endswith(f".{key}"))
+    return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}{remedy}")
 
 
 def _check_type(name: str, value: Any, defaults: Mapping[str, tuple[Any, str | None]]) -> None:
-    if name not in defaults:
-        for key, inner in value.items() if isinstance(value, Mapping) else ():
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
             _check_type(f"{name}.{key}", inner, defaults)
         return
-    default, target = defaults[name]
+    default, target = defaults.get(name, (value, None))
     followed = _FOLLOWS.fullmatch(default) if isinstance(default, str) else None
     if followed is not None and followed[1] in all_groups():
         raise InputError(f"{name} = {value}: is what {followed[1]}=CHOICE chooses; give that")
@@ -552,32 +506,6 @@ def _check_type(name: str, value: Any, defaults: Mapping[str, tuple[Any, str | N
         raise InputError(f"{name} = {value}: give {_KINDS[kind]}")
 
 
-def _defaults_by_name(groups: Mapping[str, str]) -> dict[str, tuple[Any, str | None]]:
-    """Return the default of each setting, with the class of its block.
-
-    Args:
-        groups: The configuration's groups.
-    """
-
-    def below(block: Mapping[str, Any], place: str) -> Iterator[tuple[str, tuple[Any, str | None]]]:
-        for key, value in block.items():
-            if isinstance(value, Mapping):
-                yield from below(value, f"{place}{key}.")
-            elif key not in _BUILDS:
-                yield f"{place}{key}", (value, block.get("_target_"))
-
-    def whole(group: str, choice: str) -> dict[str, Any]:
-        own = dict(_read(group, choice))
-        begun = [entry for entry in own.pop("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
-        return {name: value for part in begun for name, value in whole(group, part).items()} | own
-
-    found: dict[str, tuple[Any, str | None]] = {}
-    for group, choice in {"": _ROOT, **groups}.items():
-        place = "" if group in ("", "task", "experiment") else f"{group.replace('/', '.')}."
-        found |= dict(below(whole(group, choice), place))
-    return found
-
-
 def _check_ledger(overrides: Sequence[Override]) -> None:
     """Refuse one ledger over runs that may be on several machines: they may not see its file, nor keep its lock."""
     chosen = {override.key_or_group: override for override in overrides}
@@ -590,84 +518,13 @@ def _check_ledger(overrides: Sequence[Override]) -> None:
     )
 
 
-def _check_names(overrides: Sequence[Override]) -> None:
-    """Refuse the first override of what is neither a group nor a setting of this task."""
-    groups = all_groups()
-    choices = [override for override in overrides if override.key_or_group in groups]
-    for combination in _combinations(choices):
-        used = brought(dict(combination))
-        for override in overrides:
-            _check_used(override, used)
-    for override in overrides:
-        closed = override in choices or override.key_or_group in _OF_HYDRA
-        if closed and (override.is_add() or override.is_force_add()):
-            word = str(override.input_line)
-            raise InputError(f"{word}: write {word.lstrip('+')}")
-    known = _settings(choices)
-    for override in overrides:
-        key = override.key_or_group
-        if not (key in groups or key in known or _HYDRA.match(key)):
-            used = brought({o.key_or_group: _values(o)[0] for o in choices})
-            if found := owners(key, used):
-                raise _not_used(key, used, found)
-            remedy = _OF_LIGHTNING.get(key) or _remedy(key, known | groups | _OF_A_TABLE)
-            raise InputError(f"{override.input_line}: there is no setting {key}; {remedy}")
-
-
-def _check_used(override: Override, used: Mapping[str, str]) -> None:
-    """Refuse a group, or a setting of one, that neither the task nor its choices have."""
-    key = override.key_or_group
-    name = key.partition(".")[0]
-    found = {} if name in used else owners(key, used) or users(name, used)
-    if not any(found.values()) or any(used.get(group) in choices for group, choices in found.items()):
-        return  # of this run, or no name at all
-    own = [f"{group}={used[group]}" for group in ("task", "second_stage") if group in used]
-    same = (
-        [known for known in sorted(_setting_names(_compose(own))) if known.endswith(f".{name}")] if name == key else []
-    )
-    raise _not_used(key, used, found, same if "task" in found else [])
-
-
-def _not_used(
-    key: str, used: Mapping[str, str], found: Mapping[str, list[str]], same: Sequence[str] = ()
-) -> InputError:
-    """Return the error of a word that belongs to other choices than those of this run."""
-    [(group, choices), *_] = found.items()
-    chosen = "" if group == "task" else f" with {group}={used[group]}"
-    which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
-    remedy = "".join(f"; use {known}" for known in same)
-    return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}{remedy}")
-
-
-def _remedy(key: str, known: set[str]) -> str:
-    last = key.rpartition(".")[2]
-    same = sorted(name for name in known if name.rpartition(".")[2] == last)
-    near = difflib.get_close_matches(key, sorted(known), _NEAREST, _LIKE)
-    names = list(dict.fromkeys([*same, *near]))[:_NEAREST]
-    shown = "torchdpcate train --cfg job shows all there are"
-    return f"the nearest is {' or '.join(names)} ({shown})" if names else f"no name is near it; {shown}"
-
-
-def _settings(choices: Sequence[Override]) -> set[str]:
-    """Return the names of all settings that there are with any of the chosen groups."""
-    known: set[str] = set()
-    for combination in _combinations(choices):
-        known |= set(_setting_names(_compose([f"{key}={value}" for key, value in combination])))
-    return known
-
-
-def _compose(words: list[str]) -> DictConfig:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("config", words)
-
-
-def _combinations(choices: Sequence[Override]) -> Iterator[list[tuple[str, str]]]:
+def _combinations(choices: Sequence[Override]) -> Iterator[dict[str, str]]:
     """Yield the chosen groups with their values, each value of a sweep once."""
-    options = [[(override.key_or_group, value) for value in _values(override)] for override in choices]
-    first = [values[0] for values in options]
+    options = {override.key_or_group: _values(override) for override in choices}
+    first = {group: values[0] for group, values in options.items()}
     yield first
-    for place, values in enumerate(options):
-        yield from ([*first[:place], value, *first[place + 1 :]] for value in values[1:])
+    for group, values in options.items():
+        yield from ({**first, group: value} for value in values[1:])
 
 
 def _values(override: Override) -> list[str]:
@@ -677,14 +534,54 @@ def _values(override: Override) -> list[str]:
     )
 
 
-def _setting_names(config: DictConfig) -> Iterator[str]:
-    """Yield the dotted names of a configuration's entries, those that hold others included."""
+def readable_words(words: Sequence[str]) -> list[str]:
+    """Return the words with names of files and folders in quotes where they need them, and ``~`` as the home folder.
 
-    def below(value: Any, name: str) -> Iterator[str]:
-        for key, inner in value.items() if isinstance(value, dict) else ():
-            if str(key).startswith("_"):
-                continue  # Hydra's own: which class, and how it is built
-            yield f"{name}{key}"
-            yield from below(inner, f"{name}{key}.")
+    The grammar has ASCII letters and few signs, and makes numbers and truth values of names. In a sweep commas separate
+    names. Values in quotes, lists, interpolations and null stay.
 
-    yield from below(OmegaConf.to_container(config, resolve=False), "")
+    Args:
+        words: Command-line words.
+
+    Example:
+        >>> readable_words(["data.path=donn\u00e9es (1).csv", "run_dir=1e5", "seed=1"])
+        ["data.path='donn\u00e9es (1).csv'", "run_dir='1e5'", 'seed=1']
+        >>> readable_words(["-m", "data.path=a.csv,b#.csv", "seed=0,1"])
+        ['-m', "data.path=a.csv,'b#.csv'", 'seed=0,1']
+    """
+    sweep = not {"-m", "--multirun"}.isdisjoint(words)
+    return [_readable(word, sweep) for word in words]
+
+
+def text_of(word: str) -> str:
+    """Return the text of a word's value, without its quotes."""
+    return str(OverridesParser.create().parse_override(word).value())
+
+
+def _readable(word: str, sweep: bool) -> str:
+    key, _, value = word.partition("=")
+    name = key.lstrip("+")
+    if (
+        name not in PATHS
+        or value in ("", "null")
+        or "${" in value
+        or (value[0] in "'\"[{" and _as_hydra_reads(word) is not None)
+    ):
+        return word
+    parts = value.split(",") if sweep and name != "run_dir" else [value]
+    return f"{key}={','.join(_as_text(key, os.path.expanduser(part)) for part in parts)}"
+
+
+def _as_text(key: str, text: str) -> str:
+    """Return a text as Hydra takes it, in quotes where it would read something else."""
+    read = _as_hydra_reads(f"{key}={text}")
+    plain = read is not None and not read.is_sweep_override() and read.value() == text
+    return text if plain else QuotedString(text, Quote.single).with_quotes()
+
+
+def _as_hydra_reads(word: str) -> Override | None:
+    """Return a word as Hydra reads it; None where it cannot."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException:
+        return None

@@ -7,31 +7,26 @@ from typing import Any, NoReturn
 
 from torchdpcate._text import plain
 from torchdpcate._version import version
-from torchdpcate.cli.gone import OPTIONS
+from torchdpcate.cli.gone import COMMANDS, OPTIONS
 from torchdpcate.errors import InputError
 
 PROGRAM = "torchdpcate"
 OWN_GRAMMAR = ("train", "plan", "audit", "study")
 """Commands whose words are KEY=VALUE and never pass through argparse."""
-SHELLS = ("bash", "zsh", "fish")
 
 FORM: dict[str, dict[str, Any]] = {
     "separator": {"metavar": "NAME", "help": "of csv files, as all that follows: comma, semicolon, tab, bar"},
     "decimal": {"metavar": "NAME", "help": "point or comma"},
     "thousands": {"metavar": "NAME", "help": "comma, point, space or apostrophe between groups of three digits"},
     "encoding": {"metavar": "NAME", "help": "utf-8, latin-1, cp1252, utf-16, ..."},
-    "trailing_separator": {"action": "store_true", "default": None, "help": "rows end with one separator more"},
-    "repeated_header": {"action": "store_true", "default": None, "help": "rows that are the header again are none"},
     "skip_lines": {"type": int, "metavar": "N", "help": "lines before the header"},
-    "footer_rows": {"type": int, "metavar": "N", "help": "last rows that are no records, such as totals"},
 }
 """Options of the form of a csv file, the settings of ``CsvForm``."""
 _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _ORDER = (
-    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore, "
-    "combine."
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, predict, report, combine."
 )
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
@@ -69,6 +64,8 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
         raise InputError(
             f"{plain(strange[0])}: no such option; {nearest(strange[0], _ALONE, f'{PROGRAM} --help shows all')}"
         )
+    if first in COMMANDS:
+        raise InputError(f"{first}: is no longer there; {COMMANDS[first]}")
     if first is not None and first not in commands:
         raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
     if first is not None:  # before argparse requests what is required
@@ -104,8 +101,8 @@ def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return which known words are nearest to one, or what to say where none is near.
 
     Example:
-        >>> nearest("inspekt", ["inspect", "verify"], "see --help")
-        'the nearest is inspect'
+        >>> nearest("verfiy", ["predict", "verify"], "see --help")
+        'the nearest is verify'
         >>> nearest("--force", ["--info"], "see --help")  # dashes make no word like another
         'see --help'
     """
@@ -135,7 +132,7 @@ def make_parser() -> Parser:
     _add_form(domain)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
-    predict.add_argument("release", help=_RELEASE)
+    predict.add_argument("release", help=f"{_RELEASE}; RUN/curator/online asks the curator's service")
     predict.add_argument("input", help=f"{_TABLE}, with the covariates' columns")
     predict.add_argument(
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
@@ -157,15 +154,12 @@ def make_parser() -> Parser:
     predict.add_argument("--overwrite", "--force", action="store_true", help=_OVERWRITE)
     _add_form(predict)
 
-    inspect = commands.add_parser("inspect", help="what a release guarantees")
-    inspect.add_argument("release", help=_RELEASE)
-    inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    inspect.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
-    inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
-
-    verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
+    verify = commands.add_parser("verify", help="recompute a release's accounting, and say what it guarantees")
     verify.add_argument("release", help=_RELEASE)
     verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
+    verify.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    verify.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
+    verify.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
 
     combine = commands.add_parser("combine", help="releases of several sites as one, by released numbers alone")
     combine.add_argument("releases", nargs="+", metavar="release", help="release files or run folders, two or more")
@@ -186,11 +180,6 @@ def make_parser() -> Parser:
     sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
     sign.add_argument("--overwrite", action="store_true", help="sign a release anew that is signed already")
 
-    explore = commands.add_parser("explore", help="a local page that asks a release (extra explore)")
-    explore.add_argument("release", help="release file, or run folder")
-    explore.add_argument("--port", type=int, default=8080, help="port on the loopback interface (default 8080)")
-    explore.add_argument("--no-browser", action="store_false", dest="show", help="do not open a browser")
-
     sites = commands.add_parser("sites", help="add up noisy sums of several sites into one release (extra flower)")
     sites.add_argument("sizes", metavar="SITES", help="yaml file with each site's name and number of records, public")
     sites.add_argument("-o", "--output", required=True, help="folder to write: the release, and all messages")
@@ -200,13 +189,6 @@ def make_parser() -> Parser:
         sites.add_argument(f"--{name}", metavar="PEM", help=f"{what}, as of flower-superlink")
     sites.add_argument("--insecure", action="store_true", help="do without TLS beyond the loopback interface")
     sites.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="for sites, at each message")
-
-    answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
-    answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
-    answer.add_argument("--queries", required=True, help=f"{_TABLE}, with the covariates' columns")
-    answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
-    answer.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
-    _add_form(answer)
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
@@ -222,8 +204,6 @@ def make_parser() -> Parser:
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
     _add_form(report)
 
-    completion = commands.add_parser("completion", help="a script by which a shell completes these words")
-    completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     return parser
 
 

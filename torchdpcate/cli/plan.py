@@ -15,20 +15,14 @@ from omegaconf import DictConfig
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
-from torchdpcate.cli.task import TaskSpec
+from torchdpcate.cli.task import TaskSpec, data_source
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import (
-    PlannedNoise,
-    PlannedTarget,
-    least_epsilon,
-    least_records,
-    planned_targets,
-    shown,
-)
+from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
+from torchdpcate.estimators.targets import PlannedTarget, planned_targets
 from torchdpcate.evaluation.curator_figures import SeenAnswers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
@@ -113,7 +107,7 @@ class PlanReport:
             precision is not None,
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
-            planned_targets(task.study.schema, n, unit.record_budget(budget), task.residual_scale)
+            planned_targets(task.study.schema, n, unit.record_budget(budget))
             if len(task.study.schema.actions) == 2
             else [],
             unit,
@@ -315,19 +309,18 @@ def plan(overrides: Sequence[str]) -> None:
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
     # late, as the imports of train's job
-    from torchdpcate.cli.run import check_unit, configure, log_into
+    from torchdpcate.cli.run import configure
     from torchdpcate.cli.task import TaskSpec
     from torchdpcate.cli.train import run_folder
     from torchdpcate.privacy.budget import PrivacyBudget
 
     folder = None if config.run_dir is None else run_folder(config)
     task: TaskSpec = hydra.utils.instantiate(config.task)
-    log_into(Path("curator") / "logs", config)  # which a plan never makes
+    task.folder = Path()  # where a plan writes nothing
     configure(task, config)
     task.study = task.public()
     task = task.suited()
     task.study = _with_records(task.study, config, n)
-    check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     task.learner = task.learner_of(budget)
     task.check()
@@ -353,7 +346,7 @@ def _with_records(study: Any, config: DictConfig, n: str | None) -> Any:
             )
         return study
     if n == _METADATA:
-        source = hydra.utils.instantiate(config.data)
+        source = data_source(config)
         if not hasattr(source, "stated_rows"):
             raise InputError(f"n = {n}: is for data=table alone; give n=NUMBER")
         return replace(study, n=source.stated_rows())

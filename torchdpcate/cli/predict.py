@@ -1,4 +1,4 @@
-"""``torchdpcate predict``: stream a table through a release."""
+"""``torchdpcate predict``: stream a table through a release, or, the curator, through a run's online service."""
 
 import os
 import sys
@@ -19,11 +19,12 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import load_release
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.subgroups import SubgroupRelease
 
 REFUSE, MISSING = "refuse", "missing"
+ONLINE = "online"
+"""Folder of a run's online service, in the curator's."""
 
 
 def predict(
@@ -41,7 +42,8 @@ def predict(
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
-        release: Release file, or the run folder that holds it.
+        release: Release file, or the run folder that holds it; or, the curator's side, the folder of an online service,
+            ``RUN/curator/online``. Its run has paid for all answers, so that they cost nothing more.
         input: A table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all.
         most_bytes: What a row group of a parquet file may unpack to; None for 1 GiB.
@@ -56,11 +58,13 @@ def predict(
     Raises:
         InputError: An output that is there, a damaged release, missing columns, rows outside the domain, intervals that
             the release lacks.
+        ReleaseFileError: The service's state or history is damaged, changed, or of another run.
     """
-    loaded = load_release(release)
+    service = Path(release).name == ONLINE and Path(release).is_dir()
+    loaded = _opened(release) if service else load_release(release)
     if isinstance(loaded, AverageEffectRelease | CombinedAverage):
         raise InputError(
-            f"{release}: is an average effect, one number and no column; torchdpcate inspect shows it with its interval"
+            f"{release}: is an average effect, one number and no column; torchdpcate verify shows it with its interval"
         )
     if level is not None and not interval:
         raise InputError(f"level = {level}: is that of intervals; add --interval")
@@ -68,7 +72,13 @@ def predict(
         raise InputError(f"output {output} is the input; give another name")
     if not overwrite:
         refuse_existing(output, "output", "add --overwrite")
-    answers = _answers(loaded, release, 0.95 if level is None else level) if interval else _plain(loaded)
+    what = "effect" if service else loaded.column
+    if interval:
+        answers = _answers(loaded, release, 0.95 if level is None else level)
+    elif service:
+        answers = _asked(loaded)
+    else:
+        answers = lambda x: loaded.as_columns(loaded.answer(x))  # noqa: E731
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("predict", total=None)
@@ -83,17 +93,25 @@ def predict(
             most_bytes=MOST_BYTES if most_bytes is None else most_bytes,
             form=form,
         )
-    print(f"{done.rows - done.outside:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")
+    print(f"{done.rows - done.outside:,} {what}s ({loaded.privacy.headline}) written to {output}")
+    if service:
+        print("by the run's online service: its run has paid for all answers together, and nothing more was spent")
     if outside == MISSING:
         print(f"{done.outside:,} of {done.rows:,} rows are outside the domain, their answers missing")
 
 
-def _plain(release: Release) -> Callable[[Tensor], dict[str, Tensor]]:
-    """Return a function to the answers alone."""
-    return lambda x: release.as_columns(release.answer(x))
+def _opened(folder: str) -> Any:
+    from torchdpcate.estimators.cate.online.service import OnlineService  # GPyTorch, which no reader needs
+
+    return OnlineService.open(folder)
 
 
-def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], dict[str, Tensor]]:
+def _asked(service: Any) -> Callable[[Tensor], dict[str, Tensor]]:
+    """Return a function to the answers of a service; without rows it is not asked."""
+    return lambda x: {"effect": service.answer_tensor(x) if len(x) else torch.empty(0, dtype=torch.float64)}
+
+
+def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[str, Tensor]]:
     """Return a function to effects and their confidence intervals.
 
     Raises:
@@ -105,9 +123,8 @@ def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], di
     elif isinstance(release, SubgroupRelease | CombinedSubgroups):
         found_at = release.interval_at
     else:
-        raise InputError(
-            f"{path}: is a release of {release.kind}, which has no interval of an effect at a row; leave --interval out"
-        )
+        what = f"a release of {release.kind}" if isinstance(release, Release) else "an online service"
+        raise InputError(f"{path}: is {what}, which has no interval of an effect at a row; leave --interval out")
     found_at(release.schema.grid(1), level)  # refuses before anything is read
 
     def answers(x: Tensor) -> dict[str, Tensor]:

@@ -1,14 +1,12 @@
 """``torchdpcate report``: a page for the readers of each release, and the runs of a folder side by side.
 
-What is made from summaries and curves is the curator's and goes to ``curator/``; what is made from releases alone goes
-to ``release/``.
+What is made from summaries is the curator's and goes to ``curator/``; the page is made from the release alone.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,21 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.progress import track
 
-from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
-from torchdpcate._text import file_name, markdown_cell, spreadsheet_cell
+from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, family_of
+from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, budget_figure, curves_figure
-from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spent_figure
+from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.pages.curator import PageTable, Part, curator_page
-from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.ledger_file import LEDGER, BlockAccount, Book, read
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, release_path, write_sums
+from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,12 +122,6 @@ def varied(settings: pd.Series) -> pd.Series:
     return settings.map(lambda given: " ".join(f"{key}={given[key]}" for key in varying if key in given))
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """Return a table of texts as markdown."""
-    rows = [list(table.columns), ["---"] * table.shape[1], *table.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows)
-
-
 def _settings(family: type[TaskSpec]) -> list[str]:
     return [*family.settings, "varied"]
 
@@ -157,119 +146,18 @@ def _short(value: float) -> str:
 
 
 CURATOR_PAGE = "report.html"
-_MOST_BARS = 12  # runs whose budget is drawn; every run is in the table of runs
 
 
-@dataclass(frozen=True)
-class FamilyReport:
-    """What a report says of the runs of one family of tasks.
-
-    Attributes:
-        family: The family.
-        runs: One row a run, with its ``method``.
-        tables: Headings, notes and tables of texts.
-        figures: Figures by their captions, besides those that are made here.
-    """
-
-    family: type[TaskSpec]
-    runs: pd.DataFrame
-    tables: Sequence[tuple[str, str, pd.DataFrame]]
-    figures: "Mapping[str, Figure]"
-
-
-def make_curator_page(name: str, reports: Sequence[FamilyReport], totals: Sequence[str]) -> str:
-    """Return the curator's page of runs.
-
-    Args:
-        name: Of the folder of the runs.
-        reports: What is said of each family.
-        totals: Lines about what several runs on the same records have spent.
-
-    Raises:
-        InputError: A damaged ledger, or a damaged file of the curator's.
-    """
-    runs = pd.concat([report.runs for report in reports])
-    parts = [part for report in reports for part in _parts(report)]
-    return curator_page(f"{name}: {len(runs)} run{'s' * (len(runs) > 1)}", totals, [*parts, _budgets(runs)])
-
-
-def _parts(report: FamilyReport) -> Iterator[Part]:
-    """Return the parts about a family: its tables and figures, and plans against what came out."""
-    family, runs = report.family, report.runs
+def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure]") -> Part:
+    """Return the part of the curator's page about a family: its tables and figures."""
+    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
+    tables.append((family.heading, family.note, compare(runs, family)))
     shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
     known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-    tables = [_table(heading, note, table) for heading, note, table in report.tables]
-    each = _table("Run by run", "", known.map(_short_value))
-    figures = {**report.figures, **family.curator_figures(runs)}
-    yield Part(family.heading, [*tables, each], figures)
-    for check in family.noise_checks:
-        yield from _noise(runs, check)
-
-
-def _noise(runs: pd.DataFrame, check: NoiseCheck) -> Iterator[Part]:
-    """Return the part about a plan, where runs know both sides of it."""
-    if not {check.planned, check.realised} <= set(runs):
-        return
-    found = runs.assign(planned=runs[check.planned], realised=runs[check.realised] * check.scale, line=runs["method"])
-    found = found[(found["planned"] > 0) & (found["realised"] > 0)]
-    if found.empty:
-        return
-    means = found.groupby(["data", "n", "method", _BUDGET])[["planned", "realised"]].mean()
-    means["realised / planned"] = means["realised"] / means["planned"]
-    table = _table("Planned and realised, means over runs", "", means.reset_index().map(_short_value))
-    caption = f"Planned and realised: {check.of}"
-    figures = {caption: noise_figure(found, check.of)} if len(found) > 1 else {}
-    yield Part(f"Planned against realised: {check.of}", [table], figures, note=check.note)
-
-
-def _budgets(runs: pd.DataFrame) -> Part:
-    """Return the part about what was spent, of runs that still have their ledgers."""
-    first = runs.sort_values(["seed", _BUDGET], kind="stable") if len(runs) > _MOST_BARS else runs
-    bars: list[BudgetBar] = []
-    rows: list[list[str]] = []
-    for run, folder in zip(first["run"], first["folder"], strict=True):
-        path = folder / "curator" / LEDGER
-        if not path.is_file() or len(rows) >= _MOST_BARS:
-            continue
-        for bar, row in _accounts(run, path):
-            bars.append(bar)
-            rows.append(row)
-    if not bars:
-        return Part("Budget")
-    heads = ("run", "block", "epsilon allowed", "delta allowed", "epsilon spent", "level", "steps")
-    left = len(runs) - len({row[0] for row in rows})
-    note = "By record. A block's steps compose: each alone, as drawn, adds up to more than the block has spent."
-    note += f" {left} further runs are not shown." if left else ""
-    caption = "Spent budgets, by block of records and by step"
-    return Part("Budget", [PageTable("By block of records", "", heads, rows)], {caption: spent_figure(bars)}, note)
-
-
-def _accounts(run: str, path: Path) -> Iterator[tuple[BudgetBar, list[str]]]:
-    """Return each block of a ledger as a bar, and as a row of a table."""
-    book = read(path)
-    for block, budget in book.blocks.items():
-        spent = BlockAccount.of(book, block, book.entries).spent(book.private)
-        steps = _steps(book, block)
-        label = run if len(book.blocks) == 1 else f"{run}, {block}"
-        row = [
-            run,
-            block,
-            _short_value(budget.epsilon),
-            f"{budget.delta:g}",
-            _short_value(spent["epsilon"]),
-            str(spent["level"]),
-        ]
-        yield BudgetBar(label, budget.epsilon, spent["epsilon"], steps), [*row, str(len(steps))]
-
-
-def _steps(book: Book, block: str) -> dict[str, float]:
-    """Return what each step of a block would cost alone at the block's delta; nothing of what claims nothing."""
-    charges: dict[str, list] = {}
-    for entry in book.entries:
-        if entry.block == block and entry.count:
-            charges.setdefault(entry.label, []).append((entry.event, entry.count))
-    alone = {label: compose(events, book.blocks[block].delta) for label, events in charges.items()}
-    return {label: epsilon for label, epsilon in alone.items() if math.isfinite(epsilon)}
+    tables.append(("Run by run", "", known.map(_short_value)))
+    return Part(
+        family.heading, [_table(head, note, table) for head, note, table in tables if table is not None], figures
+    )
 
 
 def _table(heading: str, note: str, table: pd.DataFrame) -> PageTable:
@@ -283,7 +171,6 @@ def _short_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-_MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
 
@@ -296,8 +183,7 @@ def report(
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
-    ``report.html``, ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can
-    read it. The figures in ``release/`` are drawn from releases alone.
+    ``report.html``, ``report.csv`` and the figures against budget: only its owner can read it.
 
     Args:
         folder: A run folder, a folder of run folders, or a release file.
@@ -306,8 +192,8 @@ def report(
         form: How the reference is written, if it is csv.
 
     Raises:
-        InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; damaged curves of a run
-            that is drawn; an output for several releases.
+        InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; an output for several
+            releases.
     """
     root = Path(folder)
     paths = sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))
@@ -320,49 +206,22 @@ def report(
         return
     rows = [read_summary(path) for path in paths]
     parts = _families(rows)
-    drawn = [(_figures(runs, family), family.public_figures(runs)) for family, runs in parts]
-    secret = {name: figure for own, _ in drawn for name, figure in own.items()}
-    public = {name: figure for _, own in drawn for name, figure in own.items()}
-    tables = [_tables(runs, family) for family, runs in parts]
-    pages = [_page(found) for found in tables]
-    marked, totals = f"{_MARK}: holds errors of non-private estimates.", table_totals(rows)
-    reports = [
-        FamilyReport(family, runs, found, _captioned(family, own, others))
-        for (family, runs), found, (own, others) in zip(parts, tables, drawn, strict=True)
-    ]
-    html = make_curator_page(root.absolute().name, reports, totals)
+    totals = table_totals(rows)
+    figures = {family: _figures(runs, family) for family, runs in parts}
+    title = f"{root.absolute().name}: {len(rows)} run{'s' * (len(rows) > 1)}"
+    html = curator_page(title, totals, [_part(runs, family, figures[family]) for family, runs in parts])
     curator = _curators_folder(root)
     _secretly(curator / "report.csv", lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
-    _secretly(curator / "report.md", lambda path: write_text(path, "\n\n".join([marked, *totals, *pages]) + "\n"))
     _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
     for family, runs in parts:
         _print(runs, family)
     for line in totals:
         print(line)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
-    for name, figure in secret.items():
-        _secretly(curator / name, partial(save_figure, figure))
-        print(f"figure: {curator / name}, {NOT_FOR_PUBLICATION}")
-    for name, figure in public.items() if len(rows) > 1 else ():  # those of one run are beside its release
-        place = root / "release" / name
-        place.parent.mkdir(exist_ok=True)
-        save_figure(figure, place, PUBLIC)
-        print(f"figure: {place}")
-    if public and (root / "release" / SUMS_FILE).is_file():  # a run's own folder lists what lies in it
-        write_sums(root / "release", list(public))
-
-
-def public_figures(root: Path) -> "dict[str, Figure]":
-    """Return the figures of the runs of a folder that show nothing but releases, by the names of their files.
-
-    Args:
-        root: Folder of several runs.
-
-    Raises:
-        InputError: A damaged summary.
-    """
-    rows = [read_summary(path) for path in sorted(root.glob(f"**/curator/{SUMMARY_FILE}"))]
-    return {name: figure for family, runs in _families(rows) for name, figure in family.public_figures(runs).items()}
+    for family, drawn in figures.items():
+        for measure in (measure for measure in family.measures if measure.heading in drawn):
+            _secretly(curator / measure.figure, partial(save_figure, drawn[measure.heading]))
+            print(f"figure: {curator / measure.figure}, {NOT_FOR_PUBLICATION}")
 
 
 def _families(rows: list[dict]) -> list[tuple[type[TaskSpec], pd.DataFrame]]:
@@ -422,18 +281,6 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
         table.to_csv(temporary, index=False)
 
 
-def _tables(runs: pd.DataFrame, family: type[TaskSpec]) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return a family's tables with their headings and notes."""
-    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
-    tables.append((family.heading, family.note, compare(runs, family)))
-    return [(heading, note, table) for heading, note, table in tables if table is not None]
-
-
-def _page(tables: list[tuple[str, str, pd.DataFrame]]) -> str:
-    """Return a family's tables as a page of markdown."""
-    return "\n\n".join(f"# {heading}\n\n{note}\n\n{markdown(table)}" for heading, note, table in tables)
-
-
 def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
     if len(runs) <= _FEW:
         shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.summary_keys(), "seconds"]
@@ -447,30 +294,13 @@ def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
 
 
 def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
-    """Return a family's figures that are the curator's, by the names of their files."""
+    """Return the figures of a family's measures against budget, by their headings."""
     figures = {}
     for measure in family.measures if runs["requested_epsilon"].nunique() > 1 else ():
         drawn = _drawn(runs, measure)
-        if measure.figure is not None and not drawn.empty:
-            figures[measure.figure] = budget_figure(drawn, measure.key)
-    for (data, n), chosen in runs.groupby(PROBLEM):
-        first = chosen[chosen["seed"] == chosen["seed"].min()]
-        curves = _curves(first)
-        if sum(map(len, curves.values())) > 1:
-            title = f"{problem_of(first).iloc[0]}, seed {first['seed'].iloc[0]}"
-            figures[f"effect_{file_name(data)}_n{n}.png"] = curves_figure(curves, title)
+        if measure.drawn and not drawn.empty:
+            figures[measure.heading] = budget_figure(drawn, measure.key)
     return figures
-
-
-def _captioned(family: type[TaskSpec], secret: dict[str, "Figure"], public: dict[str, "Figure"]) -> dict[str, "Figure"]:
-    """Return figures by captions in place of the names of their files."""
-    headings = {measure.figure: measure.heading for measure in family.measures}
-    own = {headings.get(name) or _caption(name): figure for name, figure in secret.items()}
-    return own | {f"{_caption(name)}, from releases alone": figure for name, figure in public.items()}
-
-
-def _caption(name: str) -> str:
-    return name.removesuffix(".png").replace("_", " ").capitalize()
 
 
 def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:
@@ -481,18 +311,3 @@ def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:
     parts = [common.assign(**{"line": name, measure.key: runs[key]}) for key, name in lines.items()]
     known = pd.concat(parts).dropna(subset=measure.key) if parts else common[:0]
     return known.sort_values("panel", kind="stable")
-
-
-def _curves(runs: pd.DataFrame) -> dict[float, dict[str, EffectCurves]]:
-    """Return the curves of runs on one data set by budget and method, all along the first one's covariate."""
-    curves: dict[float, dict[str, EffectCurves]] = {}
-    covariate = None
-    for folder, epsilon, method in zip(runs["folder"], runs["requested_epsilon"], runs["method"], strict=True):
-        path = folder / "curator" / CURVES_FILE
-        if not os.path.lexists(path):
-            continue  # a query release, or a rule
-        found = EffectCurves.load(path)
-        covariate = covariate or found.covariate
-        if found.covariate == covariate:
-            curves.setdefault(epsilon, {}).setdefault(method, found)
-    return curves

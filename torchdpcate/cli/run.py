@@ -20,8 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, private_folder, publish, reserved, seal, write_text
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.curator import record_numbers, summary_path, write_curator
-from torchdpcate.cli.state import forget_run, note_run, runs_on
+from torchdpcate.cli.curator import summary_path, write_curator
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec, settings
@@ -30,15 +29,14 @@ from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
-from torchdpcate.pages.beside import figures_of
+from torchdpcate.pages.figures import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import LEDGER
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, unreleased, write_sums
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unreleased, write_sums
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release
@@ -46,8 +44,8 @@ from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT: tuple[str, ...] = ("report {}", "inspect {}", "sign {} --key FILE")
-_NEXT_UNCLAIMED = ("inspect {}",)  # nothing by which it would be published
+_NEXT: tuple[str, ...] = ("report {}", "verify {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED = ("verify {}",)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -72,12 +70,10 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     """
     start = time.perf_counter()
     task.folder = folder
-    log_into(folder / "curator" / "logs", config)
     configure(task, config)
     with warnings_said():
         task.study = task.load()
     task = task.suited()
-    check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     shared = shared_ledger(config, task.study.unit)
     ledger = folder / "curator" / LEDGER
@@ -103,17 +99,16 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
 
     place, before = folder / "release", task.size()
     with (
-        nothing_left_unpaid(folder, records),
+        nothing_left_unpaid(folder),
         reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
         gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
     ):
         if records is not None:
             private_folder(folder / "curator")
             write_text(folder / "curator" / _RECORDS, records + "\n", PRIVATE)
-            note_run(records, folder)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
-            task.release = with_choice(told_of_the_sweep(task.released(), shared), config.privacy.chosen)
+            task.release = stated(task.released(), shared, config.privacy.chosen)
     write_release(task.release, place)
     with task.attempt("statement and checksums"):
         write_statement(task.release, place)
@@ -138,46 +133,15 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
     PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     if config.privacy.chosen is not None:
         chosen_words(config.privacy.chosen)
+    logger = OmegaConf.select(config, "trainer.logger")
+    if logger is not None:
+        from torchdpcate.fit.watching import check_logger
+
+        check_logger(str(logger))
     if OmegaConf.select(config, "queries.count", default=1) < 1:
         raise InputError(f"queries.count = {config.queries.count}: request at least one query")
     task.config = task.checked(config).copy()
     OmegaConf.resolve(task.config)
-
-
-def log_into(folder: Path, config: DictConfig) -> None:
-    """Let losses and checkpoints go into the curator's folder, where they are requested, and nowhere else.
-
-    Raises:
-        InputError: Another folder is named, or the logger is not there.
-    """
-    trainer = config.get("trainer")
-    if trainer is None or "log_folder" not in trainer:
-        return
-    if trainer.log_folder is not None:
-        raise InputError("trainer.log_folder: losses go to the run's curator/logs alone; leave it out")
-    if trainer.logger is not None:
-        from torchdpcate.fit.watching import check_logger
-
-        check_logger(str(trainer.logger))
-    if trainer.logger is not None or trainer.enable_checkpointing:
-        trainer.log_folder = str(folder.absolute())
-
-
-def check_unit(config: DictConfig, unit: PrivacyUnit) -> None:
-    """Refuse data whose unit of privacy is not the one that was requested.
-
-    Raises:
-        InputError: Says what the data have.
-    """
-    wanted = config.unit
-    if wanted not in ("auto", "person", "record"):
-        raise InputError(f"unit = {wanted}: choose auto, person or record")
-    if wanted == "person" and not unit.is_person:
-        raise InputError("unit = person: the data do not say whose a record is; name the column by data.person=COLUMN")
-    if wanted == "record" and unit.is_person:
-        raise InputError(
-            f"unit = record: the data protect persons, by {unit.column}; leave unit out, or data.person of a table"
-        )
 
 
 def unit_line(unit: PrivacyUnit, n: int, budget: PrivacyBudget) -> str:
@@ -264,7 +228,7 @@ def records_of(config: DictConfig) -> str | None:
 
 
 def warn_of_runs(folder: Path, records: str) -> None:
-    """Say which earlier runs of this user, and which beside this one, are on the same files; once a sweep.
+    """Say which runs beside this one are on the same files; once a sweep.
 
     Args:
         folder: Run folder.
@@ -282,10 +246,8 @@ def warn_of_runs(folder: Path, records: str) -> None:
         with suppress(OSError, ValueError):
             if own not in (run, run.parent) and place.read_text(encoding="ascii").strip() == records:
                 found.append(run)
-    beside = {run.absolute() for run in found}
-    earlier = [run for run in runs_on(records) if own.absolute() not in (run, run.parent) and run not in beside]
-    found = [*sorted(found), *earlier]
     if found:
+        found.sort()
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         say_warning(
             f"run_dir = {folder}: is on the same files as {found[0]}{more}: what you publish of these runs adds up, "
@@ -361,55 +323,37 @@ def sweeps() -> bool:
 
 
 @contextmanager
-def nothing_left_unpaid(folder: Path, records: str | None = None) -> Iterator[None]:
-    """Remove the curator's folder where records or the disk are refused before anything was spent on them.
-
-    Args:
-        folder: Run folder.
-        records: Of ``records_of``; the note of the run on them is taken back too.
-    """
+def nothing_left_unpaid(folder: Path) -> Iterator[None]:
+    """Remove the curator's folder where records or the disk are refused before anything was spent on them."""
     try:
         yield
     except (InputError, OSError):
         ledger = folder / "curator" / LEDGER
         if not ledger.is_file() or not Ledger.load(ledger).entries:
             shutil.rmtree(folder / "curator", ignore_errors=True)
-            if records is not None:
-                forget_run(records, folder)
             if not sweeps():
                 with suppress(OSError):
                     folder.rmdir()
         raise
 
 
-def told_of_the_sweep(release: Any_Release, shared: SharedLedger | None) -> Any_Release:
-    """Return the release with a statement that says that other runs of a sweep are counted nowhere.
+def stated(release: Any_Release, shared: SharedLedger | None, chosen: str | None) -> Any_Release:
+    """Return the release with a statement of what the run alone knows: other runs of a sweep, and who chose epsilon.
 
     Args:
         release: The release.
         shared: The ledger that the run shares with others, if any, by which its statement knows of them.
-    """
-    if shared is not None or not sweeps():
-        return release
-    text = (
-        f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
-        "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
-        "these records is paid for nowhere"
-    )
-    tuning = {"runs": None, "text": text}
-    return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
-
-
-def with_choice(release: Any_Release, chosen: str | None) -> Any_Release:
-    """Return the release with a statement that says who chose epsilon, and why.
-
-    Args:
-        release: The release.
         chosen: The curator's words, of ``chosen_words``; None says nothing.
     """
-    if chosen is None:
-        return release
-    return replace(release, privacy=replace(release.privacy, chosen=chosen_words(chosen)))  # type: ignore[type-var]
+    said: dict[str, Any] = {} if chosen is None else {"chosen": chosen_words(chosen)}
+    if shared is None and sweeps():
+        text = (
+            f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+            "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
+            "these records is paid for nowhere"
+        )
+        said["tuning"] = {"runs": None, "text": text}
+    return replace(release, privacy=replace(release.privacy, **said)) if said else release  # type: ignore[type-var]
 
 
 def chosen_words(chosen: object) -> str:
@@ -478,12 +422,6 @@ def check_written(release: Release, folder: Path, refused: Path) -> str:
     return ""
 
 
-def _moved(study: Study | StreamedStudy) -> dict[str, Any]:
-    """Return how many values were moved to their bounds, where they are counted; the curator's."""
-    clipped = study.records.clipped
-    return {"clipped": {"rows": clipped.rows, "values": dict(clipped.moved)}} if clipped.rows else {}
-
-
 def _summary(task: TaskSpec) -> dict[str, Any]:
     """Return what every task says of a run."""
     config, study, learner, release = task.config, task.study, task.learner, task.release
@@ -524,6 +462,9 @@ def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
 def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[str, Any]:
     """Write ``summary.json`` with the seconds since the start, and return it; without what cannot be computed."""
     summary = {**_summary(task), "planned_noise": planned.to_dict()["expected_noise"], **task.choices()}
+    clipped = task.study.records.clipped
+    if clipped.rows:
+        summary["moved_to_bounds"] = {"rows": clipped.rows, "values": dict(clipped.moved)}
     with task.attempt("what came out, in curator/summary.json"):
         summary |= task.results()
     summary["seconds"] = round(time.perf_counter() - start, 3)
@@ -535,13 +476,8 @@ def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[
 def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
     """Write the curator's files, tables and figures, renew the checksums, and say who may read what."""
     curator, release = task.folder / "curator", task.folder / "release"
-    with task.attempt("curator/config.yaml, fit.json and numbers.safetensors"):
-        write_curator(
-            task.config,
-            {**task.facts(), **_moved(task.study)},
-            {**record_numbers(task.study), **task.secrets()},
-            curator,
-        )
+    with task.attempt("curator/config.yaml and numbers.safetensors"):
+        write_curator(task.config, task.exact(), curator)
     config: Any = OmegaConf.to_container(task.config)
     for name, make in figures_of(task.release, config.get("figure")).items():
         with task.attempt(f"release/{name}"), atomic_path(release / name, PUBLIC) as temporary:
@@ -584,11 +520,11 @@ def _show(task: TaskSpec, summary: dict[str, Any]) -> None:
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
     if not (folder / "curator" / "logs").exists():
-        logger = OmegaConf.select(task.config, "trainer.logger")
-        if logger is not None:
-            print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
-        if OmegaConf.select(task.config, "trainer.enable_checkpointing"):
-            print("trainer.enable_checkpointing=true: no network was trained")
+        for name in ("logger", "enable_checkpointing"):
+            if OmegaConf.select(task.config, f"trainer.{name}"):
+                print(
+                    f"trainer.{name}={task.config.trainer[name]}: no network was trained, so that nothing was written"
+                )
     for line in task.closing(summary):
         print(line)
     print(f"\n{ending(task)}")
@@ -621,7 +557,7 @@ def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, st
             yield f"spent, total{', by person' if by else ''}", _spent(spent, summary["n"], persons)
         else:
             yield f"spent, {block}{by}", _spent(spent, summary["blocks"][block])
-    for name, text in task.shown.items():
+    for name, text in task.shown().items():
         if summary.get(name) is not None:
             yield text, f"{summary[name]:.4g}"
     if task.study.records.clipped.rows:

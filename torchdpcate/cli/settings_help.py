@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from torchdpcate.cli.overrides import all_groups, all_tasks, brought, choices_of, known_settings
+from torchdpcate.cli.overrides import all_groups, all_tasks, choices_of, chosen_groups, composition
 from torchdpcate.cli.tables import facts
 from torchdpcate.registry import conf_dir
 
 _SUBJECTS = {
     "What is estimated": ("task", "experiment", "subgroups", "queries", "figure"),
-    "Your records": ("data", "ray"),
+    "Your records": ("data",),
     "Privacy": ("privacy", "unit", "budget"),
     "The run": ("run_dir", "seed", "force", "sweep", "trainer", "plan"),
 }
@@ -28,10 +28,11 @@ def settings_help(words: Sequence[str]) -> str:
         words: Words of ``train``; those that choose of a group count. Records are those of a table unless they say
             otherwise.
     """
-    chosen = dict(word.split("=", 1) for word in words if word.partition("=")[0] in all_groups())
-    chosen = {"data": "table", **chosen}
-    known = known_settings([f"{group}={choice}" for group, choice in chosen.items()])  # refuses other choices
-    groups = brought(chosen)
+    own = chosen_groups([word for word in words if word.partition("=")[0] in all_groups()])
+    made = composition({"data": "table", **own})
+    groups = made.groups
+    blocks = {name for name, (value, _) in made.settings.items() if isinstance(value, Mapping) and value}
+    known = sorted({*(made.settings.keys() - blocks), *groups, "experiment"})
     said = settings_of(groups)
     rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SUBJECTS, _ESTIMATOR)}
     for name in known:
@@ -43,7 +44,7 @@ def settings_of(groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return each setting in the files of a configuration: its value, and what is said of it.
 
     Args:
-        groups: The choice of each group; see ``brought``.
+        groups: The choice of each group; see ``composition``.
     """
     places = {conf_dir() / group / f"{choice}.yaml": group.replace("/", ".") for group, choice in groups.items()}
     found: dict[str, tuple[str, str]] = {}

@@ -49,11 +49,9 @@ class SocketLink:
         self._round, self._last = -1, b""
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """See ``Link``."""
         self._ask({"plan": facts})
 
     def total(self, step: str, values: "Tensor") -> "Tensor":
-        """See ``Link``."""
         import torch
 
         answer = self._ask({"step": step, "values": values.flatten().tolist()})

@@ -1,9 +1,11 @@
 """What a family of tasks says of itself: what it builds, how its runs are shown and compared, and what users chose."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,23 +17,42 @@ from torchdpcate.cli.overrides import all_tasks, target_of
 from torchdpcate.errors import reason_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
     from torch import Tensor
 
-    from torchdpcate.data.records import RecordStream
+    from torchdpcate.data.streams import RecordStream
     from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
-    from torchdpcate.release.release import Release
+    from torchdpcate.release.file import Release
 
 
 # Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
-    "force", "sweep.resume", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
+    "force", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
 }  # fmt: skip
+_SHARED = {
+    "seed": "seed",
+    "queries": "queries.count",
+    "queries_path": "queries.path",
+    "public_queries": "release.public_queries",
+}
+"""Arguments of sources of data, and the settings that they stand for."""
 _IDLE = ("trainer", "figure", "hydra")
+_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
+
+
+def data_source(config: DictConfig) -> Any:
+    """Return the source of the data, which take the seed, the queries and what is public of them from other settings.
+
+    Args:
+        config: The composed configuration.
+    """
+    bases = get_class(config.data._target_).__mro__[:-1]
+    known = {name for base in bases for name in inspect.signature(base).parameters}
+    found = {name: OmegaConf.select(config, setting) for name, setting in _SHARED.items() if name in known}
+    given = {name: value for name, value in found.items() if value is not None and name not in config.data}
+    return instantiate(config.data, _convert_="all", **given)
 
 
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
@@ -74,42 +95,33 @@ class Measure:
     Attributes:
         key: Its key in a summary.
         title: Its name in tables.
-        heading: Heading of its table.
         note: What the table's numbers are.
-        figure: File of its figure; None where means over runs are only in tables.
         references: What it is held against, names by their keys in a summary.
+        drawn: Whether it is drawn against budget.
+        public: Whether it follows from the release.
     """
 
     key: str
     title: str
-    heading: str
     note: str
-    figure: str | None
     references: Mapping[str, str] = field(default_factory=dict)
+    drawn: bool = True
+    public: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Heading of its table."""
+        return f"{self.title[0].upper()}{self.title[1:]} against budget"
+
+    @property
+    def figure(self) -> str:
+        """File of its figure."""
+        return f"{self.key}_against_budget.png"
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the measure and of what it is held against."""
         return (self.key, *self.references)
-
-
-@dataclass(frozen=True)
-class NoiseCheck:
-    """A number that a plan states by public facts, beside what came out.
-
-    Attributes:
-        planned: Key of the planned number in a summary.
-        realised: Key of what came out.
-        of: What both are, in words.
-        note: How they are to be read.
-        scale: What the realised number is multiplied by.
-    """
-
-    planned: str
-    realised: str
-    of: str
-    note: str = ""
-    scale: float = 1.0
 
 
 class TaskSpec(ABC):
@@ -129,8 +141,7 @@ class TaskSpec(ABC):
         summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
-        noise_checks: Planned numbers of a summary beside what came out.
-        shown: How the numbers are called that are printed of a run, by their keys in a summary.
+        also_shown: Further numbers that are printed of a run, and how they are called, by their keys in a summary.
         config: The composed configuration; set by the runner, as the others below.
         study: The data.
         folder: The run's folder.
@@ -146,8 +157,7 @@ class TaskSpec(ABC):
     summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
-    noise_checks: ClassVar[tuple[NoiseCheck, ...]] = ()
-    shown: ClassVar[Mapping[str, str]]
+    also_shown: ClassVar[Mapping[str, str]] = {}
 
     config: DictConfig
     study: "Study | StreamedStudy | Any"
@@ -179,9 +189,13 @@ class TaskSpec(ABC):
         return (*(key for measure in cls.measures for key in measure.keys), *cls.numbers)
 
     @classmethod
-    def planned_keys(cls) -> tuple[str, ...]:
-        """Return the keys of numbers that plans are checked by."""
-        return tuple(key for check in cls.noise_checks for key in (check.planned, check.realised))
+    def shown(cls) -> dict[str, str]:
+        """Return how the numbers are called that are printed of a run, by their keys in a summary."""
+        found: dict[str, str] = {}
+        for measure in cls.measures:
+            found[measure.key] = measure.title if measure.public else f"unreleased: {measure.title}"
+            found |= {name: f"unreleased: {measure.title}, {held}" for name, held in measure.references.items()}
+        return {**found, **cls.also_shown}
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Return the configuration with what this task fills in; refuse what no class below would ever see.
@@ -193,7 +207,7 @@ class TaskSpec(ABC):
 
     def load(self) -> "Study | StreamedStudy":
         """Return the data: the records, or where they are read batch by batch."""
-        source = instantiate(self.config.data)
+        source = data_source(self.config)
         if getattr(source, "stream", False):
             self._check_stream(source)
             return source.open()
@@ -201,7 +215,7 @@ class TaskSpec(ABC):
 
     def public(self) -> "PublicStudy":
         """Return what is public of the data, for a plan: no record is read."""
-        source = instantiate(self.config.data)
+        source = data_source(self.config)
         if getattr(source, "stream", False):
             self._check_stream(source)
         return source.public()
@@ -230,6 +244,14 @@ class TaskSpec(ABC):
             budget: Privacy budget; None fits without privacy.
             rest: Further arguments of the learner: its noise and the file of its ledger.
         """
+
+    @property
+    def trainer(self) -> Any:
+        """What makes the trainer of networks; losses and checkpoints go into the curator's folder and nowhere else."""
+        given, made = self.config.trainer, instantiate(self.config.trainer)
+        if given.logger is None and not given.enable_checkpointing:
+            return made
+        return partial(made, log_folder=str((self.folder / "curator" / "logs").absolute()))
 
     def learner_of(self, budget: "PrivacyBudget", **rest: Any) -> Any:
         """Return the learner, not fitted, of which a unit of the data costs at most a budget.
@@ -272,21 +294,13 @@ class TaskSpec(ABC):
         """
         return learner.expected_noise(n)
 
-    @property
-    def residual_scale(self) -> float | None:
-        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
-        from torchdpcate.data.facts import to_number
-
-        given = OmegaConf.select(self.config, "plan.residual_scale")
-        return None if given is None else to_number("plan.residual_scale", given)
-
     def certified_ways(self) -> list[str]:
-        """Return certified ways to the same question, of a release of a lesser level; its own are none."""
+        """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
         return []
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: requested before the fit, and after it."""
-        return 0
+        return _NUMBERS * (1 + self.study.domain.dimension)
 
     def fit(self) -> None:
         """Fit the learner on the records; a stream by a copy, which is removed then."""
@@ -304,6 +318,12 @@ class TaskSpec(ABC):
     def _fit_stream(self, stream: "RecordStream") -> None:
         """Fit the learner on a stream, which is not there later."""
         self.learner.fit_stream(stream)
+
+    @cached_property
+    def nonprivate(self) -> Any:
+        """The same learner without privacy, fitted on the same records, for comparison."""
+        study: Any = self.study
+        return self.make(None).fit(study.records.x, study.records.a, study.outcomes, **study.own)
 
     def close(self) -> None:
         """Give back what the data hold, such as the parts of a stream."""
@@ -329,19 +349,17 @@ class TaskSpec(ABC):
     def results(self) -> dict[str, Any]:
         """Return the summary's numbers of what came out."""
 
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return what the curator's folder says of the fit, in plain types."""
+    def exact(self) -> "dict[str, Tensor]":
+        """Return coefficients without noise, by which released ones are checked, and what their curvature is at most.
 
-    @abstractmethod
-    def secrets(self) -> "dict[str, Tensor]":
-        """Return the numbers that must never leave, by name, besides those of the records."""
+        ``theta_without_noise`` [p], and ``hessian_bound`` [] of objective perturbation; nothing of other kinds.
+        """
+        return {}
 
     def share(self) -> None:  # noqa: B027 - most have nobody to send it to
         """Send the release to whom it is owed; nobody by default."""
 
-    @abstractmethod
-    def write(self, summary: Mapping[str, Any]) -> None:
+    def write(self, summary: Mapping[str, Any]) -> None:  # noqa: B027 - rules by effects have nothing more
         """Write further files into ``curator/``, each an ``attempt``; what readers get follows from the release.
 
         Args:
@@ -351,27 +369,6 @@ class TaskSpec(ABC):
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the lines that are printed at the end of a run, after its table."""
         return self.certified_ways()
-
-    @classmethod
-    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
-        """Return a report's figures that show nothing but releases, by the names of their files.
-
-        Args:
-            runs: One row a run, with its ``method``.
-        """
-        return {}
-
-    @classmethod
-    def curator_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
-        """Return figures of the curator's page that show more than releases do, by their captions.
-
-        Args:
-            runs: One row a run, with its ``method``.
-
-        Raises:
-            InputError: A damaged file of the curator's.
-        """
-        return {}
 
 
 def family_of(task: str) -> type[TaskSpec]:

@@ -18,8 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 from torchdpcate._files import PRIVATE
 from torchdpcate._process import refuse_torchrun
 from torchdpcate._progress import progress
-from torchdpcate.cli.overrides import checked_overrides, options_first, sweep_words, with_implied_table
-from torchdpcate.cli.plain_values import readable_words, text_of
+from torchdpcate.cli.overrides import (
+    checked_overrides,
+    options_first,
+    readable_words,
+    sweep_words,
+    text_of,
+    with_implied_table,
+)
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import check_classes, conf_dir
 
@@ -102,35 +108,14 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
     from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
-    from torchdpcate.cli.sweep import interrupted, is_finished, set_aside
 
-    generated = is_generated(config)
-    if config.sweep.resume:
-        folder = _sweeps_folder()
-        if is_finished(folder):
-            print(f"{folder}: finished before")
-            runs.extend((place, generated) for place in (folder, *interrupted(folder)))
-            return
-        set_aside(folder)
-        runs.extend((place, generated) for place in interrupted(folder))
     folder = run_folder(config)
-    runs.append((folder, generated))
+    runs.append((folder, is_generated(config)))
     bars = progress(bool(OmegaConf.select(config, "trainer.progress", default=False)))
     task = hydra.utils.instantiate(config.task)
     quiet = warnings.catch_warnings(action="ignore", category=PrivacyWarning)  # run says it in its own words
     with bars, quiet, closing(task):
         run(task, config, folder)
-
-
-def _sweeps_folder() -> Path:
-    """Return the folder of this run of a sweep.
-
-    Raises:
-        InputError: It is no sweep.
-    """
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
-        raise InputError("sweep.resume=true: is for sweeps (-m) with the run_dir of an earlier one")
-    return Path(HydraConfig.get().runtime.output_dir)
 
 
 def run_folder(config: DictConfig) -> Path:

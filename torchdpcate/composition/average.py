@@ -8,7 +8,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
@@ -67,23 +66,20 @@ class ATEScores(RecordScores):
     .. math:: \varphi_i = m_1(x_i) - m_0(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)} (y_i - m_{a_i}(x_i))
 
     Attributes:
-        overlap: Public clip of the propensity.
         centre: Of the scores.
     """
 
-    overlap: float
     centre: float
 
     def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
-        """See ``RecordScores``."""
-        return ATE(self.overlap).score(batch.a, batch.y, pi, mu0, mu1)[0]
+        treated = batch.a > 0.5
+        return mu1 - mu0 + torch.where(treated, (batch.y - mu1) / pi, (mu0 - batch.y) / (1 - pi))
 
     def middle(self, mu0: Tensor, mu1: Tensor) -> float:
         """See ``RecordScores``: their centre."""
         return self.centre
 
     def farthest(self, own: Tensor, low: float, high: float) -> Tensor:
-        """See ``RecordScores``."""
         return torch.maximum(high - own, own - low)
 
 
@@ -124,7 +120,7 @@ def average_nuisances(
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
         centre = float((p1 - p0).mean())
         binary = y_range if plan.binary else None
-        scored = rows.then(partial(worked_out, first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
+        scored = rows.then(partial(worked_out, first, ATEScores(mean, propensity, binary, centre)))
         clip = score_clip(scored, domain, plan, start.outcome, steps)
         clip = min(plan.clip_factor * clip, ScoreScales.of(domain).high)
     errors = None

@@ -172,7 +172,7 @@ class _AverageBuilder(_ScoreBuilder):
     @property
     def propensity_slope(self) -> float:
         """See ``Builder``: a fit that were clamped within the truth would be off elsewhere too."""
-        return 1 - (self.overlap if self.least is None else min(self.overlap, self.least))
+        return 1 - self.overlap
 
     def own_numbers(self) -> dict[str, Any]:
         """See ``Builder``: the clip of a binary outcome's scores is that of possible sizes, whatever the spread."""
@@ -473,7 +473,6 @@ def average_plan(
     budget: PrivacyBudget | None,
     domain: Domain,
     constants: PlanConstants | None = None,
-    least: float | None = None,
 ) -> ComposedPlan:
     """Return the plan of an average effect for n records of a domain, by the budget of all of it.
 
@@ -482,7 +481,6 @@ def average_plan(
         budget: Of all steps and the sums; None without privacy.
         domain: Public bounds; its overlap is the clip of propensities in scores.
         constants: Of the plan.
-        least: The least propensity, where it is below that clip.
 
     Raises:
         InputError: A budget without delta.
@@ -501,7 +499,7 @@ def average_plan(
     constants = constants or PlanConstants(**of_kind(AVERAGE)["settings"])
     steps = None if budget is None else PrivacyBudget((1 - _average()["part"]) * budget.epsilon, budget.delta)
     scores = None if budget is None else range_beside(total_mu(steps), budget, PureEvent)
-    return plan_within(n, steps, domain, AVERAGE, constants=constants, least=least, score_epsilon=scores)
+    return plan_within(n, steps, domain, AVERAGE, constants=constants, score_epsilon=scores)
 
 
 def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = EFFECT, arms: int = 2) -> ComposedPlan:

@@ -52,11 +52,9 @@ class FollowUpCells(Statistic):
         return self.curves * (2 * self.outcome.bins + 1)
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return math.sqrt(2), 2, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         time, event = given_follow_up(batch).double().cpu().unbind(1)
         bins, horizon = self.outcome.bins, self.outcome.horizon
         part = (time / horizon * bins).long().clamp(0, bins - 1)

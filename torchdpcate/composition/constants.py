@@ -342,7 +342,6 @@ class RuleConstants(PlanConstants):
     constant_gain: float
 
     def of_binary(self) -> Self:
-        """See ``PlanConstants``."""
         own = "constant_variance", "linear_variance", "reduced_variance"
         return super().of_binary()._times(self.binary_part, *own)
 

@@ -105,7 +105,6 @@ class Waves(Statistic):
         return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         return summed(_wave_sums, batch.x, times_weight(batch.y, batch)).cpu()
 
 
@@ -114,11 +113,9 @@ class Total(Statistic):
     """The sum of numbers r in [-1, 1], which a record's outcome is."""
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         return summed(lambda rows: rows.sum(0), times_weight(batch.y, batch)).cpu()[None]
 
 
@@ -137,7 +134,6 @@ class WavesAbout(Waves):
     indicators: Indicators = ()
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         z = batch.x if self.scales is None else self.scales.of(batch.x, None, self.indicators)
         u, r = (z / _REACH).clamp(-1, 1), (batch.y - self.centre).clamp(-1, 1)
         return super().__call__(CausalData(u, batch.a, r, weight=batch.weight))
@@ -162,7 +158,6 @@ class PairsAbout(Waves):
     count: int
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         k = len(self.two_levels)
         at = [feature.i * k + feature.j for feature in all_features(self.two_levels, STEPS)]
 
@@ -376,7 +371,6 @@ class MomentsWithin(Moments):
     two_levels: Tensor
 
     def values(self, u: Tensor) -> Tensor:
-        """See ``Moments``."""
         found = u.double().clone()
         found[:, ~self.two_levels] = self.windows(found[:, ~self.two_levels]) / MOST
         return found  # where it is missing, ``Moments`` leaves it out

@@ -134,7 +134,6 @@ class Builder(PlanFacts):
 
     @property
     def size(self) -> float:
-        """See ``ComposedPlan``."""
         return min(self.mass * self.mu, 1e9)
 
     @cached_property
@@ -153,12 +152,10 @@ class Builder(PlanFacts):
 
     @property
     def head_variance(self) -> float:
-        """See ``ComposedPlan``."""
         return self._priors.head_variance
 
     @property
     def shrinking_variance(self) -> float:
-        """See ``ComposedPlan``."""
         return self.head_variance
 
     @property
@@ -178,7 +175,6 @@ class Builder(PlanFacts):
 
     @property
     def reduced(self) -> bool:
-        """See ``ComposedPlan``."""
         return self.asks_reduced
 
     @property
@@ -192,14 +188,12 @@ class Builder(PlanFacts):
 
     @property
     def one_propensity(self) -> bool:
-        """See ``ComposedPlan``."""
         return self.reduced
 
     # -- records, as they are expected
 
     @cached_property
     def huber_quantile(self) -> float:
-        """See ``ComposedPlan``."""
         low, high = self.constants.huber_quantiles
         quantile = float(min(max(low + (high - low) * math.log(self.size / 100) / math.log(300), low), high))
         if not self.intervals:
@@ -211,24 +205,20 @@ class Builder(PlanFacts):
 
     @property
     def inside(self) -> float:
-        """See ``ComposedPlan``."""
         if self.binary:
             return 1.0
         return min(self.huber_quantile + EXPECTED.inside, (1 + self.huber_quantile) / 2)
 
     @property
     def sampling(self) -> float:
-        """See ``ComposedPlan``."""
         return EXPECTED.sampling_binary if self.binary else EXPECTED.sampling
 
     @property
     def effect_weight(self) -> float:
-        """See ``ComposedPlan``."""
         return effect_curvature(self.treated, self.known_propensity)
 
     @property
     def effect_curvature(self) -> float:
-        """See ``ComposedPlan``."""
         return self.effect_weight
 
     @property
@@ -240,7 +230,6 @@ class Builder(PlanFacts):
 
     @property
     def steps(self) -> int:
-        """See ``ComposedPlan``."""
         if self.reduced and self._rule:
             return self._rule.reduced_steps
         if self._large:
@@ -257,12 +246,10 @@ class Builder(PlanFacts):
 
     @property
     def quantiles(self) -> tuple[str, ...]:
-        """See ``ComposedPlan``."""
         return () if self.binary else QUANTILES[:2] if self.reduced else QUANTILES
 
     @cached_property
     def retained(self) -> int:
-        """See ``ComposedPlan``."""
         if self.reduced or self.sites > 1:  # a private choice is no sum, which sites could add up
             return self.covariates
         return self.best_retained()
@@ -328,14 +315,12 @@ class Builder(PlanFacts):
 
     @property
     def pairs(self) -> int:
-        """See ``ComposedPlan``."""
         may = self.may("pairs") and not self.constant_only and self._rule is None and self.covariates > 1
         may = may and self.sites == 1  # see retained
         return self.constants.pairs if may and self.size >= self.constants.pair_size else 0
 
     @property
     def units(self) -> bool:
-        """See ``ComposedPlan``."""
         if not self.hidden or not self.may("units") or self.constant_only or self._rule is not None:
             return False
         return self.budget is not None and self.weight is None and self.size >= self._of_units["size"]
@@ -353,7 +338,6 @@ class Builder(PlanFacts):
 
     @cached_property
     def shares(self) -> Shares:
-        """See ``ComposedPlan``."""
         if not (self.reduced and self._rule):
             return Shares(self.mu, self._shares(tuple(self.choices)))
         rule = self._rule
@@ -438,7 +422,6 @@ class Builder(PlanFacts):
 
     @cached_property
     def requests(self) -> Mapping[str, Request]:
-        """See ``ComposedPlan``."""
         constants, shares = self.constants, self.shares.shares
         heads = self.choices[PROGNOSTIC] if self.windows and self.choices else None
         found = {}
@@ -485,7 +468,6 @@ class Builder(PlanFacts):
 
     @cached_property
     def sign(self) -> Sign:
-        """See ``ComposedPlan``."""
         rules = self._rules
         return Sign(
             rules,

@@ -94,7 +94,6 @@ class EffectStatistic(Statistic):
         """Return the sum over some records."""
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         columns = self.basis(batch.x), batch.y, batch.a, propensity_of(batch)
         weight = () if batch.weight is None else (batch.weight,)
         return summed(lambda *rows: self.terms(EffectRecords(*rows)), *columns, *weight)
@@ -167,7 +166,6 @@ class Matrix(EffectStatistic):
     size: int
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return matrix_sensitivity(self.bounds, self.norm), self.size, lesser(self.bounds)[1] * self.norm
 
     @property
@@ -177,13 +175,11 @@ class Matrix(EffectStatistic):
         return row, column, torch.where(row == column, 1.0, math.sqrt(2)).double()
 
     def terms(self, at: EffectRecords) -> Tensor:
-        """See ``EffectStatistic``."""
         length = lengths(at.psi)
         weight = at.overlap / (at.largest * length) * (self.norm / length.clamp_min(self.norm))
         return (at.psi * at.weighted(weight)[:, None]).T @ at.psi
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         row, column, times = self.upper
         return super().__call__(batch).cpu()[row, column] * times
 
@@ -204,11 +200,9 @@ class Counts(EffectStatistic):
     scale: float
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return counts_sensitivity(self.bounds), 3, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
-        """See ``EffectStatistic``."""
         low, high = overlaps(self.bounds)
         r = at.rest(self.theta)
         inside = at.weighted((r.abs() < self.scale) * at.treatment.square() / farthest(self.bounds) ** 2)
@@ -234,11 +228,9 @@ class Correction(EffectStatistic):
     spread: float
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return 1.0, 2, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
-        """See ``EffectStatistic``."""
         largest = farthest(self.bounds)
         v = at.weighted(at.treatment * at.rest(self.theta).clamp(-self.spread, self.spread) / (largest * self.spread))
         return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
@@ -257,11 +249,9 @@ class Average(EffectStatistic):
     bound: float
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return 2.0, 1, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
-        """See ``EffectStatistic``."""
         effect = (at.psi[:, 1:] @ self.t[1:].to(at.psi.device)).clamp(-self.bound, self.bound)
         return at.weighted(at.overlap * effect / (self.bound * overlaps(self.bounds)[1])).sum()[None]
 

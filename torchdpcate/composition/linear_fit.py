@@ -14,7 +14,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import newton
-from torchdpcate.fit.dp_sgd_plan import check_limit
 from torchdpcate.fit.minimise import ReadBatches, newton_direction
 from torchdpcate.fit.trainer import default_trainer
 
@@ -194,7 +193,6 @@ class CountFit(LinearFit):
 
     @property
     def score_scale(self) -> float:
-        """See ``LinearFit``."""
         return self.slope / self.level
 
     def means(self, scores: Tensor) -> Tensor:
@@ -274,11 +272,9 @@ class Gradient(Statistic):
     theta: Tensor
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return gradient_bound(self.fits.slope, len(self.theta))
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         return self.fits.of(batch).gradient(self.theta)
 
 
@@ -507,7 +503,6 @@ class NoisyNewton(Solver):
     """
 
     def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
-        """See ``Solver``."""
         if not steps.private:
             return exact_solution(fit, plan.ridge)
         return newton_points(fit.gradient, fit.shape, fit.slope, plan, steps)
@@ -588,8 +583,6 @@ class LightningFit(Solver):
 
     Args:
         trainer: Makes a Trainer from keyword arguments.
-        mode: How gradients are clipped, see ``DPSGD``.
-        max_physical_batch: Most records that pass at once, see ``DPSGD``.
 
     Example:
         >>> import torch
@@ -606,11 +599,6 @@ class LightningFit(Solver):
     """
 
     trainer: "Callable[..., Trainer]" = default_trainer
-    mode: str = "auto"
-    max_physical_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        check_limit(self.max_physical_batch, self.mode)
 
     def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
         """See ``Solver``.
@@ -620,13 +608,12 @@ class LightningFit(Solver):
         """
         if not steps.private:
             return exact_solution(fit, plan.ridge)
-        from torchdpcate.composition.networks import LinearLayer, at_once, full_batches, train
+        from torchdpcate.composition.networks import LinearLayer, full_batches, train
 
         fit, points = fit.at_once(), NewtonPoints(plan)
         module = LinearLayer(fit, points)
-        most = at_once(self.mode, self.max_physical_batch)
         n, p = fit.predictors.shape
-        plans = [full_batches(event, count, n, p, most) for event, count in plan.pay(steps)]
+        plans = [full_batches(event, count, n, p) for event, count in plan.pay(steps)]
         records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
-        train(module, records, plans, noise, self.trainer, self.mode, most)
+        train(module, records, plans, noise, self.trainer)
         return points.solution

@@ -17,7 +17,7 @@ from torchdpcate.composition.settings import Learnt
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.dp_sgd_plan import AT_ONCE, DPSGDPlan, poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import interruptible, made, quiet_lightning
 from torchdpcate.privacy.events import GaussianEvent
@@ -31,20 +31,7 @@ _SLACK = 2.0**-15
 Opacus adds 1e-6 to a norm before it compares, so that neither binds."""
 
 
-_AT_ONCE = 2**14  # records that are summed at once: rounding of their sums grows with it
-
-
-def at_once(mode: str, max_physical_batch: int | None) -> int | None:
-    """Return how many records pass at once where the user gives no number; None for all, which modes but chain take.
-
-    Example:
-        >>> at_once("auto", None), at_once("auto", 90), at_once("ghost", None)
-        (16384, 90, None)
-    """
-    return _AT_ONCE if max_physical_batch is None and mode in ("auto", "chain") else max_physical_batch
-
-
-def full_batches(event: StepEvent, count: int, n: int, p: int, batch: int | None = None) -> DPSGDPlan:
+def full_batches(event: StepEvent, count: int, n: int, p: int) -> DPSGDPlan:
     """Return DP-SGD steps at rate 1 that cost this event each, for gradients of norm at most 1 of n records.
 
     Args:
@@ -52,7 +39,6 @@ def full_batches(event: StepEvent, count: int, n: int, p: int, batch: int | None
         count: Number of steps.
         n: Number of records.
         p: Trained numbers.
-        batch: Records that pass at once; None for all.
 
     Raises:
         InputError: The event is pure.
@@ -64,7 +50,7 @@ def full_batches(event: StepEvent, count: int, n: int, p: int, batch: int | None
     if not isinstance(event, GaussianEvent):
         raise InputError("delta = 0: DP-SGD takes Gaussian steps; give privacy.delta above 0, or nuisance=auto")
     # a replaced record moves the sum of clipped gradients by two clip norms
-    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0, batch) / 2
+    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0, AT_ONCE) / 2
     return DPSGDPlan(2 * event.noise_multiplier, clip, 1.0, count)
 
 
@@ -74,8 +60,6 @@ def train(
     plans: Sequence[DPSGDPlan],
     noise: NoiseSource,
     trainer: Callable[..., Trainer],
-    mode: str = "auto",
-    max_physical_batch: int | None = None,
 ) -> None:
     """Take noisy steps on all records, in float64; the caller has paid for them.
 
@@ -85,8 +69,6 @@ def train(
         plans: One run of steps after another.
         noise: Where the noise comes from.
         trainer: Makes a Trainer from keyword arguments.
-        mode: See ``DPSGD``.
-        max_physical_batch: See ``DPSGD``.
 
     Raises:
         InputError: Settings of the Trainer that break the analysis, or a GPU with too little memory.
@@ -99,8 +81,8 @@ def train(
             for plan in plans:
                 loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
                 limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
-                private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
-                with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
+                private = DPSGD(plan, noise, mode="chain")
+                with gpu_memory("training of a nuisance", "take nuisance=auto"):
                     made(trainer, [private], **limits).fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records
@@ -273,8 +255,6 @@ def trained(
     z: Tensor,
     steps: NoisySteps,
     trainer: "Callable[..., Trainer]",
-    mode: str = "auto",
-    max_physical_batch: int | None = None,
     beside: tuple[Tensor, ...] = (),
 ) -> Learnt:
     """Return f after the plan's steps, which are paid for here, as a function of records' features and covariates.
@@ -285,17 +265,14 @@ def trained(
         z: Standardised covariates [n, k].
         steps: Pays, and draws noise.
         trainer: Makes a Trainer from keyword arguments.
-        mode: See ``DPSGD``.
-        max_physical_batch: See ``DPSGD``.
         beside: What else its record losses are made of, [n] each.
     """
     fit, plan = network.fit, _with_all_steps(plan)
     network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
     p = sum(parameter.numel() for parameter in network.parameters())
-    most = at_once(mode, max_physical_batch)
-    plans = [full_batches(event, count, len(z), p, most) for event, count in plan.pay(steps)]
+    plans = [full_batches(event, count, len(z), p) for event, count in plan.pay(steps)]
     psi = fit.predictors[:, : network.wide.in_features].contiguous()
-    train(network, (psi, z, fit.targets, *beside), plans, steps.session.noise, trainer, mode, most)
+    train(network, (psi, z, fit.targets, *beside), plans, steps.session.noise, trainer)
     network.steps.finish()
     network.to(z.device)
     network.fit = replace(fit, **{name: getattr(fit, name)[:0] for name in ("predictors", "weights", "targets")})

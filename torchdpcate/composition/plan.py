@@ -14,8 +14,7 @@ from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, 
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -58,7 +57,6 @@ class PlanFacts:
             rest is for what follows on their answers.
         arms: Number of arms.
         score_epsilon: Epsilon of the sums of an average effect's scores; None without privacy, or of other plans.
-        least: Least propensity of an average effect, where it is below ``overlap``, at which scores clip it.
         weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
         follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
         hidden: Whether the effect may have features of hidden units, which need networks.
@@ -83,7 +81,6 @@ class PlanFacts:
     part: float = 1.0
     arms: int = 2
     score_epsilon: float | None = None
-    least: float | None = None
     weight: float | None = None
     follow_up: int = 0
     hidden: bool = False

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.errors import InputError
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, UNITS, Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 
 
 class Filling(NamedTuple):

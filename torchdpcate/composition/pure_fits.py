@@ -231,7 +231,6 @@ class EffectSums(Statistic):
         return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         pi = propensity_of(batch)
         treatment = batch.a / torch.maximum(pi, 1 - pi)
         pulls = treatment.cpu() * (batch.y.cpu() / self.scale).clamp(-1, 1)
@@ -244,7 +243,7 @@ def private_sums(rows: Summed, sums: Statistic, step: str, steps: NoisySteps) ->
     r"""Return sums over records with K-norm noise of the largest entry.
 
     Guarantee:
-        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/composed_rules.md).
+        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/composed_effect.md).
 
     Args:
         rows: The records.

@@ -47,11 +47,10 @@ from torchdpcate.composition.summaries import (
     sizes,
 )
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.parts import PartedStream
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import Indicators, Standardisation, WeightedBasis
+from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 

@@ -39,9 +39,8 @@ from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
+from torchdpcate.fit.weighted_basis import ArmBasis, Feature, HiddenUnits, WeightedBasis, lengths, simplex
 
 Scores = Callable[[Tensor, Tensor], Tensor]
 """From features [n, 1 + p] and standardised covariates [n, k] of records to scores, [n]."""
@@ -74,7 +73,6 @@ class OutcomeFits(Fits):
 
     @property
     def kind(self) -> type[LinearFit]:
-        """See ``Fits``."""
         kinds: dict[str, type[LinearFit]] = {TWO_VALUES: LogisticFit, COUNTS: CountFit, HUBER: HuberFit}
         return kinds[self.link]
 
@@ -85,7 +83,6 @@ class OutcomeFits(Fits):
         return self.basis(batch.x, batch.a if arm is None else torch.full_like(batch.a, arm))
 
     def __call__(self, batch: CausalData) -> LinearFit:
-        """See ``Fits``."""
         psi, y = self.features(batch), batch.y - self.centre
         weight = 1 / lengths(psi)
         if self.link == TWO_VALUES:  # y is -1/2 or 1/2 of the range, which is the scale
@@ -117,11 +114,9 @@ class PropensityFits(Fits):
 
     @property
     def kind(self) -> type[LinearFit]:
-        """See ``Fits``."""
         return LogisticFit
 
     def __call__(self, batch: CausalData) -> LinearFit:
-        """See ``Fits``."""
         psi = self.basis(batch.x)
         treated = batch.a if self.arm is None else (batch.a == self.arm).double()
         return LogisticFit(psi, 1 / lengths(psi), treated, self.slope)
@@ -139,7 +134,6 @@ class EffectFits(Fits):
     norm: float = field(default=0.5, kw_only=True)
 
     def __call__(self, batch: CausalData) -> LinearFit:
-        """See ``Fits``."""
         return effect_fit(self.basis(batch.x), batch.y, batch.a, propensity_of(batch), self.slope)
 
     def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
@@ -159,7 +153,6 @@ class ScoreFits(Fits):
     basis: WeightedBasis
 
     def __call__(self, batch: CausalData) -> LinearFit:
-        """See ``Fits``."""
         psi = self.basis(batch.x)
         return HuberFit(psi, 1 / lengths(psi), batch.y, self.slope)
 
@@ -189,7 +182,6 @@ class ArmsFits(Fits):
     points: Tensor
 
     def __call__(self, batch: CausalData) -> LinearFit:
-        """See ``Fits``."""
         centred = centred_arms(self.points, propensity_of(batch))
         return arms_fit(self.basis(batch.x), batch.y, centred, batch.a, self.slope)
 

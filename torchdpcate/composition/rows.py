@@ -13,9 +13,8 @@ from torch import Tensor
 from torchdpcate._process import BATCH, threads_for
 from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
 from torchdpcate.composition.steps import added
-from torchdpcate.data.parts import RECORDS, PartedStream
-from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.data.table import CachedStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RECORDS, CachedStream, PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.minimise import PartedBatches, ReadBatches
 
@@ -98,16 +97,13 @@ class InMemory(Rows):
 
     @property
     def n(self) -> int:  # type: ignore[override]
-        """See ``Rows``."""
         return self.records.n
 
     @property
     def x(self) -> Tensor:
-        """See ``Rows``."""
         return self.records.x
 
     def batches(self) -> Iterator[CausalData]:
-        """See ``Rows``."""
         n = self.records.n
         if n <= _MOST_AT_ONCE:
             yield self.records
@@ -116,19 +112,15 @@ class InMemory(Rows):
             yield _with(self.records, {name: v[first : first + BATCH] for name, v in _columns(self.records).items()})
 
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        """See ``Rows``."""
         return added(terms(batch) for batch in self.batches())
 
     def then(self, change: Change) -> "InMemory":
-        """See ``Rows``."""
         return replace(self, records=_joined([change(batch) for batch in self.batches()]))
 
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
-        """See ``Rows``."""
         return torch.cat([number(batch) for batch in self.batches()])
 
     def stored(self, name: str) -> "AbstractContextManager[InMemory]":
-        """See ``Rows``."""
         return nullcontext(self)
 
     def fit(self, fits: Fits, size: int) -> "LinearFit | StreamedFit":
@@ -179,7 +171,6 @@ class StreamedRows(Rows):
 
     @property
     def x(self) -> Tensor:
-        """See ``Rows``."""
         return torch.empty(0)
 
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
@@ -221,7 +212,6 @@ class StreamedRows(Rows):
             yield StreamedRows(copy, self.n)
 
     def fit(self, fits: Fits, size: int) -> "StreamedFit":
-        """See ``Rows``."""
         return StreamedFit(self, fits, (self.n, size))
 
     def _changed(self, batch: CausalData) -> CausalData:
@@ -252,16 +242,13 @@ class PartedRows(Rows):
 
     @property
     def batch(self) -> int | None:  # type: ignore[override]
-        """See ``Rows``."""
         return self.stream.batch_rows
 
     @property
     def x(self) -> Tensor:
-        """See ``Rows``."""
         return torch.empty(0)
 
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        """See ``Rows``."""
         return added(self.stream.ask(partial(_part_total, self.changes, terms), self.of))
 
     def threads(self) -> AbstractContextManager[None]:
@@ -294,11 +281,9 @@ class PartedRows(Rows):
             yield replace(self, of=name, changes=())
 
     def fit(self, fits: Fits, size: int) -> "StreamedFit":
-        """See ``Rows``."""
         return StreamedFit(self, fits, (self.n, size))
 
     def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> PartedBatches:
-        """See ``Rows``."""
         return PartedBatches(self.stream, partial(_part_read, self.changes, numbers), self.of)
 
 

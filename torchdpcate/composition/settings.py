@@ -20,7 +20,6 @@ from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd_plan import check_limit
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
@@ -140,7 +139,6 @@ class Additive(ComposedNuisance):
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
-        """See ``ComposedNuisance``."""
         found = self.solver.solve(fit, plan, steps)
         theta = shrink(found)
         return Learnt(partial(linear_scores, theta), theta, found)
@@ -158,17 +156,14 @@ class Additive(ComposedNuisance):
 
     @property
     def trains(self) -> bool:
-        """See ``ComposedNuisance``."""
         return type(self.solver) is LightningFit
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
-        """See ``ComposedNuisance``."""
         solver = self.solver
         return replace(self, solver=replace(solver, trainer=trainer)) if type(solver) is LightningFit else self
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """See ``ComposedNuisance``."""
         return self, self.solver
 
 
@@ -191,8 +186,6 @@ class WideAndDeep(ComposedNuisance):
         share: The hidden layer's part of a squared gradient, in (0, 1).
         features: Whether all features of the plan are part of f; else their constant alone.
         trainer: Makes a Trainer from keyword arguments.
-        mode: How gradients are clipped, see ``DPSGD``.
-        max_physical_batch: Most records that pass at once, see ``DPSGD``.
 
     Raises:
         InputError: A value out of its range.
@@ -202,11 +195,8 @@ class WideAndDeep(ComposedNuisance):
     share: float = 0.3
     features: bool = True
     trainer: "Callable[..., Trainer]" = default_trainer
-    mode: str = "auto"
-    max_physical_batch: int | None = None
 
     def __post_init__(self) -> None:
-        check_limit(self.max_physical_batch, self.mode)
         integer("width", self.width, least=1)
         if not 0 < self.share < 1:
             raise InputError(f"share = {self.share}: give the hidden layer's part of a gradient, between 0 and 1")
@@ -222,12 +212,12 @@ class WideAndDeep(ComposedNuisance):
             >>> WideAndDeep.alone(NuisanceConfig(width=8)).width
             8
         """
-        if config != NuisanceConfig(width=config.width, max_physical_batch=config.max_physical_batch):
+        if config != NuisanceConfig(width=config.width):
             raise InputError(
                 "nuisance: with second_stage=adaptive networks take the steps of its plan; give their width alone, or "
                 "use second_stage=linear"
             )
-        return cls(config.width, share=_ALONE, features=False, max_physical_batch=config.max_physical_batch)
+        return cls(config.width, share=_ALONE, features=False)
 
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
@@ -241,7 +231,7 @@ class WideAndDeep(ComposedNuisance):
         features = fit.predictors.shape[1] if self.features else 1
         fit = replace(fit, predictors=fit.predictors[:, :features].contiguous())  # once in memory, not twice
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch)
+        return trained(network, plan, z, steps, self.trainer)
 
     def hidden_units(
         self, fit: LinearFit, plan: FitPlan, records: CausalData, steps: NoisySteps
@@ -258,23 +248,19 @@ class WideAndDeep(ComposedNuisance):
 
         z, pi = records.x, propensity_of(records)
         network = EffectNetwork(fit, z.shape[1], self.width, self.share, fit.predictors.shape[1])
-        settings, beside = (self.trainer, self.mode, self.max_physical_batch), (records.a, torch.maximum(pi, 1 - pi))
-        learnt = trained(network, plan, z, steps, *settings, beside)
+        learnt = trained(network, plan, z, steps, self.trainer, (records.a, torch.maximum(pi, 1 - pi)))
         assert learnt.hidden is not None
         return learnt.hidden
 
     @property
     def network(self) -> "WideAndDeep":
-        """See ``ComposedNuisance``."""
         return self
 
     @property
     def trains(self) -> bool:
-        """See ``ComposedNuisance``."""
         return True
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
-        """See ``ComposedNuisance``."""
         return replace(self, trainer=trainer)
 
 
@@ -282,7 +268,7 @@ class WideAndDeep(ComposedNuisance):
 class Auto(ComposedNuisance):
     """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
-    The number is that of generated data, see ``experiments/defaults/hidden_units.md``; the effect's plan has the same
+    The number is that of generated data, see ``experiments/defaults/README.md``; the effect's plan has the same
     for hidden units, which ``deep`` trains.
 
     Args:
@@ -306,16 +292,13 @@ class Auto(ComposedNuisance):
         positive("outcome_from", self.outcome_from)
 
     def chosen(self, step: str, size: float) -> ComposedNuisance:
-        """See ``ComposedNuisance``."""
         return self.deep if step == "outcome" and size >= self.outcome_from else self.additive
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":
-        """See ``ComposedNuisance``."""
         return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
 
     @property
     def by_features(self) -> "Additive | None":
-        """See ``ComposedNuisance``."""
         return self.additive.by_features
 
     @property
@@ -325,12 +308,10 @@ class Auto(ComposedNuisance):
 
     @property
     def network(self) -> WideAndDeep | None:
-        """See ``ComposedNuisance``."""
         return self.deep.network
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
     def learn(

@@ -152,7 +152,6 @@ class SiteRecords(InMemory):
 
     @property
     def n(self) -> int:  # type: ignore[override]
-        """See ``Rows``."""
         return self.every
 
 
@@ -169,7 +168,6 @@ class SiteSteps(NoisySteps):
     paid: list[str] = field(default_factory=list, kw_only=True)
 
     def pay(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
-        """See ``NoisySteps``."""
         event = super().pay(step, part, count)
         self.paid.append(step)
         return event
@@ -312,11 +310,9 @@ class MeetingLink:
     name: str
 
     def agree(self, facts: Facts) -> None:
-        """See ``Link``."""
         self.meeting.met(self.name, facts, require_same)
 
     def total(self, step: str, values: Tensor) -> Tensor:
-        """See ``Link``."""
         found: Tensor = self.meeting.met(self.name, (step, values), added_up)
         return found.clone()
 

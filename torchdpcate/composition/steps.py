@@ -197,11 +197,9 @@ class EpsilonShares(Shares):
         return event.epsilon
 
     def due(self, step: str) -> float:
-        """See ``Shares``."""
         return self.of(step)
 
     def event(self, step: str, part: float = 1.0, count: int = 1) -> PureEvent:
-        """See ``Shares``."""
         return PureEvent(self.of(step) * part * (1 - _INWARDS) / count)
 
 

@@ -76,7 +76,6 @@ class Cells(Statistic):
         return 1.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         cells = torch.bucketize(self.sizes(batch).cpu(), self.edges, right=not self.closed)
         size = len(self.edges) + 1
         if batch.weight is None:
@@ -89,11 +88,9 @@ class Weights(Statistic):
     """The sum of the records' weights, [1]."""
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return 1.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         assert batch.weight is not None
         return summed(lambda rows: rows.sum(0), batch.weight).cpu()[None]
 
@@ -324,7 +321,6 @@ class Moments(Statistic):
         return among(self.columns, self.indicators)
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return 1.0, 2, 1.0
 
     def values(self, u: Tensor) -> Tensor:
@@ -332,7 +328,6 @@ class Moments(Statistic):
         return u if self.columns is None else u[:, list(self.columns)]
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         u, gone = self.values(batch.x), absent(batch.x, self.columns, self.indicators)
         u = u if gone is None else u.masked_fill(gone, 0.0)
         root = math.sqrt(u.shape[1])
@@ -424,11 +419,9 @@ class Curvatures(Statistic):
     size: int
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``."""
         return math.sqrt(2) * self.fits.norm, self.size, self.fits.norm
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Statistic``."""
         psi, weight = self.fits.curved(batch)
         squared, most = psi.square().sum(1), self.fits.norm
         clipped = times_weight(weight * (most / (weight * squared).clamp_min(most)), batch)

@@ -23,17 +23,15 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "propensity": ("KnownPropensity",),
         "ray_table": ("RayTable",),
-        "records": (
-            "CausalData",
-            "RecordStream",
-        ),
+        "records": ("CausalData",),
         "schema": ("TableSchema",),
         "split": (
             "public_generator",
             "public_permutation",
             "public_split",
         ),
-        "stream": ("stream_effects",),
+        "stream": ("stream_answers",),
+        "streams": ("RecordStream",),
         "study": (
             "GeneratedStudy",
             "StreamedStudy",
@@ -42,9 +40,7 @@ __getattr__, __dir__, __all__ = exports(
             "read_queries",
             "record_average",
         ),
-        "table": (
-            "Table",
-            "TableStream",
-        ),
+        "table": ("Table",),
+        "table_stream": ("TableStream",),
     },
 )

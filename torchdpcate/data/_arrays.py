@@ -322,7 +322,7 @@ def numeric_column(
     if wrong.any():
         raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
     if not missing:
-        _refuse_missing(int(np.isnan(values).sum()), name, mend)
+        refuse_missing(int(np.isnan(values).sum()), name, mend)
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; {MEND_INFINITE}")
@@ -358,7 +358,7 @@ def category_codes(
         gone = column.isna().to_numpy(dtype=bool)
         values: Any = column.astype(str).to_numpy(dtype=object)
         if not missing:
-            _refuse_missing(int(gone.sum()), name, mend)
+            refuse_missing(int(gone.sum()), name, mend)
     else:
         values = numeric_column(column, name, truth=set(categories) == {0, 1}, missing=missing, mend=mend)
         gone = np.isnan(values)
@@ -431,6 +431,7 @@ def _as_float(value: Any) -> float:
         return float("inf")
 
 
-def _refuse_missing(count: int, name: str, mend: str) -> None:
+def refuse_missing(count: int, name: str, mend: str = MEND_MISSING) -> None:
+    """Refuse missing values of a column, with what to do about them."""
     if count:
         raise InputError(f"column {name!r} has {plural(count, 'missing value')}; {mend}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.data._arrays import DECIMAL, MEND_MISSING, MISSING, plural
+from torchdpcate.data._arrays import DECIMAL, MISSING, plural, refuse_missing
 from torchdpcate.data.facts import check_name, to_number
 from torchdpcate.errors import InputError
 
@@ -143,9 +143,8 @@ def days_since(column: "pd.Series", name: str, start: datetime.date, *, missing:
             f"of missing values by codes: [...]"
         )
     found = days.astype(np.float64)
-    gone = int(np.isnan(found).sum())
-    if gone and not missing:
-        raise InputError(f"column {name!r} has {plural(gone, 'missing value')}; {MEND_MISSING}")
+    if not missing:
+        refuse_missing(int(np.isnan(found).sum()), name)
     return found
 
 

@@ -4,16 +4,16 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data._arrays import check_columns, missing_columns, plural
+from torchdpcate.data.facts import check_integer
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 _BYTES = 1 << 16
@@ -69,10 +69,7 @@ class CsvForm:
     decimal: str = "point"
     thousands: str | None = None
     encoding: str = "utf-8"
-    trailing_separator: bool = False
-    repeated_header: bool = False
     skip_lines: int = 0
-    footer_rows: int = 0
 
     def __post_init__(self) -> None:
         for name, known in (("separator", _SEPARATORS), ("decimal", _DECIMALS), ("thousands", _THOUSANDS)):
@@ -81,13 +78,7 @@ class CsvForm:
                 raise InputError(f"data.{name} = {given!r}: choose one of {', '.join(known)}")
         if self.thousands == self.decimal:
             raise InputError(f"data.thousands = {self.thousands}: is the sign of data.decimal too; give each its own")
-        for name in ("trailing_separator", "repeated_header"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"data.{name} = {getattr(self, name)!r}: give true or false")
-        for name in ("skip_lines", "footer_rows"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-                raise InputError(f"data.{name} = {given!r}: give an integer from 0")
+        check_integer("data.skip_lines", self.skip_lines, 0)
         try:
             known_as = codecs.lookup(self.encoding).name
             "a".encode(known_as)
@@ -117,10 +108,6 @@ class CsvForm:
         """Return whether a text is a number that is written so."""
         return re.match(_written(self.decimal, self.thousands), text) is not None
 
-    def of_whole_files(self) -> "CsvForm":
-        """Return the form of another file by the same program that holds nothing but a header and rows."""
-        return replace(self, repeated_header=False, skip_lines=0, footer_rows=0)
-
 
 PLAIN = CsvForm()
 """Commas, decimal points and UTF-8."""
@@ -128,29 +115,7 @@ PLAIN = CsvForm()
 
 def setting(name: str, value: str) -> str:
     """Return how a setting of the form is given, to ``train`` and to commands with options."""
-    option = f"--{name.replace('_', '-')}{'' if value == 'true' else f' {value}'}"
-    return f"data.{name}={value}{OPTIONS} {option})"
-
-
-def last_row_remedy(frame: "pd.DataFrame", numbers: Iterable[str]) -> str:
-    """Return what to do where the last row alone has words or nothing for a number; empty where it is another.
-
-    Args:
-        frame: The last rows of a csv file.
-        numbers: Columns of numbers.
-
-    Example:
-        >>> import pandas as pd
-        >>> last_row_remedy(pd.DataFrame({"age": ["30", "40", "Mean"]}), ["age"])[:34]
-        '; where the last row is no record,'
-    """
-    import pandas as pd
-
-    for name in numbers:
-        wrong = pd.to_numeric(frame[name], errors="coerce").isna().to_numpy()
-        if wrong.sum() == 1 and wrong[-1]:
-            return f"; where the last row is no record, such as one of totals, give {setting('footer_rows', '1')}"
-    return ""
+    return f"data.{name}={value}{OPTIONS} --{name.replace('_', '-')} {value})"
 
 
 def check_start(path: str, form: CsvForm = PLAIN) -> int:
@@ -232,10 +197,8 @@ def _fault(lines: Sequence[str], form: CsvForm) -> str | None:
         if name != form.separator and count > own and (not own or second.count(letter) == count):
             return f"separates columns by {name}s; give {setting('separator', name)}"
     trails = second.rstrip("\r\n").endswith(form.delimiter)
-    if second and form.trailing_separator and not trails:
-        return "has rows that do not end with a separator; leave data.trailing_separator out"
-    if trails and not form.trailing_separator and second.count(form.delimiter) == own + 1:
-        return f"has a separator at the end of each row; give {setting('trailing_separator', 'true')}"
+    if trails and second.count(form.delimiter) == own + 1:
+        return "has a separator at the end of each row; write it without"
     return None
 
 
@@ -249,12 +212,8 @@ def csv_names(path: str, form: CsvForm = PLAIN) -> list[str]:
     from pyarrow import csv
 
     read, parse = _options(form, check_start(path, form))
-    if form.trailing_separator or form.footer_rows:  # then rows of values may have another number of columns
-        parse.invalid_row_handler = lambda row: "skip"
     with csv.open_csv(path, read, parse) as reader:
-        names = list(reader.schema.names)
-    trails = form.trailing_separator and len(names) > 1 and not names[-1]
-    return names[:-1] if trails else names
+        return list(reader.schema.names)
 
 
 def csv_batches(path: str, columns: list[str], raw: bool = False, form: CsvForm = PLAIN) -> "Iterator[pa.RecordBatch]":
@@ -280,20 +239,14 @@ def csv_batches(path: str, columns: list[str], raw: bool = False, form: CsvForm 
     check_columns(names, columns, path)
     # Everything is read as text, so that what is not a number can be counted rather than abort.
     read, parse = _options(form, skip)
-    if form.trailing_separator:
-        read.column_names, read.skip_rows = [*names, ""], skip + 1
     convert = csv.ConvertOptions(
         include_columns=columns,
         column_types=dict.fromkeys(columns, pa.binary() if raw else pa.string()),
         strings_can_be_null=True,
         null_values=[""],
     )
-    footer = _Footer(form.footer_rows, skip + 1, path)
-    if form.footer_rows:
-        read.use_threads, parse.invalid_row_handler = False, footer  # in one thread Arrow counts the rows
     with csv.open_csv(path, read, parse, convert) as reader:
-        batches: Iterator[pa.RecordBatch] = map(_without_headers, reader) if form.repeated_header else iter(reader)
-        yield from footer.left_out(batches) if form.footer_rows else batches
+        yield from reader
 
 
 def _options(form: CsvForm, skip: int) -> tuple[Any, Any]:
@@ -302,66 +255,6 @@ def _options(form: CsvForm, skip: int) -> tuple[Any, Any]:
 
     read = csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=skip, encoding=form.encoding)
     return read, csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
-
-
-def _without_headers(batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """Return the rows but those in which each column that is read has its own name for a value."""
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
-    again = np.full(batch.num_rows, len(batch.schema.names) > 0)
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        same = compute.equal(column, pa.scalar(name.encode(), pa.binary()).cast(column.type))
-        again &= same.fill_null(False).to_numpy(zero_copy_only=False)
-    return batch.filter(pa.array(~again)) if again.any() else batch
-
-
-class _Footer:
-    """The last rows of a file, which are no records and may have another number of columns.
-
-    Args:
-        rows: How many they are.
-        before: Lines before the first row of values.
-        path: The file.
-    """
-
-    def __init__(self, rows: int, before: int, path: str) -> None:
-        self._rows, self._before, self._path = rows, before, path
-        self._odd: list[int] = []
-
-    def __call__(self, row: Any) -> str:
-        """Pass over a row with another number of columns; that it is among the last is seen at the end."""
-        self._odd.append(row.number - self._before)
-        return "skip" if len(self._odd) <= self._rows else "error"
-
-    def left_out(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Yield all rows but the last.
-
-        Raises:
-            InputError: A row with another number of columns that is not among the last.
-        """
-        import pyarrow as pa
-
-        held: list[pa.RecordBatch] = []
-        done = 0
-        for batch in batches:
-            held.append(batch)
-            done += batch.num_rows
-            while sum(part.num_rows for part in held[1:]) >= self._rows:
-                yield held.pop(0)
-        if self._odd and self._odd[0] <= done + len(self._odd) - self._rows:
-            raise InputError(
-                f"data file {self._path!r} cannot be read: row {self._odd[0]} has another number of columns, and is "
-                f"not among the last data.footer_rows = {self._rows}; correct it"
-            )
-        if done + len(self._odd) <= self._rows:
-            raise InputError(
-                f"data file {self._path!r} cannot be read: data.footer_rows = {self._rows} leaves no row of it; give "
-                "the number of its last rows that are no records"
-            )
-        rest = pa.Table.from_batches(held)
-        yield from rest.slice(0, max(rest.num_rows - self._rows + len(self._odd), 0)).to_batches()
 
 
 def read_numbers(words: "pa.Array", name: str, form: CsvForm = PLAIN) -> "pa.Array":
@@ -410,8 +303,8 @@ def _refuse_other_forms(words: "pa.Array", name: str, form: CsvForm) -> None:
     headers = compute.sum(compute.equal(words, name)).as_py() or 0
     if headers:
         raise InputError(
-            f"column {name!r} holds its own name in {headers} of its rows; where the header is there again, give "
-            f"{setting('repeated_header', 'true')}"
+            f"column {name!r} holds its own name in {headers} of its rows; where the header is there again, delete "
+            "these rows"
         )
     found: dict[tuple[int, int], list[str]] = {}
     for decimal in _DECIMALS:

@@ -11,6 +11,7 @@ from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
 from torchdpcate.data._csv import BLOCK_BYTES, PLAIN, CsvForm, csv_batches, csv_names, read_numbers, setting
 from torchdpcate.data._foreign import ENDINGS, foreign_batches, foreign_schema
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
 
@@ -66,14 +67,6 @@ def parquet_batches(
         _check_sizes(metadata, leaves, text, path, most_bytes)
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=text, **settings) as file:
         yield from file.iter_batches(batch_rows, row_groups=None if groups is None else list(groups), columns=columns)
-
-
-def stated_groups(path: str) -> list[int]:
-    """Return the number of rows that a file says each of its row groups has."""
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(path)
-    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def _leaves(file: "ParquetFile") -> list[tuple[int, str]]:
@@ -190,17 +183,6 @@ def arrow_path(path: str | Path, what: str = "data file") -> str:
         raise InputError(f"{what} {str(path)!r}: its name is not UTF-8; rename it") from None
 
 
-def check_limit(most_bytes: Any) -> int:
-    """Return the limit on memory.
-
-    Raises:
-        InputError: It is not a positive integer.
-    """
-    if isinstance(most_bytes, bool) or not isinstance(most_bytes, int) or most_bytes < 1:
-        raise InputError(f"data.most_bytes = {most_bytes}: give a positive integer of bytes")
-    return most_bytes
-
-
 def read_frame(
     paths: Any,
     columns: Sequence[str],
@@ -227,7 +209,7 @@ def read_frame(
 
     files = files_of(paths)
     check_form(files, form)
-    most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
+    most_rows, frames, done = check_integer("data.most_bytes", most_bytes) // (8 * len(columns)), [], 0
     for file in files:
         if file_kind(file) == PARQUET and os.path.isfile(file):  # says how many rows it has, before any is read
             _check_rows(file, done + rows_in_metadata(file), most_rows, most_bytes)
@@ -249,9 +231,12 @@ def groups_in_metadata(path: str | Path) -> list[int]:
     Raises:
         InputError: It is missing or broken.
     """
+    from pyarrow import parquet
+
     check_there(path)
     with readable(path):
-        return stated_groups(arrow_path(path))
+        metadata = parquet.read_metadata(arrow_path(path))
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def rows_in_metadata(paths: Any) -> int:
@@ -303,11 +288,14 @@ def iter_frames(
     """
     kind = file_kind(path)
     check_there(path)
+    check_integer("data.most_bytes", most_bytes)
     with readable(path, form):
         if kind == CSV:
             batches = csv_batches(arrow_path(path), list(columns), form=form)
         elif kind == PARQUET:
-            batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes), groups)
+            batches = parquet_batches(
+                arrow_path(path), list(columns), batch_rows, check_integer("data.most_bytes", most_bytes), groups
+            )
         else:
             batches = _of_program(path, kind, list(columns), text, batch_rows)
         for batch in batches:
@@ -431,7 +419,7 @@ def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
         elif "Expected" in detail:
             detail += (
                 f"; put cells with {form.separator}s in quotes; lines before the header are passed over by "
-                f"{setting('skip_lines', 'NUMBER')}, and last rows that are no records by data.footer_rows=NUMBER"
+                f"{setting('skip_lines', 'NUMBER')}; delete last rows that are no records"
             )
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 

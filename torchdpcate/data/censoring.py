@@ -16,7 +16,7 @@ from torchdpcate.data._arrays import (
     plural,
     to_float64,
 )
-from torchdpcate.data.facts import check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,15 +101,8 @@ class Censoring:
         """
         if entry is None or isinstance(entry, Censoring):
             return entry
-        settings = entry.get("censoring", {}) if isinstance(entry, Mapping) else {}
-        needed, allowed = {"time", "event", "horizon"}, {"time", "event", "horizon", "kind", "censoring"}
-        if not isinstance(entry, Mapping) or not needed <= set(entry) <= allowed:
-            raise InputError(
-                f"outcome by a horizon is {entry!r}; give time, event, horizon and kind: {' or '.join(KINDS)}, and "
-                "censoring: {floor: 0.2, bins: 10, by_arm: false} where these are others"
-            )
-        if not isinstance(settings, Mapping) or not set(settings) <= set(_SETTINGS):
-            raise InputError(f"censoring is {settings!r}; give {', '.join(_SETTINGS)}")
+        check_entries(entry, "outcome by a horizon", {"time", "event", "horizon"}, {"kind", "censoring"})
+        settings = check_entries(entry.get("censoring", {}), "censoring", set(), set(_SETTINGS))
         found, event = {**_SETTINGS, **settings}, entry["event"]
         named = event if isinstance(event, Mapping) else {"name": event, "categories": ()}
         if set(named) != {"name", "categories"} or not isinstance(named["categories"], list | tuple):

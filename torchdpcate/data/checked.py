@@ -3,7 +3,9 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,9 @@ from torch import Tensor
 from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
 from torchdpcate.data.censoring import columns_or_outcome
-from torchdpcate.data.records import CausalData, ClippedValues, RecordStream
+from torchdpcate.data.records import CausalData, ClippedValues, arm_sizes
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import FileFingerprint
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+LARGE_SHARE = 0.05
+"""Share of a column's values from which on a curator is warned that they were moved."""
 _MOST = 10_000  # digests
 _MEND_PROPENSITY = "correct these cells: the design of a study knows it for every record"
 _MEND_WEIGHT = "correct these cells: a record that is to count nothing has the weight 0"
@@ -194,7 +199,53 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     kept = with_known_propensity(CausalData(x, given.a, y, given.propensity, follow_up=given.follow_up), schema)
     if given.weight is not None:
         kept = kept.with_weight(schema.domain.weigh(given.weight, schema.out_of_bounds == "clip"))
-    return replace(kept, clipped=ClippedValues.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
+    return replace(kept, clipped=_clipped(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
+
+
+def _clipped(given: CausalData, kept: CausalData, schema: TableSchema) -> ClippedValues:
+    """Return how many values differ between records as they were read and the same within their bounds."""
+    moved = {schema.outcome: int((given.y != kept.y).sum())}
+    moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
+    if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
+        moved[schema.propensity_column] = int((given.propensity != kept.propensity).sum())
+    weights = schema.domain.weights
+    if weights is not None and given.weight is not None:
+        moved[weights.name] = int((given.weight != given.weight.clamp(0, weights.high)).sum())
+    return ClippedValues(given.n, {name: count for name, count in moved.items() if count})
+
+
+def warn_clipped(clipped: ClippedValues, schema: TableSchema) -> None:
+    """Warn of columns of which a large share was moved, in one line that names the bounds of the worst.
+
+    Args:
+        clipped: How many values were moved.
+        schema: Their bounds.
+    """
+    large = [name for name, count in clipped.moved.items() if count > LARGE_SHARE * clipped.rows]
+    if not large:
+        return
+    worst = max(large, key=clipped.moved.__getitem__)
+    others = f" (so were those of {plural(len(large) - 1, 'other column')})" if large[1:] else ""
+    low, high = (schema.written(worst, bound) for bound in _bounds(worst, schema))
+    between = " or between integers" if worst == schema.outcome and schema.domain.outcome_kind != "continuous" else ""
+    warnings.warn(
+        f"column {worst!r}: {clipped.count(worst)} values were outside the declared bounds [{low}, {high}]"
+        f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
+        "these numbers are of the records: publish them nowhere, and take no bound from them",
+        stacklevel=3,
+    )
+
+
+def _bounds(name: str, schema: TableSchema) -> tuple[float, float]:
+    domain = schema.domain
+    if name == schema.outcome:
+        return domain.outcome_low, domain.outcome_high
+    if name == schema.propensity_column and domain.known_propensity is not None:
+        return domain.known_propensity.bounds
+    if domain.weights is not None and name == domain.weights.name:
+        return 0.0, domain.weights.high
+    place = domain.names.index(name)
+    return float(domain.covariate_low[place]), float(domain.covariate_high[place])
 
 
 def without_missing(given: CausalData, schema: TableSchema) -> CausalData:
@@ -390,5 +441,78 @@ def checked_records(
     """
     records = records_within(schema.records(X, A, Y, actions, propensity, weight), schema)
     check_kind_said(records, schema)
-    records.clipped.warn(schema)
+    warn_clipped(records.clipped, schema)
     return records if noise is None else records.subset(noise.permutation(records.n))
+
+
+@contextmanager
+def every_fault(frame: "pd.DataFrame", schema: TableSchema, what: str = "covariate") -> Iterator[None]:
+    """Name every column that is not as declared where reading ends at the first, one line each with its remedy.
+
+    Args:
+        frame: What is read: the schema's columns.
+        schema: What is declared.
+        what: ``"covariate"`` of records, or ``"query"`` of points that have covariates alone.
+
+    Raises:
+        InputError: What was refused, with all else that would be.
+
+    Example:
+        >>> import pandas as pd
+        >>> unit = {"low": 0, "high": 1}
+        >>> facts = {"treatment": "a", "outcome": {"name": "y", **unit}, "covariates": {"x": unit, "z": unit}}
+        >>> frame, schema = pd.DataFrame({"x": ["?"], "z": [7]}), TableSchema.from_dict(facts)
+        >>> with every_fault(frame, schema, "query"):  # doctest: +ELLIPSIS
+        ...     schema.within(schema.encode(frame))
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: 2 columns are not as the domain file says:
+        - column 'x' has 1 non-numeric value; ...
+        - query 'z' has 1 value outside its declared bounds [0, 1]; ...
+    """
+    try:
+        yield
+    except InputError:
+        found = list(column_faults(frame, schema, what))
+        if len(found) < 2:
+            raise
+        lines = "".join(f"\n- {fault}" for fault in found)
+        raise InputError(f"{len(found)} columns are not as the domain file says:{lines}") from None
+
+
+def column_faults(frame: "pd.DataFrame", schema: TableSchema, what: str = "covariate") -> Iterator[str]:
+    """Yield what would be refused of each column by itself: what is missing, no number, no level, or out of bounds.
+
+    Args:
+        frame: As of ``every_fault``, as are the others.
+        schema: What is declared.
+        what: ``"covariate"`` or ``"query"``.
+    """
+    if what == "covariate":
+        yield from _refused(lambda: _treatment(frame, schema))
+        yield from _refused(lambda: outcome_within(_there(schema.encode_outcome(frame)), schema))
+    middle = schema.domain.from_unit(torch.full((1, schema.domain.dimension), 0.5, dtype=torch.float64))
+    for covariate in schema.covariates:
+
+        def check(name: str = covariate.name, encode: Callable = covariate.encode) -> None:
+            x = middle.repeat(len(frame), 1)
+            x[:, list(schema.places[name])] = torch.from_numpy(encode(frame[name]))
+            schema.within(x, what)
+
+        yield from _refused(check)
+
+
+def _treatment(frame: "pd.DataFrame", schema: TableSchema) -> None:
+    arm_sizes(_there(schema.encode_treatment(frame)), f"treatment column {schema.treatment!r}", schema.actions)
+
+
+def _there(values: Tensor) -> Tensor:
+    """Return the values that are not missing; where they may not be, reading refuses them."""
+    return values[~values.isnan()]
+
+
+def _refused(check: Callable[[], object]) -> Iterator[str]:
+    try:
+        check()
+    except InputError as error:
+        yield str(error)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchdpcate.data.facts import check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.errors import InputError, MissingError
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ class Cluster:
         """
         if not isinstance(entry, Mapping):
             return cls(str(entry))
-        unknown = sorted(str(key) for key in entry if key not in ("name", "size", "correlation"))
-        if unknown or "name" not in entry:
-            what = f"has the unknown entry {unknown[0]!r}" if unknown else "has no entry 'name'"
-            raise InputError(f"cluster {what}; give cluster: {{name: school, size: 40, correlation: 0.05}}")
+        check_entries(entry, "cluster", {"name"}, {"size", "correlation"})
         return cls(str(entry["name"]), entry.get("size"), entry.get("correlation"))
 
     def entry(self) -> Any:

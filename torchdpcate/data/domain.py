@@ -20,12 +20,14 @@ from torchdpcate.data._arrays import (
 )
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import CovariateScales, Numeric
+from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import (
     IN_CODE,
     check_better,
     check_bounds,
     check_count,
     check_distinct,
+    check_integer,
     check_kind,
     check_name,
     check_origin,
@@ -514,9 +516,7 @@ class Domain:
         Raises:
             InputError: See ``TableSchema.from_yaml``.
         """
-        from torchdpcate.data.schema import TableSchema
-
-        return TableSchema.from_yaml(path).domain
+        return cls.of_columns(**read_domain_file(path, schema_arguments)["domain"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Domain) and self._facts() == other._facts()
@@ -541,8 +541,7 @@ def unit_grid(count: int, dimension: int) -> Tensor:
     Raises:
         InputError: ``count`` is not a positive integer.
     """
-    if not isinstance(count, int) or count < 1:
-        raise InputError(f"queries is {count}; give a positive integer")
+    check_integer("queries", count)
     return torch.quasirandom.SobolEngine(dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
 
 

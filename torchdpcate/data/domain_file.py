@@ -1,33 +1,42 @@
 """Domain files: the entries that name a table's columns and their public bounds."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchdpcate.data._cells import INDICATOR, Code, check_codes, is_date
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
-from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import IN_CODE, check_bounds, check_count, check_filled, check_origin, check_unit
+from torchdpcate.data.facts import (
+    IN_CODE,
+    check_bounds,
+    check_count,
+    check_entries,
+    check_filled,
+    check_origin,
+    check_unit,
+)
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
+Made = TypeVar("Made")
 _NEEDED = {"treatment", "outcome", "covariates"}
 _OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
 _OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
 
 
-def read_domain_file(path: str | Path) -> Any:
-    """Return the entries of a domain file, or of a shipped one by its name, with the file's name as their origin.
+def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """Return what is made of a domain file's entries, or of a shipped one's, with the file's name as their origin.
 
     Args:
         path: The file, or the name of a shipped one.
+        make: Of the entries.
 
     Raises:
-        InputError: No such file or name, or not yaml.
+        InputError: No such file or name, not yaml, or entries that ``make`` refuses.
     """
     file, owner = Path(path), ""
     if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
@@ -43,7 +52,7 @@ def read_domain_file(path: str | Path) -> Any:
         check_filled(facts)
         source = f"domain file {file.stem}{owner}"
         own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
-        return {**facts, "origin": source + own}
+        return make({**facts, "origin": source + own})
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -59,7 +68,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     _check_form(facts)
     check_filled(facts)
-    entries = _entries(facts, "domain", _NEEDED, _OPTIONAL)
+    entries = check_entries(facts, "domain", _NEEDED, _OPTIONAL)
     codes = check_codes("all columns", entries.get("codes", ()))
     outcome, levels, success = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
@@ -96,54 +105,49 @@ def _check_form(facts: Any) -> None:
         raise InputError(f"domain {missing}; it needs {', '.join(sorted(_NEEDED))}")
 
 
-def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> Domain:
-    """Return the public bounds of the encoded columns and of the outcome."""
+def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``Domain.of_columns`` takes: the public bounds of the encoded columns and of the outcome."""
     low, high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
-    return Domain.of_columns(
-        [column for covariate in covariates for column in covariate.columns],
-        low,
-        high,
-        entries.get("overlap", 0.05),
-        origin=entries.get("origin", IN_CODE),
-        propensity=_encoded_propensity(entries.get("propensity"), covariates),
-        outcome_kind=outcome.get("kind", "continuous"),
-        treated=entries.get("treated"),
-        indicators={c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
-        weights=entries.get("weights"),
-        missing=_dropped(entries["treatment"], outcome),
-        censoring=outcome.get("censoring"),
-        better=outcome.get("better"),
-        outcome_sd=outcome.get("sd"),
-    )
+    return {
+        "columns": [column for covariate in covariates for column in covariate.columns],
+        "outcome_low": low,
+        "outcome_high": high,
+        "overlap": entries.get("overlap", 0.05),
+        "origin": entries.get("origin", IN_CODE),
+        "propensity": _encoded_propensity(entries.get("propensity"), covariates),
+        "outcome_kind": outcome.get("kind", "continuous"),
+        "treated": entries.get("treated"),
+        "indicators": {c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
+        "weights": entries.get("weights"),
+        "missing": _dropped(entries["treatment"], outcome),
+        "censoring": outcome.get("censoring"),
+        "better": outcome.get("better"),
+        "outcome_sd": outcome.get("sd"),
+    }
 
 
 def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
     """Build a covariate from its yaml entry, and the codes of missing values of all columns."""
-    what = f"covariate {name!r}"
-    optional = {"origin", "missing", "codes"}
+    what, optional = f"covariate {name!r}", {"origin", "missing", "codes"}
     if isinstance(entry, Mapping) and "categories" in entry:
-        for fact in ("scale", "typical", "unit"):
-            if fact in entry:
-                raise InputError(f"{what} has categories, and {fact}, which is of numbers alone; leave it out")
-        _entries(entry, what, {"categories"}, optional)
+        check_entries(entry, what, {"categories"}, optional)
         levels, said = _levels(name, entry), _missing(what, entry, codes)
         return Categorical(name, levels, _origin(what, entry), **said)
-    bounds = _entries(entry, what, {"low", "high"}, {"two_levels", "scale", "typical", "kind", "unit"} | optional)
-    said, kind, typical = _missing(what, bounds, codes), bounds.get("kind", "number"), bounds.get("typical")
-    said["unit"] = check_unit(what, bounds.get("unit", ""))
+    kind = entry.get("kind", "number") if isinstance(entry, Mapping) else "number"
     if kind not in ("number", "date"):
         raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
+    of_numbers = set() if kind == "date" else {"two_levels", "scale", "unit"}
+    bounds = check_entries(entry, what, {"low", "high"}, {"typical", "kind"} | of_numbers | optional)
+    said, ends, typical = _missing(what, bounds, codes), (bounds["low"], bounds["high"]), bounds.get("typical")
     if kind == "date":
-        for fact in ("scale", "two_levels", "unit"):
-            if fact in bounds:
-                raise InputError(f"{what} has dates, and {fact}, which is of numbers alone; leave it out")
-        return Numeric.of_dates(name, bounds["low"], bounds["high"], typical, origin=_origin(what, bounds), **said)
-    if is_date(bounds["low"]) or is_date(bounds["high"]):
-        raise InputError(f"bounds of {what} are {bounds['low']} and {bounds['high']}; of dates add kind: date")
+        return Numeric.of_dates(name, *ends, typical, origin=_origin(what, bounds), **said)
+    if any(map(is_date, ends)):
+        raise InputError(f"bounds of {what} are {ends[0]} and {ends[1]}; of dates add kind: date")
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical, **said)
+    said["unit"] = check_unit(what, bounds.get("unit", ""))
+    return Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)
 
 
 def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> dict[str, Any]:
@@ -174,8 +178,8 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
         assert censoring is not None
         return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), None
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        return _entries(entry, "outcome", {"name", "low", "high"}, {"kind", *_OF_OUTCOMES}), (), None
-    own = _entries(entry, "outcome", {"name", "categories"}, {"success", *_OF_OUTCOMES})
+        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", *_OF_OUTCOMES}), (), None
+    own = check_entries(entry, "outcome", {"name", "categories"}, {"success", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse
     if success is None and (len(levels) > 2 or levels == (1, 0)):
@@ -217,7 +221,7 @@ def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[str, tuple[Any, ...
         return str(entry), (), (), codes
     optional = {"codes", "missing"} & entry.keys()  # a name alone needs no entries
     needed = {"name"} if optional else {"name", "categories"}
-    own = _entries(entry, "treatment", needed, {"categories", "codes", "missing", "reference"})
+    own = check_entries(entry, "treatment", needed, {"categories", "codes", "missing", "reference"})
     name, codes = str(own["name"]), _codes("treatment", own, codes)
     levels = _levels(name, own) if "categories" in own else ()
     first = _reference(name, levels, own["reference"]) if "reference" in own else 0
@@ -265,18 +269,3 @@ def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
 def _origin(what: str, entry: Mapping[str, Any]) -> str:
     """Return where an entry says its bounds come from; empty if it says nothing."""
     return check_origin(what, entry["origin"]) if "origin" in entry else ""
-
-
-def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
-    """Check that a mapping has the entries it needs and no unknown ones."""
-    if not isinstance(entry, Mapping):
-        raise InputError(f"{what} is {entry!r}; it needs the entries {', '.join(sorted(needed))}")
-    missing = sorted(key for key in needed if entry.get(key) is None)
-    unknown = sorted(str(key) for key in entry if key not in needed | allowed)
-    if missing:
-        raise InputError(f"{what} has no entry {missing[0]!r}; it needs {', '.join(sorted(needed))}")
-    if unknown:
-        raise InputError(
-            f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
-        )
-    return entry

@@ -71,6 +71,31 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def check_entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
+    """Return a mapping that has the entries it needs and no unknown ones.
+
+    Args:
+        entry: The mapping.
+        what: Name of it.
+        needed: Names of entries that it has.
+        allowed: Those that it may have besides.
+
+    Raises:
+        InputError: No mapping; an entry that is missing, or unknown.
+    """
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{what} is {entry!r}; it needs the entries {', '.join(sorted(needed))}")
+    missing = sorted(key for key in needed if entry.get(key) is None)
+    unknown = sorted(str(key) for key in entry if key not in needed | allowed)
+    if missing:
+        raise InputError(f"{what} has no entry {missing[0]!r}; it needs {', '.join(sorted(needed))}")
+    if unknown:
+        raise InputError(
+            f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
+        )
+    return entry
+
+
 def to_number(name: str, value: Any) -> float:
     """Return ``value`` as a finite float.
 
@@ -86,6 +111,23 @@ def to_number(name: str, value: Any) -> float:
     if not abs(number) < float("inf"):
         raise InputError(f"{name} is {number}; give a finite number")
     return number
+
+
+def check_integer(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number.
+
+    Raises:
+        InputError: It is none, or below the least.
+
+    Example:
+        >>> check_integer("data.parts", 0)
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: data.parts = 0: give a positive integer
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} = {value!r}: give {'a positive integer' if least else 'an integer from 0'}")
+    return value
 
 
 def check_name(what: str, name: str) -> str:

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import DECIMAL, MISSING, is_frame, plural
+from torchdpcate.data.facts import check_integer
 from torchdpcate.errors import InputError
-
-TOO_MANY = ("draw", "refuse")
-"""What becomes of a person with more rows than their contribution: k of them are drawn, or the table is refused."""
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
 _POWER = re.compile(r"[+-]?[0-9]+[eE][0-9]+")  # a word of hexadecimal digits may look like it
@@ -134,23 +132,22 @@ def _whole(number: float | Decimal, exact: int) -> str | int:
     return str(int(number)) if number == int(number) else _FRACTION
 
 
-def person_rows(persons: Any, per_person: int = 1, seed: int = 0, too_many: str = "draw") -> Tensor:
+def person_rows(persons: Any, per_person: int = 1, seed: int = 0) -> Tensor:
     """Return the positions of exactly ``per_person`` rows of each person, [persons, per_person].
 
     Of a person with more rows as many are drawn; one with fewer has all of theirs, repeated in turn, so that each
     person weighs the same and the number of records is public with the number of persons. The draw ranks their rows by
     hashes of the seed, their own name (``person_names``) and the rows' order, and so is a function of their rows alone:
-    a table that differs in one person gives records that differ in theirs, for every seed (docs/guarantees/person.md).
+    a table that differs in one person gives records that differ in theirs, for every seed
+    (docs/guarantees/composition.md).
 
     Args:
         persons: Name or number of each row's person [n], or a frame of the columns that name them together.
         per_person: k, rows of each person.
         seed: Public seed of the draw.
-        too_many: ``"draw"``, or ``"refuse"`` persons with more than k rows.
 
     Raises:
-        InputError: Names that are refused, see ``person_names``; persons with too many rows that are to be refused (how
-            many), or a setting that is not allowed.
+        InputError: Names that are refused, see ``person_names``; or ``per_person`` is no positive integer.
 
     Example:
         >>> rows = person_rows(["ann", "ben", "ann", "ann"], per_person=2)
@@ -159,18 +156,12 @@ def person_rows(persons: Any, per_person: int = 1, seed: int = 0, too_many: str 
     """
     import pandas as pd
 
-    check_contribution(per_person, too_many)
+    check_integer("data.per_person", per_person)
     names = person_names(persons)
     codes, _ = pd.factorize(names)
     order = pd.Series(codes).groupby(codes).cumcount().astype(str).to_numpy(dtype=object)
     rank = keyed_hashes(names + "/" + order, seed)
     sizes = np.bincount(codes)
-    excess = int((sizes > per_person).sum())
-    if excess and too_many == "refuse":
-        raise InputError(
-            f"{plural(excess, 'person')} with more than data.per_person = {per_person} records; raise it, or let "
-            f"{per_person} of them be drawn with data.too_many=draw"
-        )
     ranked = np.lexsort((rank, codes))
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     place = np.arange(per_person)[None] % np.minimum(sizes, per_person)[:, None]
@@ -188,15 +179,3 @@ def keyed_hashes(words: Any, seed: int) -> np.ndarray:
 
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=8).hexdigest()  # sixteen letters, as SipHash takes
     return pd.util.hash_array(np.asarray(words, dtype=object), hash_key=key, categorize=False)
-
-
-def check_contribution(per_person: Any, too_many: Any = "draw") -> None:
-    """Refuse a contribution that is no positive integer, or an unknown rule for persons with more.
-
-    Raises:
-        InputError: Such a setting.
-    """
-    if isinstance(per_person, bool) or not isinstance(per_person, int) or per_person < 1:
-        raise InputError(f"data.per_person = {per_person!r}: give a positive integer")
-    if too_many not in TOO_MANY:
-        raise InputError(f"data.too_many = {too_many!r}: choose draw or refuse")

@@ -107,7 +107,6 @@ class ConstantPropensity(_Stated):
     """
 
     def at(self, x: Tensor) -> Tensor:
-        """See ``KnownPropensity.at``."""
         return x.new_full((x.shape[0],), self.values[0], dtype=torch.float64)
 
     def entry(self) -> float:
@@ -204,7 +203,6 @@ class ArmPropensity(_Stated):
         raise InputError(f"propensity has {len(self.values)} numbers, one an arm; this needs one of two arms")
 
     def arms_of(self, records: CausalData) -> Tensor:
-        """See ``KnownPropensity.arms_of``."""
         return torch.tensor(self.values, dtype=torch.float64, device=records.x.device).expand(len(records), -1)
 
     def entry(self) -> list[float]:

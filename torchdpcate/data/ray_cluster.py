@@ -61,7 +61,7 @@ class RayCluster:
         loaded = sys.modules.get("ray")
         if loaded is not None and loaded.is_initialized():
             if address is not None:
-                raise InputError(f"ray.address = {address}: this process is connected to a cluster; leave it out")
+                raise InputError(f"data.address = {address}: this process is connected to a cluster; leave it out")
             self.ray = load_ray()
             return
         host = None if address is None else _reached(address)
@@ -69,7 +69,7 @@ class RayCluster:
             os.environ.update({name: os.environ.get(name, value) for name, value in _TOKEN.items()})
         if host is None and os.environ.get("RAY_AUTH_MODE") != "token":
             raise InputError(
-                "ray.address: Ray was imported without a token, and its own cluster would obey whoever reaches it; "
+                "data.address: Ray was imported without a token, and its own cluster would obey whoever reaches it; "
                 "import it later, or set RAY_AUTH_MODE=token first"
             )
         self.ray, self._own = load_ray(), True
@@ -131,7 +131,7 @@ def _reached(address: str) -> str:
         return address
     host, _, port = address.rpartition(":") if ":" in address else (address, "", str(_PORT))
     if not host or not port.isdecimal() or "/" in host:
-        raise InputError(f"ray.address = {address}: give HOST:PORT of the head node, or auto")
+        raise InputError(f"data.address = {address}: give HOST:PORT of the head node, or auto")
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
@@ -141,7 +141,7 @@ def _reached(address: str) -> str:
 
 def _unreachable(address: str, why: list[str]) -> InputError:
     words = plain(" ".join(why))[:200] or "no answer"
-    return InputError(f"ray.address = {address}: no cluster can be reached ({words}); check that ray status shows it")
+    return InputError(f"data.address = {address}: no cluster can be reached ({words}); check that ray status shows it")
 
 
 def _first(error: Exception) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,16 +23,54 @@ from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import MOST_BYTES, PARQUET, file_kind, files_of, groups_in_metadata
 from torchdpcate.data.checked import Outcomes
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.parts import RECORDS, PartedStream, Span, spans
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.ray_cluster import RayCluster
-from torchdpcate.data.records import NOTHING_CLIPPED, CausalData, RecordStream
+from torchdpcate.data.records import NOTHING_CLIPPED, CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import CachedStream, Counted, TableStream
+from torchdpcate.data.streams import RECORDS, CachedStream, PartedStream, RecordStream
+from torchdpcate.data.table_stream import Counted, RowGroups, TableStream
 from torchdpcate.errors import InputError, TorchDPCateError
 
 _TABLE = "table"  # what a part holds: its rows of the files
 _DEATHS = 3
 _ROOM = 60.0  # seconds until all actors have a place
+
+
+class Span(NamedTuple):
+    """A part of some files.
+
+    Attributes:
+        paths: The files, by their positions.
+        groups: Row groups of each.
+        rows: Number of rows.
+    """
+
+    paths: tuple[int, ...]
+    groups: tuple[RowGroups, ...]
+    rows: int
+
+
+def spans(groups: Sequence[Sequence[int]], parts: int) -> list[Span]:
+    """Return consecutive spans of row groups of about equal length, by public sizes; fewer than asked for if they must.
+
+    Args:
+        groups: Rows of each row group of each file.
+        parts: How many spans are asked for.
+
+    Example:
+        >>> spans([[10, 10], [10, 10, 20]], 3)[1]
+        Span(paths=(1,), groups=(RowGroups(groups=range(0, 2), before=0),), rows=20)
+    """
+    n, done = sum(map(sum, groups)), 0
+    found: list[dict[int, RowGroups]] = [{} for _ in range(parts)]
+    sizes = [0] * parts
+    for path, rows in enumerate(groups):
+        for group, size in enumerate(rows):
+            part = min(parts - 1, int((done + size / 2) * parts / max(1, n)))
+            known = found[part].get(path, RowGroups(range(group, group), sum(rows[:group])))
+            found[part][path] = known._replace(groups=range(known.groups.start, group + 1))
+            sizes[part], done = sizes[part] + size, done + size
+    return [Span(tuple(of), tuple(of.values()), size) for of, size in zip(found, sizes, strict=True) if of]
 
 
 class RayTable(TableStream):
@@ -74,15 +112,15 @@ class RayTable(TableStream):
         most_bytes: int = MOST_BYTES,
         form: CsvForm = PLAIN,
     ) -> None:
-        if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
-            raise InputError(f"ray.parts = {parts}: give a positive integer")
+        if parts is not None:
+            check_integer("data.parts", parts)
         files = files_of(path)
         cluster = RayCluster(address, parts)
         self._parts, self._actors = parts, _Actors(cluster)
         self._finish = weakref.finalize(self, self._actors.close)
         try:
             if parts is not None and parts > cluster.cpus:
-                raise InputError(f"ray.parts = {parts}: the cluster has {cluster.cpus} processors; give no more parts")
+                raise InputError(f"data.parts = {parts}: the cluster has {cluster.cpus} processors; give no more parts")
             super().__init__([Path(file).absolute() for file in files], domain, out_of_bounds, 65536, most_bytes, form)
         except BaseException:
             self._finish()
@@ -107,12 +145,6 @@ class RayTable(TableStream):
     def close(self) -> None:
         """See the class."""
         self._finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def copied(self, folder: str | Path) -> Iterator["RayParts"]:
@@ -174,7 +206,7 @@ class RayTable(TableStream):
         most = max(1, n // BATCH)
         if self._parts is not None and self._parts > most:
             raise InputError(
-                f"ray.parts = {self._parts}: a part has {BATCH:,} records or more, and there are {n:,}; give at "
+                f"data.parts = {self._parts}: a part has {BATCH:,} records or more, and there are {n:,}; give at "
                 f"most {most}"
             )
         return self._parts or min(most, max(1, self._actors.cluster.cpus))
@@ -200,7 +232,6 @@ class RayParts(PartedStream):
         return self._actors.count
 
     def ask(self, function: Callable[[Any], Any], of: str = RECORDS) -> list[Any]:
-        """See ``PartedStream``."""
         if not self._actors.holds(of):
             raise InputError("stream: the copy of its parts was removed; ask within the block of copied(), or anew")
         return self._actors.each(("ask", function, of))
@@ -208,7 +239,6 @@ class RayParts(PartedStream):
     def holding(
         self, name: str, function: Callable[[Any], AbstractContextManager[Any]], of: str = RECORDS
     ) -> AbstractContextManager[None]:
-        """See ``PartedStream``."""
         return self._actors.holding(name, [function] * self._actors.count, of)
 
     def first(self) -> CausalData:
@@ -285,7 +315,7 @@ class _Actors:
         if waiting:
             raise InputError(
                 f"ray: {len(waiting)} of {count} parts have no processor after {_ROOM:g} seconds; give fewer by "
-                "ray.parts, or wait until the cluster is free"
+                "data.parts, or wait until the cluster is free"
             )
 
     def numbered(self, function: Callable[..., Any], *each: Sequence[Any]) -> list[Callable[..., Any]]:

@@ -1,23 +1,15 @@
 """The records (x, a, y) as float64 tensors, at once or batch by batch, and how many values were moved."""
 
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import MEND_MISSING, check_aligned, listed, plural, to_float64, to_matrix
-from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
-if TYPE_CHECKING:
-    from torchdpcate.data.schema import TableSchema
-
-LARGE_SHARE = 0.05
-"""Share of a column's values from which on a curator is warned that they were moved."""
 NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
 """How a domain file names the arms of a treatment that is not coded as 0 and 1."""
 NAMED_LEVELS = "outcome: {name: COLUMN, categories: [FAILURE, SUCCESS]}"
@@ -40,24 +32,6 @@ class ClippedValues:
     rows: int = 0
     moved: Mapping[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def between(cls, given: "CausalData", kept: "CausalData", schema: "TableSchema") -> "ClippedValues":
-        """Return how many values differ between records as they came and as they were kept.
-
-        Args:
-            given: Records as they were read.
-            kept: The same within their bounds.
-            schema: Names the columns.
-        """
-        moved = {schema.outcome: _differ(given.y, kept.y)}
-        moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
-        if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
-            moved[schema.propensity_column] = _differ(given.propensity, kept.propensity)
-        weights = schema.domain.weights
-        if weights is not None and given.weight is not None:
-            moved[weights.name] = _differ(given.weight, given.weight.clamp(0, weights.high))
-        return cls(given.n, {name: count for name, count in moved.items() if count})
-
     def __add__(self, other: "ClippedValues") -> "ClippedValues":
         names = dict.fromkeys([*self.moved, *other.moved])
         moved = {name: self.moved.get(name, 0) + other.moved.get(name, 0) for name in names}
@@ -66,52 +40,15 @@ class ClippedValues:
     def __str__(self) -> str:
         """Return columns, counts and shares in one line, the most first; ``none`` if nothing was moved."""
         most = sorted(self.moved, key=self.moved.__getitem__, reverse=True)
-        return ", ".join(f"{name} {self._count(name)}" for name in most) or "none"
+        return ", ".join(f"{name} {self.count(name)}" for name in most) or "none"
 
-    def warn(self, schema: "TableSchema") -> None:
-        """Warn of columns of which a large share was moved, in one line that names the bounds of the worst.
-
-        Args:
-            schema: Its bounds.
-        """
-        large = [name for name, count in self.moved.items() if count > LARGE_SHARE * self.rows]
-        if not large:
-            return
-        worst = max(large, key=self.moved.__getitem__)
-        others = f" (so were those of {plural(len(large) - 1, 'other column')})" if large[1:] else ""
-        low, high = (schema.written(worst, bound) for bound in _bounds(worst, schema))
-        between = (
-            " or between integers" if worst == schema.outcome and schema.domain.outcome_kind != "continuous" else ""
-        )
-        warnings.warn(
-            f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low}, {high}]"
-            f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
-            "these numbers are of the records: publish them nowhere, and take no bound from them",
-            stacklevel=3,
-        )
-
-    def _count(self, name: str) -> str:
+    def count(self, name: str) -> str:
+        """Return how many values of a column were moved, of how many, in words."""
         return f"{self.moved[name]:,} of {self.rows:,} ({100 * self.moved[name] / self.rows:.3g} %)"
 
 
 NOTHING_CLIPPED = ClippedValues()
 """Of records that were within their bounds as they came."""
-
-
-def _differ(given: Tensor, kept: Tensor) -> int:
-    return int((given != kept).sum())
-
-
-def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
-    domain = schema.domain
-    if name == schema.outcome:
-        return domain.outcome_low, domain.outcome_high
-    if name == schema.propensity_column and domain.known_propensity is not None:
-        return domain.known_propensity.bounds
-    if domain.weights is not None and name == domain.weights.name:
-        return 0.0, domain.weights.high
-    place = domain.names.index(name)
-    return float(domain.covariate_low[place]), float(domain.covariate_high[place])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,7 +92,6 @@ class CausalData:
         X: Any,
         A: Any,
         Y: Any,
-        domain: Domain | None = None,
         actions: Sequence[int] = (0, 1),
         dropped: Sequence[str] = (),
     ) -> "CausalData":
@@ -165,8 +101,6 @@ class CausalData:
             X: Covariates [n, q].
             A: Treatment [n], one of ``actions``, or bool for 0 and 1.
             Y: Outcome [n].
-            domain: If given, X must have its columns, and a DataFrame is read by its names. Bounds
-                are not checked here.
             actions: Labels of the arms.
             dropped: Which of ``outcome`` and ``treatment`` may be missing, which are NaN then.
 
@@ -175,7 +109,7 @@ class CausalData:
                 not among the actions, an arm without records, or pandas arrays of different indexes.
         """
         check_aligned(X=X, A=A, Y=Y)
-        x = domain.matrix(X) if domain is not None else to_matrix(X)
+        x = to_matrix(X)
         a, y = (column_of(given, name, name in dropped) for given, name in ((A, "treatment"), (Y, "outcome")))
         if not len(x) == len(a) == len(y):
             raise InputError(f"X, A and Y have {len(x)}, {len(a)} and {len(y)} records; they must be as many")
@@ -280,55 +214,3 @@ def column_of(value: Any, what: str, missing: bool = False) -> Tensor:
     if bad:
         raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
     return vector
-
-
-class RecordStream(ABC):
-    """Records within their public bounds, in batches, in the same order at each reading.
-
-    Attributes:
-        schema: Public facts of the table.
-        n: Number of records, public.
-        clipped: How many values of what was read are moved to their bounds; the curator's.
-    """
-
-    schema: "TableSchema"
-    n: int
-    clipped: ClippedValues = NOTHING_CLIPPED
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[CausalData]:
-        """Yield all records in batches of float64 tensors, encoded and checked.
-
-        Raises:
-            InputError: Values outside the domain, or missing ones: says in which rows.
-        """
-
-    def first(self) -> CausalData:
-        """Return the first batch."""
-        return next(iter(self))
-
-    def ask(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Return what a function makes of the records, or of each part of them where they lie in parts.
-
-        Args:
-            function: Of a ``RecordStream``.
-        """
-        return [function(self)]
-
-    def close(self) -> None:  # noqa: B027
-        """Give back what is held for them, such as a file; most hold nothing."""
-
-    def check_schema(self, schema: "TableSchema", columns: bool) -> None:
-        """Refuse a stream that is not of a learner's domain.
-
-        Args:
-            schema: The learner's.
-            columns: Whether its columns count, and not its bounds alone.
-
-        Raises:
-            InputError: Other columns, arms or bounds.
-        """
-        read = self.schema if len(schema.actions) > 2 else self.schema.two_arms("the learner")
-        same = read == schema if columns else read.domain == schema.domain
-        if not same or read.actions != schema.actions:
-            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")

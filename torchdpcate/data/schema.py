@@ -427,7 +427,7 @@ class TableSchema:
         censoring = self.domain.censoring
         follow_up = None if censoring is None else censoring.columns_of(Y)
         Y = Y if follow_up is None else follow_up[:, 0]
-        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions, self.domain.dropped)
+        records = CausalData.from_arrays(self.matrix(X), A, Y, actions, self.domain.dropped)
         records = replace(records, follow_up=follow_up)
         if propensity is not None:
             declared = self.propensity_column, "propensity: COLUMN", "Domain(propensity='COLUMN')"
@@ -592,7 +592,8 @@ class TableSchema:
         Raises:
             InputError: An entry is missing, unknown or invalid.
         """
-        return cls(**schema_arguments(facts))
+        found = schema_arguments(facts)
+        return cls(**{**found, "domain": Domain.of_columns(**found["domain"])})
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "TableSchema":
@@ -603,11 +604,7 @@ class TableSchema:
         Raises:
             InputError: No such file or name, not yaml, or see ``from_dict``.
         """
-        facts = read_domain_file(path)
-        try:
-            return cls.from_dict(facts)
-        except InputError as error:
-            raise InputError(f"domain file {str(path)!r}: {error}") from None
+        return read_domain_file(path, cls.from_dict)
 
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":

@@ -13,7 +13,8 @@ from torch import Tensor
 from torchdpcate._files import atomic_path
 from torchdpcate.data._csv import PLAIN, CsvForm, read_numbers
 from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, column_types, file_kind, iter_frames
-from torchdpcate.data.faults import every_fault
+from torchdpcate.data.checked import every_fault
+from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -61,8 +62,7 @@ def stream_answers(
             column, how many, among which rows), a kept column whose name is that of an answer, or an output that cannot
             be written.
     """
-    if batch_rows < 1:
-        raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
+    check_integer("batch_rows", batch_rows)
     columns = list(dict.fromkeys([*schema.columns, *keep]))
     text, kept = schema.text_columns | set(keep), tuple(dict.fromkeys(keep))
     done = outside = 0
@@ -84,30 +84,6 @@ def stream_answers(
             empty = {name: values.double() for name, values in nothing.items()}
             write(_table(None, kept, types, empty, np.empty(0, dtype=bool)))
     return StreamedTable(done, outside)
-
-
-def stream_effects(
-    input: str | Path,
-    output: str | Path,
-    schema: TableSchema,
-    effect_fn: Callable[[Tensor], Tensor],
-    column: str = "effect",
-    **settings: Any,
-) -> int:
-    """Write one answer a row, in one column, and return the number of rows; see ``stream_answers``.
-
-    Args:
-        input: A table, as ``Table`` reads it, with the schema's covariate columns; no other is read.
-        output: csv, csv.gz or parquet to write, completely or not at all.
-        schema: Public facts of the covariates.
-        effect_fn: Encoded covariates, float64 [B, q], to answers [B].
-        column: Name of the column written.
-        settings: Further arguments of ``stream_answers``.
-
-    Raises:
-        InputError: See ``stream_answers``.
-    """
-    return stream_answers(input, output, schema, lambda x: {column: effect_fn(x)}, **settings).rows
 
 
 def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str], form: CsvForm) -> "pd.DataFrame":

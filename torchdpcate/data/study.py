@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +13,11 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream, check_treatment
+from torchdpcate.data.facts import check_integer
+from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator, public_split
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -191,7 +193,7 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = N
         InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
-    own = PLAIN if form is None or file_kind(path) != CSV else form.of_whole_files()
+    own = PLAIN if form is None or file_kind(path) != CSV else replace(form, skip_lines=0)
     try:
         frame = read_frame(path, schema.columns, schema.text_columns, form=own)
     except InputError as error:
@@ -275,8 +277,7 @@ class GeneratedStudy(StudySource):
 
     def _split(self) -> tuple[LongTensor, LongTensor]:
         """Return the positions of records, and of samples that are held out."""
-        if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive integer")
+        check_integer("data.n", self.n)
         return public_split(self.n, self.train_fraction, self.seed, "held-out")
 
     def _origin(self) -> str:

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from torchdpcate.data._arrays import plural
-from torchdpcate.data.facts import check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     from torchdpcate.data.records import CausalData
-
-_FORM = "weights: {name: COLUMN, high: 5}"
-"""How a domain file has them."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ class RecordWeights:
         """
         if entry is None or isinstance(entry, RecordWeights):
             return entry
-        if not isinstance(entry, Mapping) or not {"name", "high"} <= set(entry) <= {"name", "high", "mean"}:
-            raise InputError(f"weights is {entry!r}; give {_FORM}, and mean: 1 where that is known")
+        check_entries(entry, "weights", {"name", "high"}, {"mean"})
         high = to_number("weights.high", entry["high"])
         mean = to_number("weights.mean", entry["mean"]) if "mean" in entry else min(1.0, high / 2)
         return cls(str(entry["name"]), high, mean)

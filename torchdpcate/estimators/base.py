@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.checked import checked_records, fingerprint, keyed_digest, used_again
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -222,10 +223,6 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
         """Pay for a release and return it."""
-
-    @abstractmethod
-    def plan(self, *args: Any, **settings: Any) -> Any:
-        """Return what noise to expect, from public facts; nothing is spent."""
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """Return the noise to expect in a release from n records, in outcome units, by public facts alone.

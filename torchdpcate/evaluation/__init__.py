@@ -6,15 +6,8 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "balance_figure": ("IntervalRow", "balance_figure", "interval_figure"),
-        "comparison": ("EffectCurves", "budget_figure", "curves_figure", "pehe"),
+        "comparison": ("budget_figure", "decision_accuracy", "pehe", "policy_value"),
         "curator_figures": ("policy_figure",),
         "figures": ("effect_figure", "effect_panels", "rule_figure", "save_figure"),
-        "metrics": (
-            "DecisionAccuracy",
-            "PEHE",
-            "PolicyValue",
-            "decision_accuracy",
-            "policy_value",
-        ),
     },
 )

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.evaluation.comparison import line_style
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, finish, new_figure, new_grid, row_names
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid, row_names
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -188,38 +186,6 @@ def _logarithmic(axes: "Axes", subs_of_x: tuple[float, ...] = _SUBS) -> None:
         axis.set_minor_formatter("")
 
 
-def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
-    """Draw realised against planned noise, a point a run; on the line the plan was right.
-
-    Args:
-        runs: Columns ``planned`` and ``realised``, positive, in outcome units, and ``line``, the method.
-        of: What it is the noise of.
-
-    Returns:
-        A matplotlib figure; the caller saves it.
-
-    Example:
-        >>> import pandas as pd
-        >>> figure = noise_figure(pd.DataFrame({"planned": [0.1], "realised": [0.2], "line": ["a"]}), "an effect")
-        >>> figure.axes[0].lines[1].get_xydata().tolist()
-        [[0.1, 0.2]]
-    """
-    figure, axes = new_figure()
-    both = runs[["planned", "realised"]].to_numpy(dtype=float)
-    ends = np.array([both.min() / 1.5, both.max() * 1.5])
-    axes.plot(ends, ends, color="0.6", lw=1.0, label="as planned")
-    for place, (name, chosen) in enumerate(runs.groupby("line", sort=False)):
-        style = line_style(place) | {"ls": ""}
-        axes.plot(chosen["planned"], chosen["realised"], ms=5, label=entry(name), **style)
-    _logarithmic(axes)
-    axes.tick_params(which="both", labelsize=8)
-    axes.set_xlabel("planned, by public facts before the run")
-    axes.set_ylabel("realised")
-    axes.set_title(f"{of} (outcome units)", fontsize=9)
-    finish(axes, own=True)
-    return figure
-
-
 _MARK = f"{NOT_FOR_PUBLICATION}: estimated on the records"
 
 
@@ -265,67 +231,4 @@ def policy_figure(
     named = {label: handle for handle, label in entries}
     lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
     lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
-    return figure
-
-
-_MOST = 20  # colours that can be told apart; further steps are drawn together
-_REST = "further steps"
-
-
-@dataclass(frozen=True)
-class BudgetBar:
-    """A block of records with its budget.
-
-    Attributes:
-        label: Which block of which run.
-        budget: Its budget's epsilon.
-        spent: Epsilon of all its steps together; None where nothing is claimed.
-        steps: Epsilon of each step alone, by its name.
-    """
-
-    label: str
-    budget: float
-    spent: float | None
-    steps: Mapping[str, float]
-
-
-def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
-    """Draw each block's spent epsilon as a bar within its budget, divided as its steps would cost alone.
-
-    Steps compose to less than the sum of what each costs alone; a bar's parts are in proportion to these.
-
-    Args:
-        bars: At least one block.
-
-    Returns:
-        A matplotlib figure; the caller saves it.
-
-    Example:
-        >>> figure = spent_figure([BudgetBar("all", 1.0, 0.9, {"weights": 0.4, "release": 0.8})])
-        >>> [round(float(patch.get_width()), 3) for patch in figure.axes[0].patches]
-        [1.0, 0.3, 0.6]
-    """
-    from matplotlib import colormaps
-
-    figure, (axes,) = new_grid(1, 1, (7.0, 1.6 + 0.42 * len(bars)))
-    names = list(dict.fromkeys(name for bar in bars for name in bar.steps))
-    kept = names if len(names) <= _MOST else names[: _MOST - 1]
-    colours = {name: colormaps["tab20"](place) for place, name in enumerate([*kept, _REST][:_MOST])}
-    drawn: set[str] = set()
-    for place, bar in enumerate(bars):
-        axes.barh(place, bar.budget, 0.72, color="none", edgecolor="0.3", lw=1.0)
-        start, unit = 0.0, (bar.spent or 0.0) / (sum(bar.steps.values()) or 1.0)
-        for name, alone in bar.steps.items():
-            shown, width = name if name in kept else _REST, unit * alone
-            label = "_" if shown in drawn else entry(shown)
-            axes.barh(place, width, 0.56, start, color=colours[shown], lw=0, label=label)
-            drawn.add(shown)
-            start += width
-        if bar.spent is None:
-            axes.annotate("nothing is claimed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    row_names(axes, range(len(bars)), [bar.label for bar in bars])
-    axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("epsilon: frame, the budget; bar, what was spent, by steps", fontsize=9)
-    finish(axes, own=True, columns=2)
     return figure

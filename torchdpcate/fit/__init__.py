@@ -42,7 +42,7 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "networks": ("Nuisances", "OutcomeNetwork", "PropensityNetwork"),
         "nuisance_config": ("NuisanceConfig",),
-        "nuisance_kinds": ("AveragedNuisances", "ConvexNuisances", "nuisance_range", "nuisances_from_config"),
+        "nuisance_kinds": ("AveragedNuisances", "ConvexNuisances", "nuisances_from_config"),
         "nuisances": ("NuisanceModel", "NuisanceRecipe", "NuisanceValues"),
         "private_fit": (
             "ObjectiveNoise",

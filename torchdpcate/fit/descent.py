@@ -357,7 +357,6 @@ class Ball(ConvexDomain):
     """
 
     def project(self, theta: Tensor) -> Tensor:
-        """See ``ConvexDomain``."""
         return theta * (self.radius / theta.norm(dim=1, keepdim=True)).clamp_max(1.0)
 
 
@@ -373,7 +372,6 @@ class L1Ball(ConvexDomain):
     """
 
     def project(self, theta: Tensor) -> Tensor:
-        """See ``ConvexDomain``."""
         size = theta.abs()
         ordered = size.sort(dim=1, descending=True).values
         ranks = torch.arange(1, theta.shape[1] + 1).to(theta)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount, check_limit
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount
 from torchdpcate.fit.trainable import RecordLossModule, is_untouched, size_of
 from torchdpcate.fit.trainer import check_one_process, is_known
 from torchdpcate.privacy.charge import DP_SGD, Charge
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSGD", "DPSGDPlan"]
 
-_MODES = ("auto", "chain", "ghost", "hooks")
+_MODES = ("auto", "chain", "hooks")
 
 _BURST = 64
 """Steps in one turn of the Trainer's loop, which needs longer for a turn than a short step takes."""
@@ -95,10 +95,8 @@ class DPSGD(Callback):
         noise: where the noise comes from; the loader's coins come from a source of its own.
         ledger: where the steps are charged; None counts without charging.
         block: the ledger's block whose records are sampled.
-        mode: `chain`, `ghost`, `hooks`, or `auto` (see `engines.choose_mode`).
+        mode: `chain`, `hooks`, or `auto` (see `engines.engine_of`).
         charge: what the ledger's entry says that it is for.
-        max_physical_batch: most records that pass at once, which bounds memory; a step is the same in parts. For
-            `chain`; None passes a batch at once.
 
     Attributes:
         steps: steps behind the present weights.
@@ -106,8 +104,7 @@ class DPSGD(Callback):
         conditional: whether something else about the fit is the user's, so that its entry is conditional.
 
     Raises:
-        InputError: `mode` is unknown, `max_physical_batch` is no such number, or a private ledger is paired with a
-            fixed noise source.
+        InputError: `mode` is unknown, or a private ledger is paired with a fixed noise source.
     """
 
     def __init__(
@@ -118,7 +115,6 @@ class DPSGD(Callback):
         block: str = "nuisance",
         mode: str = "auto",
         charge: Charge | str = DP_SGD,
-        max_physical_batch: int | None = None,
     ) -> None:
         refuse_strings(DPSGD, {"plan": plan, "noise": noise, "ledger": ledger})
         if mode not in _MODES:
@@ -127,9 +123,7 @@ class DPSGD(Callback):
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
         self.noise = noise
-        check_limit(max_physical_batch)
         self.mode = mode
-        self.max_physical_batch = max_physical_batch
         self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
         self._signals: HeldSignals | None = None
@@ -158,11 +152,10 @@ class DPSGD(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
-        from torchdpcate.fit.engines import ENGINES, ChainEngine, choose_mode
+        from torchdpcate.fit.engines import ChainEngine, engine_of
 
         if sum(isinstance(callback, DPSGD) for callback in callbacks_of(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
-        mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
@@ -173,7 +166,7 @@ class DPSGD(Callback):
         self._undo.enter_context(_exact_products())
         self._signals = HeldSignals()
         self._undo.enter_context(self._signals)
-        self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
+        self._engine = engine_of(pl_module, self.plan, self.mode)
         self._undo.callback(self._engine.detach)
         plain = trainer.optimizers[0]
         self._undo.callback(setattr, trainer, "optimizers", [plain])

@@ -108,16 +108,8 @@ class DPSGDPlan:
         return asdict(self)
 
 
-def check_limit(max_physical_batch: int | None, mode: str = "auto") -> None:
-    """Refuse a number of records that pass at once which is none.
-
-    Raises:
-        InputError: Neither a whole number of at least 1 nor None, or a way of clipping that takes no step in parts.
-    """
-    if max_physical_batch is not None and not (isinstance(max_physical_batch, int) and max_physical_batch >= 1):
-        raise InputError(f"max_physical_batch={max_physical_batch!r} must be a whole number, at least 1, or None")
-    if max_physical_batch is not None and mode not in ("auto", "chain"):
-        raise InputError(f"max_physical_batch = {max_physical_batch}: mode = {mode} cannot; use mode=chain")
+AT_ONCE = 2**14
+"""Records that pass at once: memory is bounded, and rounding of their sums grows with it."""
 
 
 class StepAccount:

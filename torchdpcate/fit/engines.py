@@ -1,4 +1,4 @@
-"""How per-record gradients are clipped and summed: by layers' formulas, by norms alone, or by torch.func."""
+"""How per-record gradients are clipped and summed: of linear layers at once, else of each record, by Opacus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
+from torchdpcate.fit.dp_sgd_plan import AT_ONCE, DPSGDPlan
 from torchdpcate.fit.linear_taps import LinearTaps, linear_layers, sum_type
 from torchdpcate.fit.trainable import RecordLossModule, check_shape, size_of
 from torchdpcate.privacy.noise import NoiseSource, SystemNoise
 
 _handlers = list(logging.getLogger().handlers)
-from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
+from opacus.grad_sample import GradSampleHooks  # noqa: E402
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 
@@ -179,7 +179,6 @@ class Engine(ABC):
     Args:
         module: the module that trains; its state-dict names stay as they are.
         plan: the clip norm and the noise.
-        limit: most records that pass at once, for an engine that can take a step in parts; None takes all.
 
     Raises:
         InputError: a layer that has no per-record gradient, such as batch normalisation, or a backward pass of its own.
@@ -188,13 +187,10 @@ class Engine(ABC):
     optimizer_class: type[DPOptimizer] = _GuardedOptimizer
     left_out: Tensor | None = None
 
-    def __init__(self, module: LightningModule, plan: DPSGDPlan, limit: int | None = None) -> None:
+    def __init__(self, module: LightningModule, plan: DPSGDPlan) -> None:
         check_layers(module)
-        if limit is not None and not isinstance(self, ChainEngine):
-            raise InputError("max_physical_batch: only mode='chain' takes a step in parts; leave it None")
         if _owner(module, "backward") is not LightningModule:
             raise InputError("backward: the module has one of its own, but DPSGD makes the backward pass; remove it")
-        self.limit = limit
         self.module = module
         self.plan = plan
         self.clip_norm = plan.clip_norm
@@ -202,7 +198,6 @@ class Engine(ABC):
         self.own_step: Callable[..., Any] = module.training_step
         self._step: Callable[..., Any] = self.own_step
         self._undo = ExitStack()
-        self._records: int | None = None
         self.hooks = self.attach()
         self._put("backward", self.backward)
 
@@ -264,17 +259,6 @@ class Engine(ABC):
             if gradient is None:
                 raise InputError(f"parameter {name} has no gradient; {_UNTRAINED}")
         return (size_of(batch) or 0) * torch.cat([gradient.double().flatten() for gradient in found])
-
-    def _note_batches(self) -> None:
-        """Keep each step's batch, of which a part may have to pass again."""
-
-        @wraps(self.own_step)
-        def noting(batch: Any, *rest: Any) -> Any:
-            self._batch = batch
-            return self.own_step(batch, *rest)
-
-        self._step = noting
-        self._put("training_step", noting)
 
     def _put(self, name: str, method: Callable[..., Any]) -> None:
         """Let a method stand on the module itself until `detach`, in place of what stood there."""
@@ -353,7 +337,14 @@ class HooksEngine(Engine):
         """Take the gradients from `torch.func` from now on."""
         self.hooks.cleanup()  # torch.func passes no full backward hook, not even one that is off
         self.by_func = True
-        self._note_batches()
+
+        @wraps(self.own_step)
+        def noting(batch: Any, *rest: Any) -> Any:
+            self._batch = batch  # which passes again, record by record
+            return self.own_step(batch, *rest)
+
+        self._step = noting
+        self._put("training_step", noting)
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """See `Engine`."""
@@ -455,97 +446,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Log nothing."""
 
 
-class _LossesEngine(Engine):
-    """An engine whose backward pass goes from the losses of records to clipped sums.
-
-    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
-    """
-
-    mode: str
-
-    def attach(self) -> Any:
-        """See `Engine`."""
-        if not hasattr(self.module, "record_losses"):
-            raise InputError(f"mode={self.mode!r} needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
-        return self.listen()
-
-    @abstractmethod
-    def listen(self) -> Any:
-        """Put the hooks on the layers."""
-
-    def losses(self) -> Tensor:
-        """Return the losses of a pass, one per record."""
-        losses: Any = self.module.record_losses
-        if not (isinstance(losses, Tensor) and losses.dim() == 1):
-            # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
-            shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
-            raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
-        return losses
-
-    def check_step(self, records: int | None) -> None:
-        """See `Engine`."""
-        super().check_step(records)
-        if records is not None and records != self._records:
-            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
-
-    def detach(self) -> None:
-        """See `Engine`."""
-        vars(self.module)["record_losses"] = None
-        super().detach()
-
-
-class GhostEngine(_LossesEngine):
-    """Two backward passes, one for the norms and one for the clipped sum: fastest, most of all when wide.
-
-    Per-record gradients are never stored.
-    """
-
-    mode = "ghost"
-
-    def listen(self) -> GradSampleHooks:
-        """Put Opacus's norm hooks on every layer."""
-        hooks = GradSampleHooksFastGradientClipping(self.module, loss_reduction="sum")
-        self._note_batches()
-        return hooks
-
-    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """See `Engine`."""
-        losses = self.losses()
-        names, parameters = zip(*self.trainable, strict=True)
-        torch.autograd.grad(losses.sum(), parameters, retain_graph=True, allow_unused=True)
-        norms = self._norms(names, parameters)
-        if norms.shape != losses.shape:
-            raise InputError(
-                f"record_losses has {len(losses)} losses but the layers saw {len(norms)} records; "
-                "keep the records in the first dimension of every layer"
-            )
-        finite = norms.isfinite()
-        if not bool(finite.all()):
-            # infinity times a factor of 0 is none: the others pass anew, and it is not among them
-            rows = finite.nonzero()[:, 0]
-            self.backward(self.step(apply_to_collection(self._batch, Tensor, _rows, len(losses), rows)))
-            self._records, self.left_out = len(losses), ~finite
-            return
-        self.left_out = ~finite
-        factors = clip_factors(norms, self.clip_norm)
-        self.hooks.disable_hooks()
-        sums = torch.autograd.grad((factors * losses).sum(), parameters)
-        self.hooks.enable_hooks()
-        for p, total in zip(parameters, sums, strict=True):
-            p.summed_grad = total
-        self._records = len(losses)
-
-    def _norms(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
-        for name, p in zip(names, parameters, strict=True):
-            if getattr(p, "_norm_sample", None) is None:
-                raise InputError(f"parameter {name} has no per-record norm; {_UNTRAINED}")
-        norms: Tensor = self.hooks.get_norm_sample()
-        for p in parameters:
-            vars(p)["_norm_sample"] = None
-        return norms
-
-
-class ChainEngine(_LossesEngine):
+class ChainEngine(Engine):
     r"""One backward pass, to the outputs of linear layers alone: fastest, where they hold all that is trained.
 
     The gradient of record i at the weight of a layer is :math:`\delta_i a_i^\top`, with its input a_i and the gradient
@@ -554,18 +455,22 @@ class ChainEngine(_LossesEngine):
 
     The clipped sum is made of the numbers whose norms were taken, in float64 (`sum_type`), so that a record adds at
     most the clip norm to a sum of any length.
+
+    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does; a batch of that class's
+    own step passes in parts of at most `AT_ONCE` records.
     """
 
     optimizer_class = _GuardedChainOptimizer
-    mode = "chain"
+    _records: int | None = None
 
-    def listen(self) -> LinearTaps:
+    def attach(self) -> LinearTaps:
         """Listen to the trained layers."""
+        if not hasattr(self.module, "record_losses"):
+            raise InputError("mode='chain' needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
         listened = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
         taps = LinearTaps(self.module)
-        if self.limit is not None:
-            if _owner(self.module, "training_step") is not RecordLossModule:
-                raise InputError("max_physical_batch needs RecordLossModule's own training_step")
+        self._in_parts = _owner(self.module, "training_step") is RecordLossModule
+        if self._in_parts:
             self._step = self.train
             self._put("training_step", self.train)
         self._passed = False
@@ -583,23 +488,28 @@ class ChainEngine(_LossesEngine):
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """See `Engine`."""
-        if self.limit is None:
-            self.clip(self.losses())
+        if not self._in_parts:
+            losses: Any = self.module.record_losses
+            if not (isinstance(losses, Tensor) and losses.dim() == 1):
+                # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
+                shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
+                raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
+            self.clip(losses)
             return
         if not self._passed:
-            raise InputError("max_physical_batch: a backward pass without the training_step before it")
+            raise InputError("a backward pass without the training_step before it")
         self._passed = False
         self._publish()  # gradients were set to zero in between
 
     def train(self, batch: Any, *_: Any) -> Tensor:
-        """Pass and clip `batch`, `limit` records at a time; return the mean loss.
+        """Pass and clip `batch`, `AT_ONCE` records at a time; return the mean loss.
 
         Raises:
             InputError: as `backward`.
         """
         total: Tensor | None = None
         records = 0
-        for part in [batch] if self.limit is None else self._parts(batch, self.limit):
+        for part in self._parts(batch, AT_ONCE):
             losses, slopes = self._losses(part)
             check_shape(losses)
             self.clip(losses, add=total is not None, slopes=slopes)
@@ -607,6 +517,17 @@ class ChainEngine(_LossesEngine):
             total, records = summed if total is None else total + summed, records + losses.shape[0]
         assert total is not None, "a batch has a part, if an empty one"
         return (total / max(records, 1)).requires_grad_()
+
+    def check_step(self, records: int | None) -> None:
+        """See `Engine`."""
+        super().check_step(records)
+        if records is not None and records != self._records:
+            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
+
+    def detach(self) -> None:
+        """See `Engine`."""
+        vars(self.module)["record_losses"] = None
+        super().detach()
 
     def plain_sum(self, batch: Any) -> None:
         """None: a loss that depends on a weight outside its layer is refused."""
@@ -688,26 +609,21 @@ def check_layers(module: nn.Module) -> None:
         raise InputError(f"module cannot be trained with per-record clipping: {errors[0]}")
 
 
-ENGINES: dict[str, type[Engine]] = {
-    "chain": ChainEngine,
-    "ghost": GhostEngine,
-    "hooks": HooksEngine,
-}
-"""Engines by the name of their mode."""
+def engine_of(module: LightningModule, plan: DPSGDPlan, mode: str = "auto") -> Engine:
+    """Attach an engine to a module.
 
+    Args:
+        module: see `Engine`.
+        plan: see `Engine`.
+        mode: `chain`, `hooks`, or `auto`: chain where it can, which is the fastest on every network. It needs
+            `record_losses`, and all that is trained in plain linear layers (see `linear_layers`), each used once in the
+            loss by no other's parameters.
 
-def choose_mode(module: nn.Module) -> str:
-    """Chain or ghost where it can, else hooks: the measured rule behind `mode='auto'`.
-
-    Chain is the fastest on every network, and needs all that is trained in plain linear layers, see `linear_layers`.
-    Ghost is never much slower than hooks (1.1 times on the smallest networks) and some 60 times faster on wide ones
-    (4000-512-1). It needs a norm formula for every trained layer. Both need `record_losses`, and each layer used once
-    in the loss, by no other's parameters. Hooks differentiate a layer without a formula by torch.func.
+    Raises:
+        InputError: see `Engine`.
     """
-    owners = [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad]
-    if not hasattr(module, "record_losses") or len(set(owners)) < len(owners):
-        return "hooks"
-    if linear_layers(module):
-        return "chain"
-    layers = {type(m) for m in module.modules() if any(p.requires_grad for p in m.parameters(recurse=False))}
-    return "ghost" if layers <= set(GradSampleHooksFastGradientClipping.NORM_SAMPLERS) else "hooks"
+    if mode == "auto":
+        owners = [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad]
+        chained = hasattr(module, "record_losses") and len(set(owners)) == len(owners) and linear_layers(module)
+        mode = "chain" if chained else "hooks"
+    return (ChainEngine if mode == "chain" else HooksEngine)(module, plan)

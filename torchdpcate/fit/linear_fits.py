@@ -189,7 +189,6 @@ class ObjectiveFit(PrivateLinearFit):
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        """See ``PrivateLinearFit``."""
         if not isinstance(event, PureEvent | ApproximateEvent):
             raise InputError(f"charge = {event}: none of objective perturbation")
         fit = cls(public["perturbation"], public["share"])
@@ -310,7 +309,6 @@ class NoisyGradient(PrivateLinearFit):
                 positive(name, getattr(self, name))
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See ``PrivateLinearFit``."""
         if budget.delta == 0:
             raise InputError("delta = 0: fitter = noisy_gradient needs privacy.delta above 0, or fitter = objective")
         p = features.dimension
@@ -325,7 +323,6 @@ class NoisyGradient(PrivateLinearFit):
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        """See ``PrivateLinearFit``."""
         if not isinstance(event, GaussianEvent):
             raise InputError(f"charge = {event}: none of noisy gradients")
         mechanism = GaussianMechanism.of_event(event, gradient_sensitivity(loss, n, features))

@@ -126,7 +126,6 @@ class HuberHinge(Loss):
         return 1 / (2 * self.smoothing)
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See ``Loss``."""
         h, z = self.smoothing, target * u
         largest = (1 + h - z).clamp(0, 2 * h)  # how far into the rounded corner; 2h is its far end
         value = largest.square() / (4 * h) + (1 - h - z).clamp_min(0)
@@ -149,7 +148,6 @@ class Logistic(Loss):
     curvature = 0.25
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See ``Loss``."""
         z = target * u
         p = torch.sigmoid(-z)
         return Slopes(torch.nn.functional.softplus(-z), -target * p, target * target * p * torch.sigmoid(z))
@@ -180,7 +178,6 @@ class CrossEntropy(Loss):
             raise InputError(f"slope = {self.slope}: give the largest mean, above 1/2 and at most 1")
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See ``Loss``."""
         edge = math.log(self.slope / (1 - self.slope)) if self.slope < 1 else math.inf
         inside = u.clamp(-edge, edge)
         p = torch.sigmoid(inside)
@@ -220,7 +217,6 @@ class Huber(Loss):
     curvature = 2.0
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See ``Loss``."""
         r, tau = target - u, self.threshold
         clipped = r.clamp(-tau, tau)
         # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite
@@ -259,7 +255,6 @@ class Squared(Loss):
     curvature = 2.0
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See ``Loss``."""
         r = target - u
         return Slopes(r.square(), -2 * r, torch.full_like(r, 2.0))
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data.parts import RECORDS, PartedStream
+from torchdpcate.data.streams import RECORDS, PartedStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import ConvexDomain, newton
 from torchdpcate.fit.losses import Loss

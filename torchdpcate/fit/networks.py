@@ -234,10 +234,6 @@ class Nuisances(NuisanceModel):
         """As `predict`."""
         return self.predict(x)
 
-    def networks(self) -> tuple[Nuisances, ...]:
-        """These networks alone."""
-        return (self,)
-
     def representation(self, x: Tensor) -> Tensor:
         """Hidden layer of the outcome network `[B, width]` at raw covariates; `[B, q]` in a linear model."""
         return self.outcome.hidden(self.scaled(x))

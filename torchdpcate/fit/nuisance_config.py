@@ -12,7 +12,7 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, check_limit
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
 from torchdpcate.fit.networks import MOMENTUM, Nuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.trainer import rounding_conditions, user_trainer
@@ -41,8 +41,6 @@ class NuisanceConfig(NuisanceRecipe):
         outcome_share: share of the outcome in the loss, see `Nuisances`.
         average: share of the last steps whose weights are averaged, in [0, 1]; 0 keeps the last weights.
         noise_walk: standard deviation of what noise alone adds to a weight over the whole run, above 0.
-        max_physical_batch: most records that pass at once under privacy, for devices of little memory; a step is the
-            same in parts. None passes a batch at once.
 
     Raises:
         InputError: a value out of its range.
@@ -62,7 +60,6 @@ class NuisanceConfig(NuisanceRecipe):
     outcome_share: float = 0.95
     average: float = 0.5
     noise_walk: float = 0.1
-    max_physical_batch: int | None = None
 
     def __post_init__(self) -> None:
         refuse_strings(type(self), vars(self))
@@ -70,7 +67,6 @@ class NuisanceConfig(NuisanceRecipe):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= 1):
                 raise InputError(f"{name}={value!r} must be a whole number, at least 1")
-        check_limit(self.max_physical_batch)
         if not self.noise_walk > 0:
             raise InputError(f"noise_walk={self.noise_walk!r} must be above 0")
         if self.max_grad_norm is None and self.optimizer == "adam":
@@ -153,7 +149,6 @@ class NuisanceConfig(NuisanceRecipe):
             noise=session.noise,
             ledger=session.ledger,
             block=session.block,
-            max_physical_batch=self.max_physical_batch,
         )
         return trained.cpu().trained()
 

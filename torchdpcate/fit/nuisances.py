@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Condition, user_code
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
     from torchdpcate.data.domain import Domain
     from torchdpcate.data.records import CausalData
-    from torchdpcate.fit.networks import Nuisances
     from torchdpcate.privacy.accounting import EventCount
     from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.privacy.session import FitSession
@@ -79,10 +76,6 @@ class NuisanceModel(nn.Module, ABC):
         """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""
         values = self.predict(x)
         return values.mu1 - values.mu0
-
-    def networks(self) -> tuple[Nuisances, ...]:
-        """The networks whose mean prediction this is; none if other models have a part in it."""
-        return ()
 
     def representation(self, x: Tensor) -> Tensor:
         """Hidden layer of the outcome model `[B, width]` at raw covariates.
@@ -164,60 +157,3 @@ def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
     if known is None:
         return None
     return known.at(x) if known.column is None else x.new_full((x.shape[0],), known.middle, dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class CovariatePropensity(KnownPropensity):
-    """One that a covariate holds.
-
-    Attributes:
-        position: Of the covariate.
-        bounds: Least and largest propensity, public.
-    """
-
-    position: int
-    bounds: tuple[float, float]
-
-    def at(self, x: Tensor) -> Tensor:
-        """Return the covariate, clipped to the bounds, [B]."""
-        return x[:, self.position].double().clamp(*self.bounds)
-
-    def select(self, columns: Sequence[int]) -> CovariatePropensity:
-        """See ``KnownPropensity.select``."""
-        return CovariatePropensity(list(columns).index(self.position), self.bounds)
-
-    def entry(self) -> int:
-        """Return the position."""
-        return self.position
-
-
-def covariate_propensity(
-    name: str, domain: Domain, overlap: float, *, strict: bool = False, what: str = "propensity"
-) -> CovariatePropensity:
-    """Return the propensity that a covariate holds, its values clipped to the overlap.
-
-    Args:
-        name: Of the covariate that holds P(A = 1 | x).
-        domain: Public bounds.
-        overlap: Least propensity of either arm.
-        strict: Whether the column's public bounds must lie strictly between 0 and 1.
-        what: Name of the setting, for messages.
-
-    Raises:
-        InputError: No such covariate, or bounds that are no probabilities.
-
-    Example:
-        >>> from torchdpcate.data import Domain
-        >>> covariate_propensity("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
-        CovariatePropensity(position=0, bounds=(0.2, 0.8))
-    """
-    if name not in domain.names:
-        raise InputError(f"{what} = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
-    column = domain.names.index(name)
-    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
-    if not 0 <= low <= high <= 1 or (strict and (low == 0 or high == 1)):
-        raise InputError(
-            f"{what} = {name!r}: its public bounds [{low:g}, {high:g}] must lie {'strictly ' if strict else ''}between "
-            "0 and 1; narrow them in the domain"
-        )
-    return CovariatePropensity(column, (min(max(low, overlap), 1 - overlap), min(max(high, overlap), 1 - overlap)))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.parts import PartedStream
-from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
+from torchdpcate.data.records import CausalData, arm_sizes, check_arms
+from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import Loss
@@ -131,7 +131,6 @@ class StackedRecords(Records):
         return self.batch.z.shape[0] if self.batch.z.ndim == 2 else 1
 
     def batches(self) -> Iterator[Batch]:
-        """See ``Records``."""
         yield self.batch
 
 
@@ -211,15 +210,12 @@ class PartedRecords(StreamedRecords):
         raise InputError("stream: batches would leave their parts; use data.engine=null")
 
     def total(self, terms: Terms) -> Tensor:
-        """See ``Records``."""
         return torch.stack(self._ask(partial(_total, terms))).sum(0)
 
     def pairs(self, target: Target) -> PartedBatches:
-        """See ``Records``."""
         return PartedBatches(self.stream, partial(_pairs, self._settings, target))
 
     def sizes(self) -> Tensor:
-        """See ``StreamedRecords``."""
         return torch.stack(self._ask(StreamedRecords.sizes)).sum(0)
 
     @property

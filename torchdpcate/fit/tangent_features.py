@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap, batches
+from torchdpcate.fit.nuisance_kinds import networks_of
 
 if TYPE_CHECKING:
     from torchdpcate.fit.networks import Nuisances
@@ -102,7 +103,7 @@ class Tangent(FeatureMap):
     """
 
     def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
-        networks: tuple[Nuisances, ...] = getattr(nuisances, "networks", tuple)()
+        networks = networks_of(nuisances)
         kinds = [[type(layer) for layer in network.outcome.net] for network in networks]
         if not networks or any(k not in ([nn.Linear], [nn.Linear, nn.ReLU, nn.Linear]) for k in kinds):
             raise InputError(

@@ -70,7 +70,8 @@ def default_trainer(
         with quiet_lightning():
             trainer = Trainer(callbacks=callbacks, **{**quiet, **settings})
     except (MisconfigurationException, ValueError) as error:  # the latter of an accelerator that is none
-        raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or correct its settings") from None
+        told = " ".join(str(error).split())
+        raise InputError(f"trainer: {told}; use trainer.accelerator=cpu or correct its settings") from None
     check_one_process(trainer)
     return trainer
 

@@ -24,7 +24,7 @@ from torchdpcate.privacy.noise import NoiseSource
 Module = TypeVar("Module", bound=LightningModule)
 TrainerFactory = Callable[..., Trainer]
 
-_LESS = "lower max_physical_batch, of a private run, or batch_size"
+_LESS = "lower batch_size"
 
 
 def train(
@@ -39,10 +39,8 @@ def train(
     noise: NoiseSource | None = None,
     ledger: Ledger | None = None,
     block: str = "nuisance",
-    mode: str = "auto",
     average: float = 0.5,
     ckpt_path: str | Path | None = None,
-    max_physical_batch: int | None = None,
 ) -> Module:
     """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
 
@@ -57,10 +55,8 @@ def train(
         noise: source of noise and sampling; needed with a plan.
         ledger: where a private run is charged.
         block: the ledger's block.
-        mode: how gradients are clipped, see `DPSGD`.
         average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
         ckpt_path: checkpoint to resume from, with its ledger entry.
-        max_physical_batch: most records that pass at once under a plan, see `DPSGD`.
 
     Returns:
         The module itself, trained, in eval mode, on the device of the records; it keeps no hold of them.
@@ -92,7 +88,7 @@ def train(
             loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
             # one pass holds all steps; a second is there for a resumed run whose pass ends early
             steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
-            private = DPSGD(plan, noise, ledger, block, mode, max_physical_batch=max_physical_batch)
+            private = DPSGD(plan, noise, ledger, block)
             private.conditional = bool(user_trainer(trainer_factory))
             callbacks.append(private)
         if average:

@@ -40,7 +40,6 @@ __getattr__, __dir__, __all__ = exports(
         "recipes": (
             "LinearSecondStage",
             "NeuralSecondStage",
-            "PrivateThreshold",
             "RidgeSecondStage",
             "SecondStage",
             "TangentSecondStage",
@@ -63,7 +62,6 @@ __getattr__, __dir__, __all__ = exports(
             "Supremum",
             "gross_error_sensitivity",
             "maximise_over_box",
-            "operator_norm_bound",
         ),
     },
 )

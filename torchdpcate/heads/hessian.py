@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import conjugate_gradients
 
 STREAMED_RECORDS = 1_024
@@ -179,16 +179,9 @@ class HessianSolver(ABC):
             anti-conservative: it shrinks the influence function, hence the noise, so that a release
             calibrated with it is heuristic.
         tolerance: Largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
-
-    Raises:
-        InputError: if damping is negative or the tolerance is not positive.
     """
 
     def __init__(self, damping: float = 0.0, tolerance: float = 1e-10):
-        if not 0 <= damping < float("inf"):
-            raise InputError(f"damping={damping} must be a finite number >= 0")
-        if not tolerance > 0:
-            raise InputError(f"tolerance={tolerance} must be positive")
         self.damping, self.tolerance = float(damping), float(tolerance)
 
     @abstractmethod
@@ -254,8 +247,6 @@ class ConjugateGradientSolver(HessianSolver):
 
     def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
         super().__init__(damping, tolerance)
-        if max_iterations < 1:
-            raise InputError(f"max_iterations={max_iterations} must be at least 1")
         self.max_iterations = max_iterations
 
     def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:

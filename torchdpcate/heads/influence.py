@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from torchdpcate.errors import InputError
 from torchdpcate.heads.hessian import (
     DENSE_PARAMETERS,
     HessianSolver,
@@ -231,7 +230,6 @@ class InfluenceFunction:
         heuristic: Whether damping was used.
 
     Raises:
-        InputError: if the ridge is negative, or both ``solver`` and ``damping`` are given.
         NumericalError: if H is not positive definite or the solve misses its tolerance.
 
     Example:
@@ -255,10 +253,6 @@ class InfluenceFunction:
         solver: HessianSolver | None = None,
         damping: float = 0.0,
     ):
-        if not 0 <= ridge < float("inf"):
-            raise InputError(f"ridge={ridge} must be a finite number >= 0")
-        if solver is not None and damping != 0:
-            raise InputError(f"damping={damping} was given beside a solver; give it to the solver")
         self.model, self.theta = model, theta.detach()
         x, s, w, queries = (t.to(self.theta) for t in (x, s, w, queries))
         solver = solver or solver_for(theta.numel(), damping)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -51,7 +51,9 @@ class KernelStage(RKHSStage):
         kernel: The unit kernel.
         ridge: lambda, public.
         loss: The loss; its threshold is public or private.
-        largest_dense: Records up to which the kernel matrix is held in memory.
+        largest_dense: Records up to which the kernel matrix is held in memory (two matrices of n^2 numbers, three
+            while a Huber threshold is at work: 5 GiB at 15,000); beyond, conjugate gradients, which keep
+            4 x 512 n bytes and some vectors: below 1 GiB at 100,000.
     """
 
     block: SecondStageBlock
@@ -147,15 +149,7 @@ class KernelStage(RKHSStage):
 
         A fit whose gradient norm is at most tol lies within tol / (2 ridge) of the minimiser, on either data set.
         Source: theory note ``dp_cate``, section 3.3, with kappa = 1.
-
-        Raises:
-            InputError: The truncated square is not convex, and one record may move its fit anywhere.
         """
-        if self.loss.truncated:
-            raise InputError(
-                "second_stage.loss = truncated_squared: it is not convex, so no bound holds of what one record moves; "
-                "use second_stage.loss=huber, or release=queries mechanism=influence at heuristic level"
-            )
         n, bound, tau = self.n, self.weight_bound, self.loss.threshold
         exact = (
             squared_sensitivity(bound, self.target_bound, self.ridge, n)
@@ -178,24 +172,16 @@ class KernelStage(RKHSStage):
 class KernelSecondStage(RidgeSecondStage):
     """Weighted kernel ridge regression.
 
-    The losses ``huber`` and ``squared`` are certified. ``truncated_squared``, min(r^2, tau^2), is the paper's; it is
-    not convex, has no certificate, and is there for comparison at heuristic level.
-
     Attributes:
         kernel: ``gaussian``, ``matern12``, ``matern32`` or ``matern52``.
         bandwidth: Public length scale in units of covariates scaled to [-1, 1]; None takes sqrt(q), ``median`` the
             median distance of points uniform on the public domain. Records have no part in it.
-        largest_dense: Records up to which the kernel matrix is held in memory (two matrices of n^2 numbers, three
-            while a Huber threshold is at work: 5 GiB at 15,000); beyond, conjugate gradients, which keep
-            4 x 512 n bytes and some vectors: below 1 GiB at 100,000.
     """
 
     choice = "kernel_ridge"
-    losses: ClassVar[tuple[str, ...]] = ("huber", "squared", "truncated_squared")
 
     kernel: str = "gaussian"
     bandwidth: float | str | None = None
-    largest_dense: int = 15_000
 
     def __post_init__(self) -> None:
         """Check the settings before anything is trained or spent."""
@@ -207,8 +193,6 @@ class KernelSecondStage(RidgeSecondStage):
             raise InputError(
                 f"second_stage.bandwidth = {self.bandwidth}: give a positive length, median, or null for sqrt(q)"
             )
-        if self.largest_dense < 1:
-            raise InputError(f"second_stage.largest_dense = {self.largest_dense}: give at least one record")
 
     def bandwidth_for(self, domain: "Domain") -> float:
         """Return the bandwidth on a domain, from public facts alone.
@@ -235,8 +219,7 @@ class KernelSecondStage(RidgeSecondStage):
         """Return the kernel stage; its coefficients are solved for when first requested."""
         kernel = UnitKernel(self.kernel, self.bandwidth_for(block.domain), block.domain)
         ridge = self.ridge_for(block.bounds.weight, block.s.shape[0], budget)
-        loss = ResidualLoss(self.threshold or threshold, truncated=self.loss == "truncated_squared")
-        return KernelStage(block, kernel, ridge, loss, self.largest_dense)
+        return KernelStage(block, kernel, ridge, ResidualLoss(self.threshold or threshold))
 
 
 _GRID_POINTS = 4_096  # of the refined bound
@@ -255,8 +238,6 @@ class KernelInfluenceFunction:
     of f(q) in the weight of a record added to the sample by mixing, and averages to zero over the sample. The pseudo-
     outcome is never formed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Corollary 2, with the terms that its
     equations 51 to 54 drop (theory note ``dp_cate``, section 4).
-
-    Of the truncated square it describes one piece: which records count is held fixed.
 
     Args:
         stage: The fitted kernel stage, the curator's, as everything here is.
@@ -310,14 +291,8 @@ class KernelInfluenceFunction:
         return self._of(h, w * self.stage.loss.pull(s - w * f))
 
     def norm(self, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
-        """``||IF(x, s, w)||_2`` for s and w [B], or [k, B] for k records at each x; differentiable in x.
-
-        For the truncated square: of the worst record whose residual is no larger, so that a search which looks at
-        the ends of the outcome interval alone, where the loss may have cut the record off, still sees it.
-        """
-        h, f = self.direction(x)
-        tau = self.stage.loss.threshold
-        return self._of(h, w * (s - w * f).clamp(-tau, tau)).norm(dim=-1)
+        """``||IF(x, s, w)||_2`` for s and w [B], or [k, B] for k records at each x; differentiable in x."""
+        return self.at(x, s, w).norm(dim=-1)
 
     def operator_norm(self) -> float:
         r"""Certified bound N >= sup_x ||h(x)||_2, the norm of h as a map from H to R^d.

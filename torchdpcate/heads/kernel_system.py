@@ -181,7 +181,7 @@ class ProductSystem(DualSystem):
             if not left <= _CG_TOLERANCE:
                 raise NumericalError(
                     f"conjugate gradients left a relative residual of {left:.1e} (tolerance {_CG_TOLERANCE:.1e}): "
-                    "raise second_stage.ridge, or second_stage.largest_dense for a factor"
+                    "raise second_stage.ridge"
                 )
             solved.append(X)
         return torch.cat(solved, 1)
@@ -225,15 +225,13 @@ _MOST_STEPS = 200  # Newton steps before giving up
 
 @dataclass(frozen=True)
 class ResidualLoss:
-    r"""r^2, the Huber loss, or the truncated square min(r^2, tau^2), which is not convex.
+    """r^2 or the Huber loss.
 
     Attributes:
         threshold: tau; infinity means r^2.
-        truncated: Whether residuals beyond tau have gradient zero in place of 2 tau.
     """
 
     threshold: float = math.inf
-    truncated: bool = False
 
     def inside(self, residual: Tensor) -> Tensor:
         """Return which residuals are within tau."""
@@ -241,8 +239,6 @@ class ResidualLoss:
 
     def pull(self, residual: Tensor) -> Tensor:
         """Return half the derivative of the loss."""
-        if self.truncated:
-            return torch.where(self.inside(residual), residual, 0.0)
         return residual.clamp(-self.threshold, self.threshold)
 
 
@@ -275,7 +271,7 @@ def minimise(
 
     A Newton step solves a ridge regression on the records within the threshold. The Huber objective is convex and
     piecewise quadratic, so with an exact line search the steps end after finitely many; one is enough for the
-    squared loss. For the truncated square the full step minimises a majorant of the objective, which never rises.
+    squared loss.
 
     Args:
         system: Shift I + G.
@@ -295,7 +291,7 @@ def minimise(
         if norm <= tolerance:
             return KernelFit(u, residual, norm)
         step = _newton_step(system, excess, loss.inside(residual))
-        u = u + (step if loss.truncated else _line_search(system, loss, u, residual, step) * step)
+        u = u + _line_search(system, loss, u, residual, step) * step
     raise NumericalError(
         f"the kernel head stopped at a gradient norm above {tolerance:.1e}: nothing is released; "
         "raise second_stage.ridge"

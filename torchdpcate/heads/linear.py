@@ -292,7 +292,7 @@ def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, 
     .. math:: \frac{2 B S}{\lambda n}\,\sin t\,(1 + \tfrac{\beta}{2}\cos t), \qquad
         \cos t = \frac{\sqrt{1 + 2\beta^2} - 1}{2\beta}, \quad \beta = B/\sqrt\lambda
 
-    The largest over t. Source: docs/guarantees/output_perturbation.md; the pair that attains it as n grows is
+    The largest over t. Source: docs/guarantees/two_blocks.md; the pair that attains it as n grows is
     ``worst_pair``.
 
     Example:

@@ -78,9 +78,6 @@ class NeuralHead(LightningModule):
         generator: Source of the initial weights; None is torch's global one.
         scale: Covariates scaled to [-1, 1], [B, q] -> [B, q]: ``Domain.scale``; None scales by the bounds alone.
 
-    Raises:
-        InputError: if a size or the ridge is out of range, or the bounds do not fit.
-
     Example:
         >>> head = NeuralHead(2, [0.0, 0.0], [1.0, 2.0], width=3, depth=1)
         >>> head.theta.shape, head(torch.rand(5, 2, dtype=torch.float64)).shape
@@ -103,14 +100,7 @@ class NeuralHead(LightningModule):
         scale: Objective | None = None,
     ):
         super().__init__()
-        for name, size in (("dimension", dimension), ("width", width), ("depth", depth)):
-            if size < 1:
-                raise InputError(f"{name}={size} must be at least 1")
-        if not 0 <= ridge < float("inf"):
-            raise InputError(f"ridge={ridge} must be a finite number >= 0")
         low, high = (torch.as_tensor(bound, dtype=torch.float64) for bound in (low, high))
-        if low.shape != (dimension,) or high.shape != (dimension,) or bool((low > high).any()):
-            raise InputError(f"low and high must be {dimension} ordered bounds each, one pair a covariate")
         self.ridge, self.learning_rate, self._scale = float(ridge), learning_rate, scale
         self.widths = (dimension, *[width] * depth, 1)
         self.register_buffer("centre", (low + high) / 2)

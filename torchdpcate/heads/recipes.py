@@ -33,40 +33,14 @@ LEARNS = 3e-3
 """Ridge of a neural head up to which it learns more than a constant; see ``NeuralSecondStage.ridge_for``."""
 
 
-@dataclass(frozen=True)
-class PrivateThreshold:
-    """A private Huber threshold: a private quantile of |s| on the nuisance block.
-
-    Attributes:
-        quantile: Which quantile of |s| becomes the threshold, in (0, 1).
-        budget_fraction: Fraction of the nuisance block's epsilon that it is charged (pure), in (0, 1).
-        points: Size of the public geometric grid from S / 1000 to S.
-    """
-
-    quantile: float = 0.9
-    budget_fraction: float = 0.05
-    points: int = 200
-
-    def __post_init__(self) -> None:
-        """Refuse a quantile or a budget fraction outside (0, 1)."""
-        for name in ("quantile", "budget_fraction"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise InputError(f"second_stage.private_threshold.{name} = {value}: give a number strictly in (0, 1)")
-        if self.points < 2:
-            raise InputError(f"second_stage.private_threshold.points = {self.points}: give at least 2 grid points")
-
-
 class SecondStage(ABC):
     """Public settings of a second stage.
 
     Attributes:
         choice: What users write after ``second_stage=``.
-        private_threshold: The Huber threshold to find before fitting, or None.
     """
 
     choice: ClassVar[str]
-    private_threshold: PrivateThreshold | None = None
 
     def check(self, domain: Domain) -> None:  # noqa: B027  # most have nothing to refuse
         """Refuse what no records of the domain could be fitted with, before anything is spent."""
@@ -102,25 +76,27 @@ class RidgeSecondStage(SecondStage):
         ridge: lambda in F = mean loss + lambda ||f||^2, positive, public; None works it out by
             ``ridge_for`` from public facts.
         noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
-        loss: ``huber``, ``squared``, or another of ``losses``.
-        threshold: A public Huber threshold in outcome units; None takes a private one.
-        private_threshold: How a private threshold is found.
+        loss: ``huber`` or ``squared``.
+        threshold: A public Huber threshold in outcome units; None takes a private one, a quantile of |s| on the
+            nuisance block.
+        quantile: Which quantile a private threshold is.
+        threshold_share: Share of the nuisance block's epsilon that it is charged (pure).
     """
 
     choice = "linear, tangent or kernel_ridge"
-    losses: ClassVar[tuple[str, ...]] = ("huber", "squared")
+    quantile: ClassVar[float] = 0.9
+    threshold_share: ClassVar[float] = 0.05
 
     ridge: float | None = None
     noise_ratio: float = 0.5
     loss: str = "huber"
     threshold: float | None = None
-    private_threshold: PrivateThreshold | None = field(default_factory=PrivateThreshold)
 
     def __post_init__(self) -> None:
-        """Check the settings; drop the private threshold where none is needed."""
+        """Check the settings."""
         refuse_strings(type(self), vars(self))
-        if self.loss not in self.losses:
-            raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
+        if self.loss not in ("huber", "squared"):
+            raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared")
         for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
             if not (value and value > 0 and math.isfinite(value)):
                 raise InputError(f"second_stage.{name} = {value}: the certificate needs a positive number")
@@ -128,12 +104,11 @@ class RidgeSecondStage(SecondStage):
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
         if self.loss == "squared" and self.threshold is not None:
             raise InputError("second_stage.threshold: the squared loss has none; use second_stage.loss=huber")
-        if self.loss != "squared" and self.threshold is None and self.private_threshold is None:
-            raise InputError(
-                f"second_stage.threshold = null: give a threshold or a private_threshold for the {self.loss} loss"
-            )
-        if self.loss == "squared" or self.threshold is not None:
-            object.__setattr__(self, "private_threshold", None)
+
+    @property
+    def private_threshold(self) -> bool:
+        """Whether the Huber loss has no public threshold."""
+        return self.loss == "huber" and self.threshold is None
 
     def ridge_for(self, weight_bound: float, n: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge: the given one, or the least that keeps the noise of an answer to its ratio.
@@ -207,8 +182,6 @@ class NeuralSecondStage(SecondStage):
         ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive; None
             works it out by ``ridge_for`` from public facts.
         epochs: Passes of Adam over the block; 0 leaves all to the polish.
-        batch_size: Records a step of Adam.
-        tolerance: Largest gradient norm at the end of the polish.
     """
 
     choice = "neural"
@@ -217,19 +190,16 @@ class NeuralSecondStage(SecondStage):
     depth: int = 2
     ridge: float | None = None
     epochs: int = 50
-    batch_size: int = 128
-    tolerance: float = 1e-8
 
     def __post_init__(self) -> None:
         """Check the settings before anything is trained or spent."""
         refuse_strings(type(self), vars(self))
-        for name, least in (("width", 1), ("depth", 1), ("epochs", 0), ("batch_size", 1)):
+        for name, least in (("width", 1), ("depth", 1), ("epochs", 0)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
                 raise InputError(f"second_stage.{name} = {value}: give an integer of at least {least}")
-        for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("tolerance", self.tolerance)):
-            if not (value > 0 and math.isfinite(value)):
-                raise InputError(f"second_stage.{name} = {value}: give a positive number")
+        if self.ridge is not None and not (self.ridge > 0 and math.isfinite(self.ridge)):
+            raise InputError(f"second_stage.ridge = {self.ridge}: give a positive number")
 
     def ridge_for(self, n: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge: the given one, or the one with which head and noise together err least.
@@ -285,16 +255,7 @@ class NeuralSecondStage(SecondStage):
                 ridge=ridge,
                 scale=None if domain.linear else domain.scale,
             )
-            fit = fit_neural_head(
-                head,
-                block.x,
-                block.s,
-                block.w,
-                trainer,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                tolerance=self.tolerance,
-            )
+            fit = fit_neural_head(head, block.x, block.s, block.w, trainer, epochs=self.epochs)
         return NeuralStage(block, head, fit, ridge, domain.outcome_range)
 
 

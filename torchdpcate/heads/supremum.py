@@ -10,7 +10,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
@@ -69,7 +69,6 @@ def maximise_over_box(
         The best point. Local search proves no upper bound, so the value is a lower bound of the supremum.
 
     Raises:
-        InputError: if a count is not positive or the bounds do not fit.
         NumericalError: if the function is not finite at a start.
 
     Example:
@@ -78,11 +77,6 @@ def maximise_over_box(
         >>> round(best.value, 9), best.x.round(decimals=6)
         (2.0, tensor([0.2500, 1.0000], dtype=torch.float64))
     """
-    for name, count in (("starts", starts), ("climbs", climbs), ("polishes", polishes)):
-        if count < 1:
-            raise InputError(f"{name}={count} must be at least 1")
-    if low.shape != high.shape or low.ndim != 1 or bool((low > high).any()):
-        raise InputError("the box needs one lower and one upper bound a coordinate, the lower not above the upper")
 
     def placed(u: Tensor) -> Tensor:
         return torch.clamp(low + u * (high - low) if place is None else place(u), low, high)
@@ -243,8 +237,7 @@ def gross_error_sensitivity(
     over the box by ``maximise_over_box``. Source: Hampel (1974); it scales the noise of Schroeder, Melnychuk &
     Feuerriegel (2025), Theorem 1.
 
-    Guarantee: none. A local search gives a lower bound of the supremum; ``operator_norm_bound`` is an upper
-    bound for linear heads.
+    Guarantee: none. A local search gives a lower bound of the supremum.
 
     Args:
         influence: Influence function of the head, at the d queries.
@@ -296,30 +289,3 @@ def gross_error_sensitivity(
     with torch.no_grad():
         arm = int(norms(best.x[None]).argmax())
     return Supremum(best.value, best.x, int(a[arm]), float(y[arm]))
-
-
-def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
-    r"""Certified bound ``sup_x ||h(x)||_2 <= kappa ||J A^{-1}||_op`` for a head linear in its features.
-
-    For ``f = psi^T theta`` with ``||psi(x)|| <= kappa`` everywhere, ``h(x) = J A^{-1} psi(x)``; no search is
-    involved.
-
-    Args:
-        J: Features of the queries, [d, p].
-        A: ``ridge I + (1/n) sum w^2 psi psi^T``, half the Hessian, [p, p].
-        kappa: Public bound of the features' norm.
-
-    Returns:
-        The bound.
-
-    Raises:
-        NumericalError: if A is not positive definite.
-
-    Example:
-        >>> operator_norm_bound(torch.tensor([[3.0, 4.0]]), 2 * torch.eye(2), kappa=1.0)
-        2.5
-    """
-    L, failed_at = torch.linalg.cholesky_ex(A)
-    if int(failed_at) != 0:
-        raise NumericalError(f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`")
-    return kappa * float(torch.linalg.matrix_norm(torch.cholesky_solve(J.T, L), 2))

@@ -13,9 +13,7 @@ from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease
 
 GIVEN = "averaged over the reference population"
@@ -35,7 +33,7 @@ class FigurePoints:
         schema: Columns and public bounds.
         covariate: The column that varies, of the table or encoded; None takes the first encoded one.
         profile: Values of others by column, public facts: numbers of encoded columns, levels of categories. What it
-            leaves open is averaged over ``reference_population`` of a composed release, else at the middle of bounds.
+            leaves open is averaged over ``reference`` of a composed release, else at the middle of bounds.
         reference: Encoded rows of a public population, [k, q], that take the place of both; None without.
         spread: Whether what no composed release knows of is spread over the bounds, not at their middle.
         prefix: Of the arguments above in messages.
@@ -99,7 +97,7 @@ class FigurePoints:
             return PROFILE if self._fixed else ""
         found = (
             POPULATION
-            if isinstance(release, ComposedRelease | CombinedEffect)
+            if release is not None and release.reference is not None
             else SPREAD
             if self.spread
             else MID_RANGE
@@ -119,9 +117,7 @@ class FigurePoints:
             pass
         elif self.reference is not None:
             others = self.reference.clone()
-        elif isinstance(release, ComposedRelease):
-            others = reference_population(release)
-        elif isinstance(release, CombinedEffect):
+        elif release is not None and release.reference is not None:
             others = release.reference.clone()
         elif self.spread:
             others = self.schema.grid(_ROWS)

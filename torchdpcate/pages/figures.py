@@ -1,12 +1,18 @@
-"""The figures of releases, one function a kind, which ``release.plot()``, runs and reports share."""
+"""The figures of releases, one function a kind, which ``release.plot()``, runs and reports share.
 
-from collections.abc import Mapping, Sequence
+Those that a run writes beside its release are made of the release alone: ``torchdpcate audit leak`` makes them again
+and compares, so that nothing else can be in them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
@@ -19,15 +25,16 @@ from torchdpcate.evaluation.figures import (
     answers_figure,
     decision_figure,
     effect_panels,
+    png_of,
     rule_figure,
 )
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import ALL_SITES, Combined, CombinedEffect, CombinedRule
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.post_processing import noise_scales, quantile
+from torchdpcate.release.combined import ALL_SITES, Combined
+from torchdpcate.release.composed import ComposedRule
+from torchdpcate.release.estimate import Estimate, quantile
+from torchdpcate.release.file import Release
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -74,9 +81,9 @@ def effect_figure_of(
     return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema), ax=ax)
 
 
-def band_words(release: EffectRelease) -> tuple[str, str]:
+def band_words(release: Any) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
-    if isinstance(release, CombinedEffect) or (isinstance(release, ComposedRelease) and release.law is not None):
+    if release.has_intervals:
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
     return BAND, ""
 
@@ -120,10 +127,10 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     quantile(level)  # refuses what is no level
     x, grid = where.points(release), where.grid.numpy()
     band: np.ndarray | None = None
-    if isinstance(release, ComposedRelease | CombinedEffect):
-        if isinstance(release, CombinedEffect) or release.law is not None:
-            band = release.mean_interval(x, level, len(x) // len(grid))
-    elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
+    function: Any = release.function
+    if release.has_intervals:
+        band = function.mean_interval(x, level, len(x) // len(grid))
+    elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)
@@ -141,7 +148,7 @@ def plot_answers(
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
     x = release.queries
-    band = None if noise_scales(release, x) is None else release.noise_band(x, level)
+    band = None if release.known_noise(x) is None else release.noise_band(x, level)
     where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
     return answers_figure(
         release.answers.numpy(),
@@ -243,7 +250,7 @@ def plot_decisions(
 
 def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
-    effect: EffectRelease | None = release.effect if isinstance(release, ComposedRule | CombinedRule) else None
+    effect = release.function
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
@@ -344,3 +351,54 @@ def plot_sites(release: Combined, *, level: float = LEVEL, ax: "Axes | None" = N
         assumptions=release.assumptions,
         ax=ax,
     )
+
+
+Made = Mapping[str, Callable[[], bytes]]
+"""Files by their names, and how each is made."""
+
+
+@singledispatch
+def figures_of(release: Release, figure: Mapping[str, Any] | None = None) -> Made:
+    """Return what a run writes beside a release for its readers; nothing of most kinds.
+
+    Args:
+        release: The release.
+        figure: What the figure of an effect shows, as the settings ``figure`` of a run say: ``covariate``, ``profile``
+            and ``level``; None takes those of ``plot``.
+    """
+    return {}
+
+
+@figures_of.register
+def _effect_files(release: EffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {"effect.png": lambda: png_of(release.plot(**(figure or {})))}
+
+
+@figures_of.register
+def _answers_files(release: QueryRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {}
+
+
+@figures_of.register
+def _average_files(release: AverageEffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    found = {"interval.png": lambda: png_of(release.plot())}
+    return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
+
+
+@figures_of.register
+def _subgroups_files(release: SubgroupRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
+
+
+@figures_of.register
+def _rule_files(release: DecisionRelease, figure: Mapping[str, Any] | None = None) -> Made:
+    return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
+
+
+def _table(release: SubgroupRelease) -> bytes:
+    """Return the effects of subgroups with both kinds of intervals as csv, its words fit for a spreadsheet."""
+    table = release.table()
+    low, high = release.interval(simultaneous=True).T
+    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
+    table = table.assign(low_simultaneous=low, high_simultaneous=high, **words)
+    return table.to_csv(index=False, lineterminator="\n").encode()

@@ -1,21 +1,102 @@
 """What a page's script needs to evaluate a released function by itself: released numbers and public facts."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import MOST
-from torchdpcate.pages.questions import Question, questions
+from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.release.combined import Combined
-from torchdpcate.release.composed import ComposedRelease, ComposedRule, effects_of
-from torchdpcate.release.release import Release
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
+
+STEPS = 200
+"""Positions of a slider between its bounds."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One covariate as a reader is requested it.
+
+    Attributes:
+        name: Column of the table.
+        start: Value at first: near the released mean where there is one, else the middle of the bounds.
+        low: Lower public bound; of categories 0.
+        high: Upper public bound; of categories 0.
+        levels: Public categories, in order; empty of a number.
+        typical: Public range that most values of a number lie in, where one is declared.
+        unit: What a number is measured in, in words; empty if nothing is said.
+        missing: The number that a value which is not known has; None where it must be known.
+    """
+
+    name: str
+    start: Any
+    low: float = 0.0
+    high: float = 0.0
+    levels: tuple[Any, ...] = ()
+    typical: tuple[float, float] | None = None
+    missing: float | None = None
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, with its unit where one is stated."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether a slider moves in whole numbers: public bounds are whole, and far enough apart."""
+        return self.low == int(self.low) and self.high == int(self.high) and self.high - self.low >= 10
+
+    @property
+    def step(self) -> float:
+        """What a slider moves by."""
+        return 1.0 if self.whole else (self.high - self.low) / STEPS
+
+
+def questions(release: Release) -> list[Question]:
+    """Return what to ask a reader for, covariate by covariate.
+
+    Args:
+        release: Of effects, of a rule or of a chosen policy.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> [(question.name, question.start) for question in questions(_example())]
+        [('x0', 0.5)]
+    """
+    starts: Mapping[str, Tensor] = {}
+    if isinstance(release, ComposedRelease):  # means of each covariate's encoded columns on its scale, from 0 to 1
+        mean = (release.domain.scale(release.reference).mean(0) + 1) / 2
+        starts = {name: mean[list(places)] for name, places in release.schema.places.items()}
+    return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
+
+
+def _question(covariate: Covariate, typical: Tensor | None) -> Question:
+    if covariate.levels:
+        levels = tuple(covariate.levels)
+        if typical is None:
+            return Question(covariate.name, levels[0], levels=levels)
+        position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
+        return Question(covariate.name, levels[position], levels=levels)
+    assert isinstance(covariate, Numeric)
+    column, gone = covariate.columns[0], covariate.middle if covariate.missing else None
+    low, high = column.low, column.high
+    middle = 0.5 if typical is None else typical[0].item()
+    start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
+    requested = Question(covariate.name, start, low, high)
+    steps = round((start - low) / requested.step)
+    near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
+    return Question(covariate.name, near, low, high, (), column.typical, gone, unit)
+
 
 MOST_FEATURES = 150
 """Features beyond which a page has no intervals beside its sliders: two matrices of them would make it too long."""
@@ -50,13 +131,13 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         }
     if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
         return _requested(release) | {"score": _affine(release)}
-    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
+    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds):
         return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
     if isinstance(release, Combined):
-        return "The answer is made of all sites' functions; torchdpcate explore and torchdpcate predict evaluate them."
+        return "The answer is made of all sites' functions; torchdpcate predict evaluates them."
     return (
         f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
-        "functions, which torchdpcate explore and torchdpcate predict do."
+        "functions, which torchdpcate predict does."
     )
 
 
@@ -155,36 +236,19 @@ def _tree(release: PolicyRelease) -> Any:
     policy, names = release.policy, release.domain.names
     if isinstance(policy, Constants):
         return policy.labels[0]
-    if isinstance(policy, Thresholds):
-        above, below = (
-            (release.actions[1], release.actions[0])
-            if policy.labels is None
-            else (labels[0] for labels in policy.labels)
-        )
-        return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
-    assert isinstance(policy, TreePolicies)
-    return _node(policy.trees[0], names)
+    assert isinstance(policy, Thresholds)
+    above, below = (
+        (release.actions[1], release.actions[0]) if policy.labels is None else (labels[0] for labels in policy.labels)
+    )
+    return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
 
 
 def columns_used(release: PolicyRelease) -> set[int] | None:
     """Return the positions of the encoded columns that a policy by cuts looks at; None of any other policy."""
-    if not isinstance(release.policy, Constants | Thresholds | TreePolicies):
+    if not isinstance(release.policy, Constants | Thresholds):
         return None
-    found: set[int] = set()
-    open_nodes = [_tree(release)]
-    while open_nodes:
-        node = open_nodes.pop()
-        if isinstance(node, dict):
-            found.add(node["column"])
-            open_nodes += [node["above"], node["below"]]
-    return found
-
-
-def _node(node: Any, names: tuple[str, ...]) -> Any:
-    if not isinstance(node, dict):
-        return node
-    column = names.index(node["covariate"])
-    return {"column": column, "cut": node["cut"], **{end: _node(node[end], names) for end in ("above", "below")}}
+    tree = _tree(release)
+    return {tree["column"]} if isinstance(tree, dict) else set()
 
 
 def _finite(number: float) -> float:

@@ -24,12 +24,11 @@ from torchdpcate.pages.figures import (
 )
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined import Combined
 from torchdpcate.release.combined_lines import CombinedLines
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.display import subject
-from torchdpcate.release.file import load_release
-from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.file import Release, load_release, subject
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.verify.card import card_values, write_beside
@@ -107,8 +106,7 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
         step = -(-len(given) // _ROWS)
         some = "" if step == 1 else f", every {step}th of them"
         return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
-    known = isinstance(effect, ComposedRelease | CombinedEffect)
+    known = release.function is not None and release.function.reference is not None
     return population(release), _RELEASED if known else _UNIFORM
 
 
@@ -188,8 +186,8 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     """Return a figure for each covariate that the answers may depend on."""
     used = _used(release)
     # a noise band is about one point: without a reference it is drawn there
-    average = given is not None or not isinstance(release, EffectRelease)
-    average = average or isinstance(release, ComposedRelease | CombinedEffect)
+    known = isinstance(release, EffectRelease) and release.reference is not None
+    average = given is not None or release.function is not release or known
     drawn = []
     for name in used[:_MOST_FIGURES]:
         where = FigurePoints(release.schema, name, None, rows if average else None)
@@ -207,15 +205,15 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     }
 
 
-def _bands(release: EffectRelease) -> dict[str, Any]:
+def _bands(release: Any) -> dict[str, Any]:
     """Return what the bands of the figures hold."""
     holds, assumptions = band_words(release)
     composed = isinstance(release, ComposedRelease)
     words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
-    if isinstance(release, ComposedRelease) and release.law is None:
-        words = f"There are no intervals: {release.without_words or 'the release has none'}."
-    elif isinstance(release, ComposedRelease | CombinedEffect):
+    if release.has_intervals:
         words = f"{LEVEL:.0%} {holds}: {release.target}."
+    elif composed:
+        words = f"There are no intervals: {release.without_words or 'the release has none'}."
     return {
         "bands": {"words": words, "composed": composed, "intervals": bool(assumptions)},
         "assumptions": assumptions,
@@ -224,9 +222,8 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
 
 def _used(release: Release) -> list[str]:
     """Return the covariates that the answers may depend on, as far as that is known."""
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
-    found: set[int] | None = None
-    if isinstance(effect, ComposedRelease | CombinedEffect):
+    effect, found = release.function, None
+    if effect is not None and effect.reference is not None:
         found = effect.features_used
     elif isinstance(release, PolicyRelease):
         found = columns_used(release)

@@ -25,7 +25,6 @@ __getattr__, __dir__, __all__ = exports(
             "ITR",
             "OWL",
             "RareRegion",
-            "RareRegionStudy",
         ),
         "semi_synthetic": (
             "GeneratedSurface",

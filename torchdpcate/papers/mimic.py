@@ -1,26 +1,20 @@
 """The DP-CATE paper's cohort as data: MIMIC-Extract's output, or MIMIC's tables as downloaded."""
 
-import io
 import os
-import pickle
-import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
-from unittest import mock
 
 import numpy as np
 
-from torchdpcate._text import plain
-from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data._frames import about, read_frame, without_cells
-from torchdpcate.data.checked import encode_records
+from torchdpcate.data._arrays import plural
+from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data.checked import encode_records, warn_clipped
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.persons import check_contribution, person_rows
+from torchdpcate.data.facts import check_integer
+from torchdpcate.data.persons import person_rows
 from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import PublicStudy, Study, StudySource
@@ -42,78 +36,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_ALLOWED = {
-    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
-"""What arrays of numbers and words are made by; none of it calls what it is given."""
-_ONE_AT_A_TIME = threading.Lock()
+_EXPORT = (
+    "give a folder of MIMIC-Extract's tables vitals_labs, interventions and patients in parquet; of its HDF5 file, by "
+    "pandas: t = read_hdf(FILE, TABLE); t.columns = map(str, t.columns); t.reset_index().to_parquet(...)"
+)
 _STAY = ("subject_id", "hadm_id", "icustay_id")
 _HOUR = (*_STAY, "hours_in")
 _MEANS = ("vitals_labs_mean", "vitals_labs")  # the first is the smaller
-_ROWS = 1 << 17  # of an HDF5 table at once
-
-
-@contextmanager
-def plain_pickles() -> Iterator[None]:
-    """Let PyTables unpickle arrays of numbers and words alone while the block runs: no file makes code run.
-
-    pandas writes columns of words as pickled arrays, and lists of names as pickled attributes. PyTables would unpickle
-    anything, so that a file could call any function; here a pickle that names something else is refused before it is
-    called. One block runs at a time.
-
-    Raises:
-        InputError: The file holds such a pickle (what it names). PyTables takes attributes that cannot be unpickled for
-            bytes, so that it is raised at the end of the block.
-    """
-    from tables import atom, attributeset
-
-    refused: list[str] = []
-
-    class Plain(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            if (module, name) not in _ALLOWED:
-                refused.append(plain(f"{module}.{name}"))
-                raise pickle.UnpicklingError(refused[-1])
-            return super().find_class(module, name)
-
-    def loads(data: bytes, **named: Any) -> Any:
-        return Plain(io.BytesIO(data), **named).load()
-
-    reader = SimpleNamespace(**{**vars(pickle), "loads": loads})
-    with (
-        _ONE_AT_A_TIME,
-        mock.patch.object(atom, "pickle", reader),
-        mock.patch.object(attributeset, "pickle", reader),
-    ):
-        try:
-            yield
-        finally:
-            if refused:
-                raise InputError(
-                    f"the file holds a pickled Python object, {refused[0]}, which could run code as it is read; give "
-                    "a folder of parquet exports of its tables"
-                ) from None
 
 
 def read_extract(path: str | Path) -> Hours:
     """Read stays hour by hour from MIMIC-Extract's output; only the columns of the cohort stay in memory.
 
     Args:
-        path: The HDF5 file with the tables ``vitals_labs_mean`` (or ``vitals_labs``), ``interventions`` and
-            ``patients``, grouped by ``LEVEL2``; or a folder with a parquet file of each, whose name begins so.
+        path: A folder with a parquet file of each of the tables ``vitals_labs_mean`` (or ``vitals_labs``),
+            ``interventions`` and ``patients``, whose name begins so, grouped by ``LEVEL2``.
 
     Raises:
-        InputError: No such file, PyTables is not installed, tables or variables are missing (which), stays or hours are
-            there twice, hours are not 0, 1, 2, ... of each stay, values are no numbers, units are mixed, a stay has no
-            patient, or an HDF5 file holds pickles of anything but numbers and words.
+        InputError: No such folder, tables or variables are missing (which), stays or hours are there twice, hours are
+            not 0, 1, 2, ... of each stay, values are no numbers, units are mixed, or a stay has no patient.
     """
     if not os.path.exists(path):
-        raise InputError(f"data.path = {path}: no such file or folder")
-    tables = _parquet_tables(Path(path)) if os.path.isdir(path) else _hdf_tables(Path(path))
-    measured, interventions, patients = tables
+        raise InputError(f"data.path = {path}: no such folder")
+    if not os.path.isdir(path):
+        raise InputError(f"data.path = {path}: is no folder; {_EXPORT}")
+    measured, interventions, patients = _tables(Path(path))
     refuse_twice(patients, _STAY, f"{path}, table patients", "stay")
     for frame, name in ((measured, "vitals_labs"), (interventions, "interventions")):
         refuse_twice(frame, _HOUR, f"{path}, table {name}", "hour")
@@ -151,7 +98,7 @@ def read_extract(path: str | Path) -> Hours:
     )
 
 
-def _parquet_tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]":
+def _tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]":
     """Read the tables of a folder."""
     files = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.suffix in (".parquet", ".pq")}
 
@@ -160,84 +107,16 @@ def _parquet_tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataF
             for name, path in files.items():
                 if name.startswith(table):
                     return path
-        other, hdf = held_version(folder), next(folder.glob("*.h5"), None)
+        other = held_version(folder)
         if other is not None:
             raise InputError(f"data.path = {folder}: holds MIMIC's own tables, not MIMIC-Extract's: {other}")
-        if hdf is not None and not files:
-            raise InputError(f"data.path = {folder}: holds no parquet file; give data.path={hdf}")
-        raise InputError(
-            f"data.path = {folder}: no parquet file of table {' or '.join(tables)}; a folder of MIMIC-Extract's tables "
-            "has vitals_labs*.parquet, interventions*.parquet and patients*.parquet"
-        )
+        raise InputError(f"data.path = {folder}: no parquet file of table {' or '.join(tables)}; {_EXPORT}")
 
     paths = file_of(*_MEANS), file_of("interventions"), file_of("patients")
     measured = read_frame(paths[0], [*_HOUR, *(str((v.extract, "mean")) for v in VARIABLES)])
     measured.columns = [*_HOUR, *(v.extract for v in VARIABLES)]
     patients = read_frame(paths[2], [*_STAY, "age", "gender"], text={"gender"})
     return measured, read_frame(paths[1], [*_HOUR, "vent"]), patients
-
-
-def _hdf_tables(path: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]":
-    """Read the tables of an HDF5 file."""
-    with _store(path) as store:
-        there = {name.strip("/") for name in store}
-        table = next((name for name in _MEANS if name in there), None)
-        missing = ["vitals_labs"] * (table is None) + [n for n in ("interventions", "patients") if n not in there]
-        if missing:
-            raise InputError(
-                f"{path}: has no table {listed(missing)}; MIMIC-Extract's all_hourly_data.h5 has vitals_labs, "
-                "vitals_labs_mean, interventions and patients"
-            )
-        return (
-            _chunks(store, str(table), {(v.extract, "mean"): v.extract for v in VARIABLES}, path, _HOUR),
-            _chunks(store, "interventions", {"vent": "vent"}, path, _HOUR),
-            _chunks(store, "patients", {"age": "age", "gender": "gender"}, path, _STAY),
-        )
-
-
-def _chunks(store: Any, table: str, columns: dict, path: Path, index: tuple[str, ...]) -> "pd.DataFrame":
-    """Read columns and index of a table, some rows at a time: a fixed table cannot be read by columns."""
-    import pandas as pd
-
-    frames: list[pd.DataFrame] = []
-    while not frames or len(frames[-1]) == _ROWS:
-        start = _ROWS * len(frames)
-        frame = store.select(table, start=start, stop=start + _ROWS)
-        names = [name for name in index if name not in frame.index.names]
-        missing = [str(name) for name in columns if name not in frame.columns]
-        if names or missing:
-            raise InputError(
-                f"{path}, table {table}: lacks {listed([*names, *missing])}; its columns are to be grouped by LEVEL2, "
-                "as MIMIC-Extract does unless told otherwise"
-            )
-        kept = frame[list(columns)]
-        kept.columns = list(columns.values())
-        frames.append(kept.reset_index()[[*index, *columns.values()]])
-    return pd.concat(frames, ignore_index=True)
-
-
-@contextmanager
-def _store(path: Path) -> "Iterator[pd.HDFStore]":
-    """Open an HDF5 file to read; turn its reader's errors into one line of ours."""
-    import pandas as pd
-
-    try:
-        import tables  # noqa: F401
-    except ImportError:
-        raise InputError(
-            f"{path}: HDF5 needs PyTables: pip install tables, or give a folder of parquet exports"
-        ) from None
-    try:
-        with about(path), plain_pickles(), pd.HDFStore(str(path), mode="r") as store:
-            yield store
-    except InputError:
-        raise
-    except Exception as error:  # PyTables and pandas raise what their layers below raise; the cause is the last line
-        text = without_cells((str(error).strip().splitlines() or [""])[-1]) or type(error).__name__
-        raise InputError(
-            f"data.path = {path}: cannot be read as HDF5 ({text}); is it a whole file that MIMIC-Extract wrote? copy "
-            "it anew"
-        ) from None
 
 
 PERSON = "subject_id"
@@ -260,7 +139,6 @@ class IntensiveCare(StudySource):
         before: Hours before the time point over which covariates are averaged.
         after: Hours from the time point on over which the outcome is averaged.
         per_person: k, records of each person.
-        too_many: ``"draw"``, or ``"refuse"`` persons with more time points than k.
         out_of_bounds: ``"refuse"`` averages outside their bounds, or ``"clip"`` them; what the domain says is kept.
         queries: Size of the public grid.
         queries_path: File of public queries; replaces the grid.
@@ -275,7 +153,6 @@ class IntensiveCare(StudySource):
     before: int = 10
     after: int = 24
     per_person: int = 1
-    too_many: str = "draw"
     out_of_bounds: str = "refuse"
     queries: int = 300
     queries_path: str | Path | None = None
@@ -294,7 +171,7 @@ class IntensiveCare(StudySource):
     @property
     def unit(self) -> PrivacyUnit:
         """A person, with k records."""
-        check_contribution(self.per_person, self.too_many)
+        check_integer("data.per_person", self.per_person)
         return PrivacyUnit.person(PERSON, self.per_person)
 
     def public(self) -> PublicStudy:
@@ -311,14 +188,14 @@ class IntensiveCare(StudySource):
         points = time_points(hours, window)
         if not len(points):
             raise InputError(
-                f"data.path = {self.path}: nobody has a time point with all measurements before and after it; raise "
-                "data.before or data.after, or bring more stays"
+                f"data.path = {self.path}: nobody has a time point with all measurements before and after it; bring "
+                "more stays"
             )
-        rows = person_rows(hours.person[points], self.per_person, self.seed, self.too_many).flatten().numpy()
+        rows = person_rows(hours.person[points], self.per_person, self.seed).flatten().numpy()
         frame = pd.DataFrame(records_at(hours, points[rows], window))
         with about(self.path):
             records = encode_records(frame, schema)
-            records.clipped.warn(schema)
+            warn_clipped(records.clipped, schema)
             check_treatment(records.a, f"treatment column {schema.treatment!r}")
         return Study(records, schema, self._points(schema), None, self.name, unit=unit)
 
@@ -327,12 +204,12 @@ class IntensiveCare(StudySource):
 
 
 class MimicExtract(IntensiveCare):
-    """The cohort from MIMIC-Extract's output (Wang et al. 2020): its HDF5 file, or a folder of parquet exports.
+    """The cohort from MIMIC-Extract's output (Wang et al. 2020): a folder of parquet exports.
 
     See ``IntensiveCare`` for the arguments.
 
     Example:
-        >>> study = MimicExtract("all_hourly_data.h5").load()  # doctest: +SKIP
+        >>> study = MimicExtract("extract").load()  # doctest: +SKIP
         >>> study.unit.records, study.schema.outcome  # doctest: +SKIP
         (1, 'red_blood_cell_count_after')
     """

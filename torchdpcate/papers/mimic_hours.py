@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdpcate.data._arrays import plural
+from torchdpcate.data.facts import check_integer
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ class Window:
 
     def __post_init__(self) -> None:
         for name in ("before", "after"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"data.{name} = {value!r}: give a positive integer of hours")
+            check_integer(f"data.{name}", getattr(self, name))
 
 
 def numbers(column: "pd.Series", where: Any) -> "pd.Series":

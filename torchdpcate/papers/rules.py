@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import listed
-from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.records import CausalData
@@ -172,8 +171,8 @@ _EFFECTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class RareRegionStudy(GeneratedStudy):
-    r"""Covariates of some law; a treatment that helps in a rare region, where few get it, and hurts a little elsewhere.
+class RareRegion(GeneratedStudy):
+    r"""Normal covariates; a treatment that helps in a rare region, where few get it, and hurts a little elsewhere.
 
     .. math::
         S = \{x_j > t_j \text{ for all } j \in \text{region}\}, \quad
@@ -186,17 +185,28 @@ class RareRegionStudy(GeneratedStudy):
     the good ones are few: the hard case for private selection, where a learned score's indirect sensitivity matters,
     and where a constant propensity misses much of the gain.
 
+    Covariates are twenty standard normal ones clipped to [-3, 3]; by default S is x0 > 0.7 and x1 > 0.7, six in a
+    hundred. Of the 160 policies that treat where one covariate is above, or at most, a threshold at one, two, three or
+    four fifths of its bounds, a uniform choice has regret 0.0299 (0.0286 in the design of theory note
+    ``policy_learning`` 9.5).
+
     Args:
         region: Thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
 
     Raises:
         InputError: ``region`` is no mapping to numbers, or (on ``load``) names something that is no covariate.
+
+    Example:
+        >>> study = RareRegion(n=2000, seed=0).load()
+        >>> study.records.n, study.domain.dimension, sorted(set(study.effect.tolist()))
+        (1800, 20, [-0.06, 0.5])
     """
 
     gain, cost = 0.5, 0.06
     _rare, _usual = 0.1, 0.5
     _baseline, _slope, _noise = 0.38, 0.04, 0.07
-    usual_region: ClassVar[Mapping[str, float]]
+    usual_region: ClassVar[Mapping[str, float]] = {"x0": 0.7, "x1": 0.7}
+    _dimension, _bound = 20, 3.0
 
     def __init__(self, region: Mapping[str, float] | None = None, **given: Any) -> None:
         super().__init__(**given)
@@ -205,19 +215,15 @@ class RareRegionStudy(GeneratedStudy):
             raise InputError(f"data.region is {region!r}; give a threshold by covariate, as {dict(self.usual_region)}")
         self.region = {str(name): to_number(f"data.region.{name}", t) for name, t in region.items()}
 
-    @abstractmethod
-    def draw_covariates(self, n: int) -> Tensor:
-        """Return the covariates of n samples, [n, q], within the domain, by the seed."""
-
-    @abstractmethod
-    def numeric(self) -> tuple[Numeric, ...]:
-        """Return the covariates' names and public bounds."""
+    @property
+    def name(self) -> str:
+        """Name of the data."""
+        return "rare_region"
 
     def domain(self) -> Domain:
         """Return the public facts of the law: outcomes in [0, 1], propensities from 0.1."""
-        columns = self.numeric()
-        low, high = [column.low for column in columns], [column.high for column in columns]
-        names = [column.name for column in columns]
+        names = [f"x{j}" for j in range(self._dimension)]
+        low, high = [-self._bound] * self._dimension, [self._bound] * self._dimension
         unknown = [name for name in self.region if name not in names]
         if unknown or len(self.region) >= len(names):
             raise InputError(
@@ -252,41 +258,10 @@ class RareRegionStudy(GeneratedStudy):
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples: covariates by the seed, treatments and outcomes by the generator."""
-        x = self.draw_covariates(n)
+        covariates = public_generator(self.seed, "covariates")
+        x = torch.randn(n, self._dimension, generator=covariates, dtype=torch.float64).clamp(-self._bound, self._bound)
         u = torch.rand(n, 2, generator=generator, dtype=torch.float64)
         a = u[:, 0] < self.propensity(x)
         mean = self.outcome(x)
         y = torch.where(a, mean[:, 1], mean[:, 0]) + self._noise * (2.0 * u[:, 1] - 1.0)
         return CausalData(x, a.to(torch.float64), y)
-
-
-class RareRegion(RareRegionStudy):
-    """Twenty standard normal covariates clipped to [-3, 3]; the region is x0 > 0.7 and x1 > 0.7, six in a hundred.
-
-    Of the 160 policies that treat where one covariate is above, or at most, a threshold at one, two, three or four
-    fifths of its bounds, a uniform choice has regret 0.0299 (0.0286 in the design of theory note ``policy_learning``
-    9.5).
-
-    Example:
-        >>> study = RareRegion(n=2000, seed=0).load()
-        >>> study.records.n, study.domain.dimension, sorted(set(study.effect.tolist()))
-        (1800, 20, [-0.06, 0.5])
-    """
-
-    usual_region: ClassVar[Mapping[str, float]] = {"x0": 0.7, "x1": 0.7}
-    _dimension, _bound = 20, 3.0
-
-    @property
-    def name(self) -> str:
-        """Name of the data."""
-        return "rare_region"
-
-    def draw_covariates(self, n: int) -> Tensor:
-        """Draw the covariates from the seed."""
-        generator = public_generator(self.seed, "covariates")
-        x = torch.randn(n, self._dimension, generator=generator, dtype=torch.float64)
-        return x.clamp(-self._bound, self._bound)
-
-    def numeric(self) -> tuple[Numeric, ...]:
-        """Return x0, ..., x19 in [-3, 3]."""
-        return tuple(Numeric(f"x{j}", -self._bound, self._bound) for j in range(self._dimension))

@@ -19,9 +19,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import check_bounds, to_number
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator, public_split
+from torchdpcate.data.split import public_generator, public_permutation, public_split
 from torchdpcate.data.study import PublicStudy, Study, StudySource, record_average
-from torchdpcate.data.table import public_subsample, table_name
+from torchdpcate.data.table import subsample, table_name
 from torchdpcate.errors import InputError
 
 
@@ -134,7 +134,6 @@ class GeneratedSurface(Surface):
         return _modifiers(x, schema, self.modifiers)
 
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
-        """See ``Surface.public_outcome``."""
         return *self.outcome_bounds(), "continuous"
 
     def outcome_bounds(self) -> tuple[float, float]:
@@ -328,7 +327,7 @@ class SemiSynthetic(StudySource):
         """Read the covariates, draw the outcomes, and hold some rows out."""
         schema, surface = self._handled(), self.surface or GeneratedSurface()
         x = self._covariates(schema)
-        rows = public_subsample(len(x), self.n, self.seed)
+        rows = subsample(len(x), self.n, partial(public_permutation, seed=self.seed, purpose="subsample"))
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
         schema = schema.with_outcome_bounds(*drawn.bounds, origin=self._origin(surface), kind=drawn.kind)
         y = outcome_within(drawn.y, schema)

@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = exports(
             "PureEvent",
             "event_from_dict",
         ),
-        "exact_sums": ("TwoGrids", "exact_sum", "sum_grid"),
+        "exact_sums": ("exact_sum", "sum_grid"),
         "guarantee": ("Condition", "Guarantee", "Level", "of_library", "user_code"),
         "ledger": ("Ledger",),
         "ledger_file": ("Entry",),
@@ -48,7 +48,6 @@ __getattr__, __dir__, __all__ = exports(
         "selection_mechanisms": (
             "ExponentialMechanism",
             "PermuteAndFlip",
-            "ReportNoisyMax",
             "SELECTIONS",
             "SelectionMechanism",
             "expected_regret",

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate._templates import html_table_of
 from torchdpcate.errors import InputError
 
 LEAST_DELTA = 1e-30
@@ -40,9 +39,6 @@ class PrivacyBudget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", some_delta("delta", self.delta))
-
-    def _repr_html_(self) -> str:
-        return html_table_of("PrivacyBudget", [("epsilon", f"{self.epsilon:.6g}"), ("delta", f"{self.delta:.3g}")])
 
     def to_dict(self) -> dict[str, float]:
         """Plain dictionary with the keys ``epsilon`` and ``delta``."""

@@ -117,7 +117,7 @@ def smooth_sensitivity_multiplier(epsilon: float, delta: float) -> float:
     r"""Noise over smooth sensitivity, :math:`5\sqrt{2\ln(2/\delta)}/\epsilon` (Nissim et al. 2007).
 
     The sensitivity must be ``smoothness``-smooth for the guarantee, which is proved for
-    :math:`\epsilon \le 3\ln(2/\delta)` (docs/guarantees/smooth_sensitivity.md).
+    :math:`\epsilon \le 3\ln(2/\delta)` (docs/guarantees/two_blocks.md).
 
     Raises:
         InputError: If an argument is outside its range, or epsilon beyond the proof.
@@ -218,7 +218,7 @@ def smooth_gaussian_delta(epsilon: float, multiplier: float, dimension: int, smo
 
     .. math:: \sup_S P(S) - e^{\epsilon} Q(S), \qquad P = N(h, e^{2\xi} I_d),\ Q = N(0, I_d),\ \|h\| = 1/\kappa
 
-    which is the worst of all neighbours (docs/guarantees/smooth_sensitivity.md). Along h the difference is a closed
+    which is the worst of all neighbours (docs/guarantees/two_blocks.md). Along h the difference is a closed
     form; across it both laws depend on the chi law of d - 1 degrees alone, over which it is integrated.
 
     Args:

@@ -122,8 +122,6 @@ MEDIAN = Charge(Purpose.NUISANCES, "quantile", "median_outcome")
 """The median outcome of convex nuisances."""
 JOINT = Charge(Purpose.NUISANCES, "objective", "joint_objective")
 """The joint objective of convex nuisances."""
-ARMS = Charge(Purpose.NUISANCES, "laplace", "arms")
-"""Shares and mean outcomes of the arms, which stable nuisances are shrunk towards."""
 COMPOSED_EFFECT = Charge(Purpose.RELEASE, "composed")
 """Steps of one composition that make an effect; each is a part of it."""
 COMPOSED_SCORES = Charge(Purpose.NUISANCES, "composed")

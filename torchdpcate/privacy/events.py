@@ -1,6 +1,5 @@
 """What was done to the records, as an accountant sees it; replace-one adjacency throughout."""
 
-from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -9,14 +8,10 @@ from torchdpcate.privacy.budget import positive, some_delta
 
 
 @dataclass(frozen=True)
-class Event(ABC):
+class Event:
     """One use of the records; a leaf holds the numbers that its privacy cost depends on."""
 
     kind: ClassVar[str]
-
-    @abstractmethod
-    def to_dp_event(self) -> Any:
-        """The ``dp_accounting.DpEvent`` for ``PLDAccountant(NeighboringRelation.REPLACE_ONE)``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary: ``kind`` and the fields."""
@@ -49,14 +44,6 @@ class DPSGDEvent(Event):
             raise InputError(f"sampling_rate = {rate:g}: give a number in (0, 1]")
         object.__setattr__(self, "sampling_rate", rate)
 
-    def to_dp_event(self) -> Any:
-        """``PoissonSampledDpEvent(q, GaussianDpEvent(sigma))``."""
-        import dp_accounting
-
-        return dp_accounting.PoissonSampledDpEvent(
-            self.sampling_rate, dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        )
-
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
@@ -75,12 +62,6 @@ class GaussianEvent(Event):
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
 
-    def to_dp_event(self) -> Any:
-        """``GaussianDpEvent(2 s / Delta)``: in replace-one mode the library reads it per clip norm."""
-        import dp_accounting
-
-        return dp_accounting.GaussianDpEvent(2 * self.noise_multiplier)
-
 
 @dataclass(frozen=True)
 class PureEvent(Event):
@@ -98,17 +79,6 @@ class PureEvent(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-
-    def to_dp_event(self) -> Any:
-        """Two-bucket randomised response, the worst epsilon-private mechanism (Kairouz et al. 2015).
-
-        dp_accounting 0.6.0 ignores the count of a self-composed randomised response; ``compose`` does not go
-        through it.
-        """
-        import dp_accounting
-        from scipy.special import expit
-
-        return dp_accounting.RandomizedResponseDpEvent(2 * float(expit(-self.epsilon)), 2)
 
 
 @dataclass(frozen=True)
@@ -147,12 +117,6 @@ class ApproximateEvent(Event):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", some_delta("delta", self.delta))
-
-    def to_dp_event(self) -> Any:
-        """``UnsupportedDpEvent``: there is none for it; ``compose`` builds its loss distribution itself."""
-        import dp_accounting
-
-        return dp_accounting.UnsupportedDpEvent()
 
 
 _KINDS: dict[str, type[Event]] = {

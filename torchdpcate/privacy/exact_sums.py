@@ -1,16 +1,13 @@
 """Sums over records that are exact in floating point, on a public grid, and what noise leaves of released numbers."""
 
 import math
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer, positive
 
 _BITS = 51  # of a sum of n numbers; two more hold what adding and subtracting such sums needs on the way
-_FINE_BITS = 42  # of one number in two parts: up to 2^30 of them, then fewer
 
 
 def sum_grid(n: int, bound: float) -> float:
@@ -61,57 +58,6 @@ def exact_sum(terms: Tensor, n: int, bound: float, dim: int = -1) -> Tensor:
     step = sum_grid(n, bound)
     # integers whose sum stays below 2^53; a power of two divides and multiplies without error
     return terms.clamp(-bound, bound).div_(step).round_().sum(dim).mul_(step)
-
-
-class TwoGrids(NamedTuple):
-    r"""Two grids on which sums of n numbers are exact, a number being one of the first and a remainder of the second.
-
-    .. math:: v = g_1 \,\mathrm{round}(v / g_1) + g_2\, \mathrm{round}((v - g_1\, \mathrm{round}(v / g_1)) / g_2) + r,
-        \quad |r| \le g_2 / 2
-
-    with :math:`g_1` that of ``sum_grid`` and :math:`g_2` about 2^-42 of the bound. The sums of either part are exact.
-    Added in float64 they are rounded once, by at most :math:`g_1 / 8`, however many numbers there are: so r is all that
-    grows with n.
-
-    Attributes:
-        coarse: g_1.
-        fine: g_2.
-
-    Example:
-        >>> import torch
-        >>> grids, third = TwoGrids.of(10**8, 1.0), torch.tensor([1 / 3], dtype=torch.float64)
-        >>> grids.coarse == 2.0**-24, grids.fine == 2.0**-41
-        (True, True)
-        >>> bool((grids.parts(third).sum(0) - third).abs() <= grids.fine / 2)
-        True
-    """
-
-    coarse: float
-    fine: float
-
-    @classmethod
-    def of(cls, n: int, bound: float) -> "TwoGrids":
-        """Return the grids of n numbers.
-
-        Args:
-            n: Numbers in a sum, public.
-            bound: Public bound of their absolute value.
-
-        Raises:
-            InputError: See ``sum_grid``.
-        """
-        coarse = sum_grid(n, bound)
-        fine = max(math.ldexp(1.0, math.frexp(bound)[1] - _FINE_BITS), sum_grid(n, coarse / 2))
-        return cls(coarse, min(coarse, fine))
-
-    def parts(self, values: Tensor) -> Tensor:
-        """Return numbers as two, [2, ...], float64.
-
-        Args:
-            values: Within the bound.
-        """
-        first = torch.round(values / self.coarse) * self.coarse
-        return torch.stack([first, torch.round((values - first) / self.fine) * self.fine])
 
 
 CLOSE = 1e-9

@@ -217,7 +217,6 @@ class SumFilter(Filter):
         return _sum_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See ``Filter.cost``."""
         if isinstance(event, PureEvent | ApproximateEvent):
             return FilterCost(count * event.epsilon, count * getattr(event, "delta", 0.0))
         if left.delta < LEAST_DELTA or not left.size > 0:
@@ -235,11 +234,9 @@ class SumFilter(Filter):
         return FilterCost(high * left.size, max(high * left.delta, LEAST_DELTA))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See ``Filter.total``."""
         return FilterCost(math.fsum(c.size for c in costs), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See ``Filter.left``."""
         total = self.total(costs)
         size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
         if total.delta > reserve.delta * (1 + ROUNDING):
@@ -249,71 +246,59 @@ class SumFilter(Filter):
         return FilterCost(size, delta) if size > 0 else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See ``Filter.budget``."""
         delta = _offered(left.delta, block)
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See ``Filter.events``."""
         return [(ApproximateEvent(*cost) if cost.delta > 0 else PureEvent(cost.size), 1)], 0.0
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See ``Filter.covers``."""
         return compose([(event, count)], cost.delta * (1 + ROUNDING)) <= cost.size * (1 + _INWARDS)
 
     def config(self) -> dict[str, Any]:
-        """See ``Filter.config``."""
         return {"kind": self.kind}
 
 
 @dataclass(frozen=True)
 class GaussianFilter(Filter):
-    r"""Squares of mu add up: :math:`\sum \mu_i^2 \le M^2,\ \sum \delta_i \le D`.
+    r"""Squares of mu add up: :math:`\sum \mu_i^2 \le M^2`; it takes Gaussian and pure events alone.
 
     Fully adaptive composition of Gaussian differential privacy (Smith & Thakurta 2022; Koskela, Tobaben & Honkela
     2023; docs/guarantees/composition.md): all charges together are dominated by one Gaussian mechanism of multiplier
-    1/M and a loss without bound of probability D. A pure event counts
-    :math:`\mu = -2\Phi^{-1}(1/(1 + e^\epsilon))`.
+    1/M. A pure event counts :math:`\mu = -2\Phi^{-1}(1/(1 + e^\epsilon))`.
 
     Attributes:
-        delta: D, what is kept for (epsilon, delta) events; 0 takes Gaussian and pure ones alone.
         alone: Whether the block may have nothing but Gaussian events, those before any output included: then all of
             it is mu-GDP, with the mu at which a Gaussian mechanism costs the block's budget.
 
     Raises:
-        InputError: If ``delta`` is outside [0, 1), or above 0 for Gaussian events alone.
+        InputError: ``alone`` is no truth value.
     """
 
-    delta: float = 0.0
     alone: bool = False
     kind: ClassVar[str] = "gaussian"
     unit: ClassVar[str] = "mu"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", some_delta("delta", self.delta))
-        if not isinstance(self.alone, bool) or (self.alone and self.delta):
-            raise InputError(f"alone = {self.alone}, delta = {self.delta:g}: Gaussian events alone take delta = 0")
+        if not isinstance(self.alone, bool):
+            raise InputError(f"alone = {self.alone}: no truth value")
 
     def takes(self, event: Event) -> bool:
-        """See ``Filter.takes``."""
         return not self.alone or _is_gaussian(event)
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
-        r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
-        return None if budget.delta - self.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget, self.delta)
+        r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits."""
+        return None if budget.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See ``Filter.cost``."""
         if isinstance(event, DPSGDEvent) and event.sampling_rate < 1:
             return None
         return FilterCost(math.sqrt(count) * event_mu(event), count * getattr(event, "delta", 0.0))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See ``Filter.total``."""
         return FilterCost(math.sqrt(math.fsum(c.size**2 for c in costs)), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See ``Filter.left``."""
         total = self.total(costs)
         if total.delta > reserve.delta * (1 + ROUNDING):
             return None
@@ -322,29 +307,23 @@ class GaussianFilter(Filter):
         return FilterCost(size, max(reserve.delta - total.delta, 0.0)) if size else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See ``Filter.budget``."""
         multiplier = (1 + _INWARDS) / left.size
         if gaussian:
-            epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
+            epsilon, delta = gaussian_epsilon(multiplier, block.delta), block.delta
         else:
-            delta = _offered(left.delta, block)
             above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
-            epsilon = (above - below) * (1 - _INWARDS)
-            epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
+            epsilon, delta = (above - below) * (1 - _INWARDS), 0.0
         return PrivacyBudget(epsilon, delta) if epsilon > _NEGLIGIBLE * block.epsilon else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See ``Filter.events``."""
         return [(GaussianEvent(1 / cost.size), 1)], cost.delta
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See ``Filter.covers``."""
         least = self.cost(event, count, cost)
         return least is not None and all(own <= given * (1 + _INWARDS) for own, given in zip(least, cost, strict=True))
 
     def config(self) -> dict[str, Any]:
-        """See ``Filter.config``."""
-        return {"kind": self.kind, "delta": self.delta, **({"alone": True} if self.alone else {})}
+        return {"kind": self.kind, **({"alone": True} if self.alone else {})}
 
 
 FILTERS: dict[str, type[SumFilter] | type[GaussianFilter]] = {leaf.kind: leaf for leaf in (SumFilter, GaussianFilter)}
@@ -359,7 +338,7 @@ def make_filter(filter: "str | Filter") -> Filter:
 
     Example:
         >>> make_filter("gaussian")
-        GaussianFilter(delta=0.0, alone=False)
+        GaussianFilter(alone=False)
     """
     if isinstance(filter, Filter):
         return filter
@@ -449,11 +428,11 @@ def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> Filter
 
 
 @lru_cache(maxsize=1024)
-def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
-    epsilon, delta = budget.epsilon, budget.delta - kept
+def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> FilterCost | None:
+    epsilon, delta = budget.epsilon, budget.delta
     if all(_is_gaussian(event) for event, _ in fixed):
         total = analytic_gaussian_sigma(epsilon, delta) ** -2
         free = math.fsum([total, *(-n * event_mu(e) ** 2 for e, n in fixed)])
-        return FilterCost(math.sqrt(free), kept) if free > _NEGLIGIBLE**2 * total else None
-    left = largest_remaining(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
-    return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)
+        return FilterCost(math.sqrt(free), 0.0) if free > _NEGLIGIBLE**2 * total else None
+    left = largest_remaining(list(fixed), budget, gaussian=True)
+    return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), 0.0)

@@ -155,34 +155,6 @@ class Guarantee:
             return self
         return replace(self, level=Level.HEURISTIC, budget=None, source="NOT PRIVATE: the noise had a fixed seed")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, for a file; with the claim spelled out."""
-        return {
-            "level": self.level.value,
-            "budget": None if self.budget is None else self.budget.to_dict(),
-            "conditions": [c.to_dict() for c in self.conditions],
-            "source": self.source,
-            "claim": self.claim,
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Guarantee":
-        """Inverse of ``to_dict``; the claim is worked out anew, never read.
-
-        Raises:
-            InputError: If a key is missing or a value is not allowed.
-        """
-        try:
-            budget = values["budget"]
-            return cls(
-                values["level"],
-                None if budget is None else PrivacyBudget.from_dict(budget),
-                tuple(Condition(c["name"], c["text"], c["holds"]) for c in values["conditions"]),
-                values["source"],
-            )
-        except (KeyError, TypeError) as error:
-            raise InputError(f"guarantee = {values!r}: a key is missing or of the wrong type") from error
-
 
 def of_library(value: object) -> bool:
     """Return whether a value's own class, not one above it, is the library's: proofs are of its code alone.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._templates import html_table_of
+from torchdpcate._chain import alone
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer
@@ -16,7 +16,7 @@ from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
-from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, alone, change, read, total_of
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, change, read, total_of
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.registry import refuse_strings
 
@@ -330,18 +330,11 @@ class Ledger:
         return {**accounts, "total": total_of(list(accounts.values()))}
 
     def __repr__(self) -> str:
-        """Return blocks, budgets and how many charges there are; neither its file nor what was charged."""
-        blocks = "; ".join(f"{name}: {_words(budget)}" for name, budget in self.blocks.items())
+        """Return the blocks, their budgets and how often they were charged, in one line."""
+        blocks = "; ".join(
+            f"{name}: epsilon = {b.epsilon:.4g}, delta = {b.delta:.3g}" for name, b in self.blocks.items()
+        )
         return plain(f"<Ledger: {blocks}; charges: {len(self.entries)}>")
-
-    def _repr_html_(self) -> str:
-        spent = self.spent()
-        rows = []
-        for name, budget in self.blocks.items():
-            epsilon, delta, level = (spent[name][key] for key in ("epsilon", "delta", "level"))
-            used = "nothing that is claimed" if epsilon is None else f"epsilon = {epsilon:.4g}, delta = {delta:.3g}"
-            rows.append((name, f"spent {used} of {_words(budget)}; {level}"))
-        return html_table_of("Ledger", [*rows, ("charges", len(self.entries))])
 
     def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
@@ -434,7 +427,3 @@ def _find(entries: tuple[Entry, ...], entry: int) -> Entry:
 
 def _with(entries: tuple[Entry, ...], new: Entry) -> tuple[Entry, ...]:
     return tuple(new if e.id == new.id else e for e in entries)
-
-
-def _words(budget: PrivacyBudget) -> str:
-    return f"epsilon = {budget.epsilon:.4g}, delta = {budget.delta:.3g}"

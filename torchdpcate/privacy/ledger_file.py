@@ -1,27 +1,24 @@
 """The file of a ledger, in sqlite; what it may not forget; and the account of one of its blocks of records."""
 
-import errno
-import hashlib
 import json
 import math
 import os
 import re
 import secrets
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import PRIVATE, own_state, private_folder, state_folder
+from torchdpcate._chain import Chain, alone, chained
+from torchdpcate._files import own_state
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, some_delta
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event, event_from_dict
-from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, filter_from
+from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, GaussianFilter, filter_from
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -29,19 +26,8 @@ LEDGER = "ledger.sqlite"
 """Name of a run's own ledger, in the curator's folder."""
 
 _FORMAT, _VERSION = "torchdpcate ledger", 1
-_TABLE = "CREATE TABLE ledger (revision INTEGER PRIMARY KEY, line TEXT NOT NULL, digest TEXT NOT NULL)"
-_SCHEMA = "SELECT sql FROM sqlite_master"
-_MARK = re.compile("^([0-9]{1,18}) ([0-9a-f]{64})$", re.MULTILINE)
 _COUNTS = ("id", "count", "planned", "reserved", "used")
-_PATIENCE = 60.0  # seconds for which another process may hold the file
-_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _known: dict[Path, "Book"] = {}  # so that no line is parsed twice
-
-alone = threading.RLock()
-"""Held by the one thread of a process that uses a ledger. Forks wait for it: a connection must not go into one."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=alone.acquire, after_in_parent=alone.release, after_in_child=alone.release)
 
 
 @dataclass(frozen=True)
@@ -133,11 +119,11 @@ class Book:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        budgets, kept = self.blocks.values(), getattr(self.filter, "delta", None)
+        budgets = self.blocks.values()
         if not budgets or "total" in self.blocks or not all(isinstance(budget, PrivacyBudget) for budget in budgets):
             raise InputError(f"blocks = {dict(self.blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
-        if kept is not None and any(budget.delta <= kept for budget in budgets):
-            raise InputError(f"filter = {self.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
+        if isinstance(self.filter, GaussianFilter) and not all(budget.delta for budget in budgets):
+            raise InputError(f"filter = {self.filter}: needs blocks of a delta above 0; use filter=sums")
         if not isinstance(self.private, bool) or not re.fullmatch("[0-9a-f]{32}", self.id):
             raise InputError("private is not a truth value, or id not 32 digits")
 
@@ -176,7 +162,7 @@ class Book:
 
     def _with(self, line: Mapping[str, Any], digest: str, **changes: Any) -> "Book":
         text = json.dumps(line, sort_keys=True, allow_nan=False)
-        return replace(self, line=text, digest=hashlib.sha256(f"{digest}{text}".encode()).hexdigest(), **changes)
+        return replace(self, line=text, digest=chained(digest, text), **changes)
 
     def to_json(self) -> str:
         """Return the book as strict JSON."""
@@ -199,8 +185,9 @@ def read(path: Path) -> Book:
         InputError: It is missing, damaged, held by another process, or older than what was charged.
         OSError: It cannot be read.
     """
-    with alone, _database(path) as database:
-        _known[path] = _book(database, path)
+    chain = _chain(path)
+    with alone, chain.database() as database:
+        _known[path] = _book(chain, database)
         return _known[path]
 
 
@@ -216,74 +203,36 @@ def change(path: Path, changed: Callable[[Book], Book], new: Callable[[], Book] 
         InputError: See ``read``.
         OSError: It cannot be written. If the revision alone could not be noted, the change is in the file.
     """
-    marks = own_state("ledgers")
-    with alone, _database(path, make=new is not None) as database:
+    chain = _chain(path)
+    own_state("ledgers")
+    with alone, chain.database(make=new is not None) as database:
         database.execute("BEGIN IMMEDIATE")
-        if new is not None and not database.execute(_SCHEMA).fetchall():
+        if new is not None and chain.is_new(database):
             old, book = None, new().begun()
-            database.execute(_TABLE)
+            database.execute(chain.table)
         else:
-            book = changed(old := _book(database, path))
+            book = changed(old := _book(chain, database))
         if book is not old:
-            with (marks / book.id).open("a", encoding="ascii") as mark:
-                database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (book.revision, book.line, book.digest))
-                database.execute("COMMIT")
-                mark.write(f"{book.revision} {book.digest}\n")
+            chain.add(database, book.id, book.revision, book.line, book.digest)
         _known[path] = book
         return book
 
 
-@contextmanager
-def _database(path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open the file for one use, by one thread; what is not committed is undone."""
-    if make and not path.parent.exists():
-        private_folder(path.parent)
-    if make:
-        path.touch(PRIVATE)
-    if not os.path.isfile(path):  # nor a name that no file can have
-        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=rw"
-        with closing(sqlite3.connect(uri, timeout=_PATIENCE, isolation_level=None, uri=True)) as database:
-            database.execute("PRAGMA synchronous = EXTRA")
-            yield database
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if code in _NO_ROOM:
-            raise OSError(errno.ENOSPC, str(error), str(path)) from error
-        if code == sqlite3.SQLITE_BUSY:
-            raise InputError(
-                f"ledger {path}: another process has held it for {_PATIENCE:g} seconds; end that process, or keep the "
-                "ledger on a disk of this machine, where locks work"
-            ) from error
-        raise _damaged(path, error) from error
+def _chain(path: Path) -> Chain:
+    return Chain(path, "ledger", "the budget is not known")
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
-    why = " ".join(str(error).split())[:200]
-    return InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy")
-
-
-def _book(database: sqlite3.Connection, path: Path) -> Book:
+def _book(chain: Chain, database: sqlite3.Connection) -> Book:
     """Return what the lines say, if they go on from every change that this user was told of."""
     try:
-        if database.execute(_SCHEMA).fetchall() != [(_TABLE,)]:  # a view may never end
-            raise InputError("it is empty, or holds no ledger")
-        book = _known.get(path)
+        chain.require_table(database)
+        book = _known.get(chain.path)
         last = database.execute("SELECT digest FROM ledger ORDER BY revision DESC LIMIT 1").fetchone()
         if book is None or last != (book.digest,):
             book = _parsed(database.execute("SELECT revision, line, digest FROM ledger ORDER BY revision").fetchall())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, IndexError) as error:
-        raise _damaged(path, error) from error  # an InputError is a ValueError
-    mark = state_folder() / "ledgers" / book.id
-    marks = _MARK.findall(mark.read_text(encoding="ascii", errors="replace")) if mark.exists() else []
-    revision, digest = max(((int(revision), digest) for revision, digest in marks), default=(0, ""))
-    kept = database.execute("SELECT digest FROM ledger WHERE revision = ?", (revision,)).fetchone()
-    if digest and kept != (digest,):
-        raise InputError(
-            f"ledger {path}: is not the one that was charged last (revision {revision} in {mark}), but an older one or "
-            "another copy; restore the newest, the budget is not known"
-        )
+        raise chain.damaged(error) from error  # an InputError is a ValueError
+    chain.require_newest(database, book.id)
     return book
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
-from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.draws import CELLS, root_norm
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -208,7 +207,6 @@ class GaussianMechanism(AdditiveMechanism):
         return self._event
 
     def spread(self, size: int) -> Spread:
-        """See ``AdditiveMechanism``."""
         return Spread(self.scale, size, None)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -324,7 +322,7 @@ def _gaussian(budget: PrivacyBudget) -> Game:
     return _pair(GaussianMechanism(budget, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, budget))
 
 
-@worst_case("laplace", LaplaceMechanism, attacks=[ARMS], pair="two numbers one sensitivity apart")
+@worst_case("laplace", LaplaceMechanism, attacks=[], pair="two numbers one sensitivity apart")
 def _laplace(budget: PrivacyBudget) -> Game:
     pure = PrivacyBudget(budget.epsilon, 0.0)
     return _pair(LaplaceMechanism(budget.epsilon, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, pure))
@@ -398,7 +396,7 @@ class RootPolytopeMechanism(_PureMechanism):
 @worst_case(
     "root_polytope",
     RootPolytopeMechanism,
-    attacks=[ARMS],
+    attacks=[],
     pair="tables of a treated record of full weight with a high outcome, and of a control in its place",
 )
 def _root_polytope(budget: PrivacyBudget) -> Game:

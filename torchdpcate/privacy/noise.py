@@ -336,11 +336,9 @@ class SystemNoise(NoiseSource):
         return random_bytes(count)
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
-        """See ``NoiseSource.gaussian``."""
         return self._on_grid(size, scale, _opendp_gaussian, step)
 
     def laplace(self, size: int, scale: float) -> Tensor:
-        """See ``NoiseSource.laplace``."""
         return self._on_grid(size, scale, _opendp_laplace)
 
     def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None) -> Tensor:
@@ -405,7 +403,6 @@ class FixedNoise(NoiseSource):
         return torch.randn(size, generator=self._own, dtype=torch.float64) * scale
 
     def laplace(self, size: int, scale: float) -> Tensor:
-        """See ``NoiseSource.laplace``."""
         scale, size = positive("scale", scale), integer("size", size, least=0)
         first, second = self._exponentials(2, size)
         return (first - second) * scale

@@ -73,7 +73,7 @@ def bounded_range(event: GaussianEvent) -> float:
     A mechanism whose losses differ by at most eta changes the odds of any event by at most :math:`e^\eta`, so that its
     tests have :math:`\frac{\alpha}{1-\alpha}\frac{\beta}{1-\beta} \ge e^{-\eta}`, those of two logistic laws at
     distance eta. Among all points the curve of mu comes nearest at :math:`\alpha = \beta`
-    (docs/guarantees/private_choices.md).
+    (docs/guarantees/noise.md).
 
     Args:
         event: What one choice may cost.

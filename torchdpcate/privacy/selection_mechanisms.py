@@ -17,12 +17,9 @@ from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.registry import Registry
 
-_NODES = 64  # of the quadrature, enough for 1e-13 however many candidates there are, see _above
+_NODES = 64  # of the quadrature, enough for 1e-13 however many candidates there are
 _NEGLIGIBLE = 40.0  # exp(-40) of an integral is left out
-_PIECE, _PIECE_NODES = 2.0, 16  # length of a piece of the Laplace law below the best utility, and nodes on it
-_RIVALS = 64  # candidates whose kinks cut pieces: where more of them lie above, the integrand is below 2^-64
 
 
 def exponential_law(gaps: Tensor) -> Tensor:
@@ -33,7 +30,10 @@ def exponential_law(gaps: Tensor) -> Tensor:
     .. math:: P(i) = p_i \int_0^1 \prod_{j \ne i} (1 - v p_j)\, dv :
 
     the largest sum lies at x above the best utility with v = e^-x, and there i has density v p_i, and each rival stays
-    below with probability 1 - v p_j. Relative error below 1e-12.
+    below with probability 1 - v p_j. The integrand is a polynomial in v below exp(-v (sum p - 1)), so where that sum is
+    large only a short interval counts. On it the product varies like an exponential of at most 40, and 64
+    Gauss-Legendre nodes decide to 1e-13; for up to 128 candidates ceil(M / 2) nodes are exact. Relative error below
+    1e-12.
 
     Args:
         gaps: d, how far each utility is behind the best, [..., M]; the smallest is 0.
@@ -45,62 +45,12 @@ def exponential_law(gaps: Tensor) -> Tensor:
         >>> exponential_law(torch.tensor([0.0, 0.5, 1.5], dtype=torch.float64))
         tensor([0.6303, 0.2807, 0.0890], dtype=torch.float64)
     """
-    return _above(torch.exp(-gaps), 1.0)
-
-
-def laplace_law(gaps: Tensor) -> Tensor:
-    """Law of the largest under independent Laplace noise of scale one; arguments as in ``exponential_law``.
-
-    Absolute error below 1e-12.
-
-    Example:
-        >>> laplace_law(torch.tensor([0.0, 0.5, 1.5], dtype=torch.float64))
-        tensor([0.5573, 0.3324, 0.1104], dtype=torch.float64)
-    """
-    return _above(torch.exp(-gaps), 0.5) + _below(gaps)
-
-
-def _above(heads: Tensor, top: float) -> Tensor:
-    r"""Probability that i has the largest sum and it lies above the best utility: p_i int_0^top prod (1 - v p_j) dv.
-
-    The integrand is a polynomial in v below exp(-v (sum p - 1)), so where that sum is large only a short interval
-    counts. On it the product varies like an exponential of at most 40, and 64 Gauss-Legendre nodes decide to 1e-13;
-    for up to 128 candidates ceil(M / 2) nodes are exact.
-
-    Args:
-        heads: p, [..., M], the largest 1.
-        top: 1 for exponential noise; 1/2 for Laplace noise, half of which lies below.
-    """
+    heads = torch.exp(-gaps)
     nodes, weights = _gauss_legendre(min(math.ceil(heads.shape[-1] / 2), _NODES))
-    end = (_NEGLIGIBLE / (heads.sum(-1, keepdim=True) - 1).clamp(min=1e-9)).clamp(max=top)
+    end = (_NEGLIGIBLE / (heads.sum(-1, keepdim=True) - 1).clamp(min=1e-9)).clamp(max=1.0)
     logs = torch.log1p(-(end * nodes)[..., None] * heads[..., None, :])
     others = torch.exp(logs.sum(-1, keepdim=True) - logs)
     return heads * end * (weights[:, None] * others).sum(-2)
-
-
-def _below(gaps: Tensor) -> Tensor:
-    r"""Probability that i has the largest sum and it lies below the best utility, for Laplace noise of scale one.
-
-    .. math:: \int_0^\infty f(d_i - t) \prod_{j \ne i} F(d_j - t)\, dt
-
-    cut where t passes a gap d_j, the density's kink; every factor that it has passed is below a half.
-
-    Args:
-        gaps: d, [..., M], the smallest 0.
-    """
-    kinks = gaps.topk(min(_RIVALS, gaps.shape[-1]), largest=False).values.clamp(max=_NEGLIGIBLE)
-    even = torch.arange(0.0, _NEGLIGIBLE + 1, _PIECE, dtype=torch.float64).expand(*gaps.shape[:-1], -1)
-    edges = torch.cat([kinks, even], -1).sort(-1).values
-    nodes, weights = _gauss_legendre(_PIECE_NODES)
-    chances = torch.zeros_like(gaps)
-    for start, end in zip(edges.unbind(-1), edges[..., 1:].unbind(-1), strict=False):  # all at once would not fit
-        width = (end - start)[..., None]
-        x = gaps[..., None, :] - (start[..., None] + width * nodes)[..., None]
-        density = 0.5 * torch.exp(-x.abs())
-        logs = torch.where(x > 0, torch.log1p(-density), x - math.log(2))
-        others = torch.exp(logs.sum(-1, keepdim=True) - logs)
-        chances += width * (weights[:, None] * density * others).sum(-2)
-    return chances
 
 
 @cache
@@ -111,7 +61,6 @@ def _gauss_legendre(count: int) -> tuple[Tensor, Tensor]:
 
 
 _GAPS = 2000  # distances at which an expected loss is worked out
-_MANY = 10  # candidates of the audit: more come nearer to epsilon, but are seldom chosen
 _BEHIND = 2.5  # scales that the audit's first utility lies behind: farther, it comes nearer to epsilon as seldom
 
 
@@ -298,60 +247,7 @@ class PermuteAndFlip(SelectionMechanism):
         return _each(utilities, self, noise, runs, "exponential")
 
 
-class ReportNoisyMax(SelectionMechanism):
-    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/private_choices.md.
-
-    Utilities are rounded to the noise's public grid, of step g, for which the range sensitivity is enlarged by 2 g.
-    Ties go to the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.
-
-    Raises:
-        InputError: If epsilon is so small that the rounding would matter.
-
-    Example:
-        >>> mechanism = ReportNoisyMax(1.0, range_sensitivity=20.0)
-        >>> mechanism.probabilities(torch.tensor([30.0, 20.0, 0.0]))
-        tensor([0.5573, 0.3324, 0.1104], dtype=torch.float64)
-    """
-
-    name = "report_noisy_max"
-    formula = "the largest of U_i plus Laplace noise of scale spread / epsilon"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self._share > 0.1:
-            raise InputError(f"epsilon = {self.epsilon:g}: too small for noise on a grid; give more")
-
-    @property
-    def _share(self) -> float:
-        # rounding widens the range by two grid steps, each at most 2^-20 of the scale that it is chosen for
-        return 2 * 2.0**-20 / self.epsilon
-
-    @property
-    def scale(self) -> float:
-        """See ``SelectionMechanism.scale``; rounding included."""
-        return self.range_sensitivity / self.epsilon / (1 - self._share)
-
-    def behind(self, candidates: int, probability: float) -> float:
-        """See ``SelectionMechanism.behind``: the difference of two Laplace numbers has heavier tails."""
-        return 2 * super().behind(candidates, probability)
-
-    def _law(self, gaps: Tensor) -> Tensor:
-        return laplace_law(gaps)
-
-    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
-        step = noise.grid(self.scale)
-        if bool(utilities.abs().max() >= 2.0**62 * step):
-            raise InputError("utilities: too large for the grid of the noise; permute_and_flip has no such limit")
-        # integer multiples of the step add up exactly; argmax gives ties to the first
-        sums = torch.round(utilities / step).long() + self._steps(noise, runs, len(utilities), step)
-        return sums.argmax(1)
-
-    def _steps(self, noise: NoiseSource, runs: int, candidates: int, step: float) -> Tensor:
-        draws = noise.laplace(runs * candidates, self.scale).reshape(runs, candidates)
-        return torch.round(draws / step).long()
-
-
-SELECTIONS = Registry("mechanism", __name__)
+SELECTIONS = {kind.name: kind for kind in (ExponentialMechanism, PermuteAndFlip)}
 """Every mechanism of selection by name."""
 
 
@@ -413,12 +309,3 @@ def _permute_and_flip(budget: PrivacyBudget) -> Game:
 )
 def _exponential(budget: PrivacyBudget) -> Game:
     return _game(ExponentialMechanism(budget.epsilon, 1.0), 2, _BEHIND)
-
-
-@worst_case(
-    "report_noisy_max",
-    ReportNoisyMax,
-    pair="10 equal utilities; one record moves the first a full range below the others",
-)
-def _report_noisy_max(budget: PrivacyBudget) -> Game:
-    return _game(ReportNoisyMax(budget.epsilon, 1.0), _MANY)

@@ -28,7 +28,8 @@ class PrivacyUnit:
 
     .. math:: P(M(D) \in S) \le e^{k\epsilon} P(M(D') \in S) + \delta \sum_{j<k} e^{j\epsilon}
 
-    (Vadhan 2017, lemma 2.2; docs/guarantees/person.md), whatever it is made of and in whatever blocks the records lie.
+    (Vadhan 2017, lemma 2.2; docs/guarantees/composition.md), whatever it is made of and in whatever blocks the records
+    lie.
     So learners spend ``record_budget`` by record, and the statement says what that is by person. k Gaussian steps at
     distance mu come to k mu; the bound above requests at most a few percent more noise.
 

@@ -32,7 +32,7 @@ class Game:
             is D, dataset 1 its neighbour D'.
         event: What one run is charged.
         guarantee: What is claimed for it.
-        evidence: How the adversary weighs an output; None lets the audit train a classifier.
+        evidence: How the adversary weighs outputs.
         count: How often the event happens in one run.
         most_runs: Most runs a dataset, where one takes long.
         curve: What is proved of the mechanism at every epsilon, where ``event`` charges a point of it; bounds are then
@@ -42,7 +42,7 @@ class Game:
     draw: Callable[[int, int, NoiseSource], Tensor]
     event: Event
     guarantee: Guarantee
-    evidence: Evidence | None = None
+    evidence: Evidence
     count: int = 1
     most_runs: int = 1_000_000
     curve: Curve | None = None
@@ -106,7 +106,7 @@ class WorstCase:
     Attributes:
         name: The name that ``torchdpcate audit mechanism=`` takes.
         of: The class or function under attack.
-        attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
+        attack: Kind of attack: ``Neyman-Pearson`` or ``adaptive charges``.
         pair: The neighbours, in words.
         make: Sets up the game at a budget: a ``Game``, or another kind that ``audit.attack.play`` knows.
         attacks: What it attacks of releases.

@@ -11,10 +11,7 @@ __getattr__, __dir__, __all__ = exports(
             "ReleasedWeights",
         ),
         "combination": ("combine",),
-        "combined": (
-            "CombinedEffect",
-            "CombinedRule",
-        ),
+        "combined": ("CombinedEffect",),
         "combined_lines": (
             "CombinedAverage",
             "CombinedSubgroups",
@@ -30,23 +27,16 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "file": (
             "FORMAT_VERSION",
+            "Release",
             "check_sums",
             "load_release",
             "save_release",
             "write_sums",
         ),
-        "post_processing": (
-            "clipped",
-            "mean_effect",
-            "monotone",
-            "rank",
-            "reference_population",
-        ),
         "release": (
             "EffectRelease",
             "FunctionRelease",
             "QueryRelease",
-            "Release",
         ),
         "rule": (
             "PolicyRelease",

@@ -1,6 +1,5 @@
 """A released average effect: one number, its interval, and the released weights behind it."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.user_maps import to_config
-from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import Estimate, IntervalLaw
+from torchdpcate.release.file import Release, draw
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.release.release import Release, require_tensor
+from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ class ReleasedWeights:
         >>> theta = torch.tensor([0.0, 4.0], dtype=torch.float64)
         >>> features = Identity().setup(Domain([0.0], [1.0], 0.0, 1.0))
         >>> released, x = ReleasedWeights(theta, features, ATE(0.1)), torch.tensor([[0.5], [1.0]])
-        >>> released.propensity(x.double()).round(decimals=3).tolist(), released.clipped_share(x.double())
-        ([0.5, 0.9], 0.5)
+        >>> released.propensity(x.double()).round(decimals=3).tolist()
+        [0.5, 0.9]
     """
 
     theta: Tensor
@@ -59,10 +58,6 @@ class ReleasedWeights:
     def weights(self, x: Tensor, z: Tensor) -> Tensor:
         """Return the weights of records with encoded covariates x [m, q] and treatments z [m] in {0, 1}, [m]."""
         return self.estimand.weights(self._predictor(x), z)
-
-    def clipped_share(self, x: Tensor) -> float:
-        """Return the share of rows of x [m, q] whose propensity lies beyond [eta, 1 - eta]."""
-        return self.estimand.clipped(self._predictor(x)).double().mean().item()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the coefficients and the feature map's buffers."""
@@ -147,7 +142,7 @@ class StandardisedBalance(BalanceTable):
 CHOICE = ("chosen_by", "planned_error")
 """What statements say of an estimator that was chosen by its planned error."""
 LEVEL = 0.95
-"""Probability of the interval that cards and ``torchdpcate inspect`` show."""
+"""Probability of the interval that cards and ``torchdpcate verify`` show."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,19 +226,9 @@ class AverageEffectRelease(Release):
         Raises:
             InputError: Wrong columns, a point outside the domain, or a release without weights.
         """
-        return self._weights("propensity").propensity(self._covariates(X)).numpy()
-
-    def weights_of(self, X: Any, A: Any) -> np.ndarray:
-        """Return the weights of people with covariates X and treatment A [m] in {0, 1}, float64 [m].
-
-        Raises:
-            InputError: As ``propensity``; or treatments that are not 0 or 1, or not one a row.
-        """
-        released, x = self._weights("weights_of"), self._covariates(X)
-        z = torch.as_tensor(np.asarray(A), dtype=torch.float64)
-        if z.shape != x.shape[:1] or not bool(((z == 0) | (z == 1)).all()):
-            raise InputError(f"A of shape {tuple(z.shape)}: give a 0 or a 1 for each of the {len(x)} rows of X")
-        return released.weights(x, z).numpy()
+        if self.weights is None:
+            raise InputError(f"propensity: mechanism = {self.privacy.mechanism} releases none")
+        return self.weights.propensity(self._covariates(X)).numpy()
 
     def answer(self, x: Tensor) -> Tensor:
         """Refuse: there is nothing to say row by row.
@@ -252,7 +237,7 @@ class AverageEffectRelease(Release):
             InputError: Always.
         """
         raise InputError(
-            "release of average_effect: it is one number and gives no column; see it with torchdpcate inspect"
+            "release of average_effect: it is one number and gives no column; see it with torchdpcate verify"
         )
 
     def plot(  # type: ignore[override]
@@ -284,10 +269,11 @@ class AverageEffectRelease(Release):
             >>> found["estimand"], found["estimate"], [round(end, 3) for end in found["interval"]]
             ('ATE', 0.25, [0.152, 0.348])
         """
+        unknown, records = self.main.law is None and not self.main.noise_dominated, self.privacy.protected.records
         found = {
             "estimand": self.estimand,
             "estimate": self.estimate,
-            "interval": self._shown(self.main),
+            "interval": None if unknown else list(self.main.range(LEVEL, self.domain.outcome_range, records)),
             "interval_level": LEVEL,
             "noise_dominated": self.main.noise_dominated,
             STATED_AS: self.assumptions,
@@ -317,14 +303,14 @@ class AverageEffectRelease(Release):
     def build(
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "AverageEffectRelease":
-        """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
+        """Rebuild a release from ``tensors`` and ``facts``."""
         names, weights = facts["numbers"], facts["weights"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
         if outcome is not None:
             require_tensor(outcome, tuple(tensors["theta"].shape), "outcome_theta")
-        release = cls(
+        return cls(
             facts["estimand"],
             Estimate.build(tensors["main"], facts["main"]),
             dict(zip(names, tensors["numbers"].tolist(), strict=True)),
@@ -334,19 +320,6 @@ class AverageEffectRelease(Release):
             outcome,
             None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
         )
-        _require_nothing_else(release, tensors, facts)
-        return release
-
-    def _weights(self, name: str) -> ReleasedWeights:
-        if self.weights is None:
-            raise InputError(f"{name}: mechanism = {self.privacy.mechanism} releases no propensity, hence no weights")
-        return self.weights
-
-    def _shown(self, estimate: Estimate) -> list[float] | None:
-        """Return the interval that is shown, or None where none is known."""
-        if estimate.law is None and not estimate.noise_dominated:
-            return None
-        return list(estimate.range(LEVEL, self.domain.outcome_range, self.privacy.protected.records))
 
 
 def _vector(values: Any) -> Tensor:
@@ -357,15 +330,6 @@ def _require_names(names: Any) -> None:
     """Refuse, in a file, names that are no printable words, or that stand twice."""
     if not all(isinstance(name, str) and name.isprintable() for name in names) or len(set(names)) < len(names):
         raise ValueError("names that are none")
-
-
-def _require_nothing_else(release: AverageEffectRelease, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Refuse, in a file, tensors and facts that the release would not write, and nothing would check."""
-    strange = tensors.keys() ^ release.tensors().keys()
-    if strange:
-        raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")
-    if json.dumps(facts, sort_keys=True) != json.dumps(release.facts(), sort_keys=True):
-        raise ValueError("facts that are none of its own, or are written otherwise")
 
 
 def _load_balance(tensors: dict[str, Tensor], names: list[str]) -> BalanceTable:

@@ -10,12 +10,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule, law_of
+from torchdpcate.release.combined import Combined, CombinedEffect, law_of
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.file import release_digest
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
-from torchdpcate.release.release import Release
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     PrivacyStatement,
@@ -30,7 +29,7 @@ from torchdpcate.release.subgroups import SubgroupRelease
 COMBINED = "combined"
 """What statements call the combination: post-processing, which asks nothing of the records."""
 KINDS: Mapping[type[Release], type[Combined]] = {
-    kind.of: kind for kind in (CombinedAverage, CombinedEffect, CombinedRule, CombinedSubgroups)
+    kind.of: kind for kind in (CombinedAverage, CombinedEffect, CombinedSubgroups)
 }
 _FORMULA = {
     FIXED: "none: releases of the sites weighted by their known variances, one effect at all sites",
@@ -42,10 +41,6 @@ _SEVERAL = (
 )
 SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own releases say what is known of theirs"}
 """What statements say of tuning."""
-_OF_RULES = (
-    "no intervals, hence no known error: task=rule requests none; train task=cate with intervals, and combine the "
-    "rules that load_release(RELEASE).rule(cost) returns"
-)
 _SAID = ("origin", "typical", "codes", "sd", "missing")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
 _LEVELS = list(Level)
@@ -59,8 +54,8 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
     between sites; the sites' records are taken to be different ones.
 
     Args:
-        releases: Two or more of one kind: composed effects with intervals, average effects, effects in the same
-            subgroups, or rules by composed effects with intervals.
+        releases: Two or more of one kind: composed effects with intervals, average effects, or effects in the same
+            subgroups.
         names: What the sites are called, each once.
         between: ``random``, where effects differ between sites and their mean is estimated, or ``fixed``, where they
             are taken to be the same.
@@ -102,17 +97,15 @@ def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
     kinds = ", ".join(kind.kind for kind in KINDS)
     if type(release) not in KINDS:
-        raise InputError(f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}")
-    if isinstance(release, ComposedRule) and release.budget is not None:
         raise InputError(
-            f"{name}: its rule keeps to a budget of treatments, which only its own effect follows; leave it out"
+            f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
+            "by the combined effect"
         )
-    if isinstance(release, ComposedRelease | ComposedRule):
-        effect = release.effect if isinstance(release, ComposedRule) else release
+    if isinstance(release, ComposedRelease):
         try:
-            law_of(effect)
+            law_of(release)
         except InputError as error:
-            raise InputError(f"{name}: {error if effect is release else _OF_RULES}") from None
+            raise InputError(f"{name}: {error}") from None
     if isinstance(release, AverageEffectRelease) and release.main.law is None:
         raise InputError(
             f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
@@ -154,9 +147,6 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
     if isinstance(release, SubgroupRelease):
         yield "the list of subgroups", release.titles
         yield "whom effects are averages of", release.privacy.public.get("estimand")
-    if isinstance(release, ComposedRule):
-        yield "the cost", release.cost
-        yield "the threshold", release.threshold
 
 
 def _said(value: Any) -> str:

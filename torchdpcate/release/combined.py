@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.display import draw
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.file import ReleaseFile
+from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
-from torchdpcate.release.post_processing import reference_population
-from torchdpcate.release.release import EffectRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.population import ROWS
+from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 ALL_SITES = "all sites"
 """What the combination is called beside the sites."""
-_ROWS = 256
 _INDEPENDENT = "sites hold different records"
 _SAMPLED = "sites differ as a sample of the sites that their mean is about"
 
@@ -217,7 +214,7 @@ class CombinedEffect(Combined, EffectRelease):
     effects are expected to have beyond the released features, may be the same at all sites: they do not average out.
 
     The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
-    of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.md). It
+    of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.csv). It
     need not be the middle of its interval. Where all sites' effects are one number so is it, and its interval is the
     average's.
 
@@ -245,19 +242,24 @@ class CombinedEffect(Combined, EffectRelease):
     def _mean(self, level: float) -> Tensor:
         return torch.tensor([[self.average_effect, *self.average(level)]], dtype=torch.float64)
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return True
+
     @cached_property
     def reference(self) -> Tensor:
         """Rows whose covariates have the released means and spreads of the sites that have them, [256, q].
 
-        Covariates are independent of each other; see ``reference_population``.
+        Covariates are independent of each other; see ``ComposedRelease.population``.
         """
         total = self.privacy.n
-        each = [reference_population(site, max(1, round(_ROWS * site.privacy.n / total))) for site in self.sites]
-        found = torch.empty(_ROWS, self.domain.dimension, dtype=torch.float64)
+        each = [site.population(max(1, round(ROWS * site.privacy.n / total))) for site in self.sites]
+        found = torch.empty(ROWS, self.domain.dimension, dtype=torch.float64)
         for name, places in self.schema.places.items():
             own = [(site.schema.places, rows) for site, rows in zip(self.sites, each, strict=True)]
             rows = torch.cat([rows[:, list(columns[name])] for columns, rows in own if name in columns])
-            found[:, list(places)] = rows.repeat(-(-_ROWS // len(rows)), 1)[:_ROWS]
+            found[:, list(places)] = rows.repeat(-(-ROWS // len(rows)), 1)[:ROWS]
         return found
 
     @property
@@ -367,9 +369,6 @@ class CombinedEffect(Combined, EffectRelease):
         """
         raise InputError("module: a combination has none; export the module of each site's release")
 
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        raise self._no_band()
-
     def _no_band(self) -> InputError:
         return InputError("noise_band: a combination has none; interval(X) holds all noise and sampling")
 
@@ -378,50 +377,3 @@ class CombinedEffect(Combined, EffectRelease):
         low, high = self.average().tolist()
         shown = {"form": self.form, "average": self.average_effect, "average_low": low, "average_high": high}
         return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
-
-
-class CombinedRule(Combined, DecisionRelease):
-    r"""The treatment rule by the sign of the combined effect, at the cost and threshold of the sites' rules.
-
-    Attributes:
-        sites: The sites' rules, each by an effect with intervals, without a budget of treatments.
-    """
-
-    kind = "combined_rule"
-    of = ComposedRule
-
-    sites: tuple[ComposedRule, ...]
-
-    @cached_property
-    def effect(self) -> CombinedEffect:
-        """The combined effect."""
-        effects = tuple(site.effect for site in self.sites)
-        return CombinedEffect(effects, self.names, self.between, self.schema, self.privacy)
-
-    @property
-    def assumptions(self) -> str:
-        """Those of the effect."""
-        return self.effect.assumptions
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.effect._known()
-
-    def _released(self, level: float) -> Tensor:
-        return self.effect._released(level)
-
-    def _mean(self, level: float) -> Tensor:
-        return self.effect._mean(level)
-
-    def score_tensor(self, x: Tensor) -> Tensor:
-        """Return the gain beyond cost and threshold at encoded covariates x [m, q], [m], in outcome units."""
-        first = self.sites[0]
-        return self.domain.direction * self.effect.effect_tensor(x) - first.cost - first.threshold
-
-    def module(self) -> nn.Module:
-        """Refuse, as of the combined effect."""
-        return self.effect.module()
-
-    def summary(self) -> dict[str, Any]:
-        """Return the rule's public choices, how far the sites' effects differ, and what each site guarantees."""
-        first = self.sites[0]
-        return {"form": self.effect.form, "cost": first.cost, "threshold": first.threshold} | self._shown()

@@ -15,13 +15,13 @@ from torchdpcate._process import BATCH
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
-from torchdpcate.fit.hidden_units import HiddenUnits
-from torchdpcate.fit.weighted_basis import UNITS, Standardisation, WeightedBasis, simplex
+from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
+from torchdpcate.release.population import ROWS, released_population
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.rule import DecisionRelease
-from torchdpcate.release.rule_value import RuleValue, value_of
 from torchdpcate.release.statement import (
     ESTIMATED,
     LIKE_PRIOR,
@@ -97,6 +97,25 @@ class ComposedRelease(EffectRelease):
             return set(columns)
         return {columns[place] for feature in features for place in (feature.i, feature.j)}
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return self.law is not None
+
+    @property
+    def reference(self) -> Tensor:
+        """Encoded rows whose covariates have the released means and spreads, over which it is shown."""
+        return self.population(ROWS)
+
+    def population(self, count: int) -> Tensor:
+        """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
+
+        Covariates are independent of each other: categories come with their released shares, numbers by the Beta law
+        between their bounds that has the released mean and spread. Covariates that the release leaves out are uniform.
+        The rows follow from released numbers and a fixed seed alone: no record is among them.
+        """
+        return released_population(self.schema, self.standardisation, self.columns, count)
+
     @cached_property
     def coefficients(self) -> Tensor:
         """Those of the effect, float64 [1 + p]: theta, without features where shrinkage left next to nothing of them.
@@ -135,9 +154,12 @@ class ComposedRelease(EffectRelease):
 
     def module(self) -> nn.Module:
         """Return the effect as a module to serve or export; see ``Release.module``."""
-        from torchdpcate.release.module import ComposedValues, ReleaseModule
+        return ReleaseModule(self.domain, self.values())
 
-        return ReleaseModule(self.domain, ComposedValues(self))
+    def values(self) -> ComposedValues:
+        """Return the effect at covariates within their bounds as a module."""
+        of, arms = (self.coefficients, self.shift, self.basis, self.standardisation), len(self.schema.actions)
+        return ComposedValues(*of, self.domain, self.columns, arms)
 
     @property
     def shift(self) -> float:
@@ -358,9 +380,6 @@ class ComposedRelease(EffectRelease):
             raise MissingError(f"interval: this release has none that would hold: {self.without}")
         return self.law
 
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        raise self._no_band()
-
     def _no_band(self) -> InputError:
         return InputError(
             "noise_band: a composition has no public noise scale of a second stage by itself; interval(X) holds all "
@@ -448,35 +467,26 @@ class ComposedRelease(EffectRelease):
         )
 
 
-def effects_of(psi: Tensor, theta: Tensor, arms: int) -> Tensor:
-    r"""Return effects by features and coefficients: [m] of two arms, else those of all others against the first.
-
-    .. math:: \tau_k(x) = (v_k - v_1)^\top b(x), \qquad b_j(x) = \psi(x)^\top \theta_j,
-
-    v being ``simplex(K)``: none of the arms was another's reference when they were fitted.
-
-    Args:
-        psi: Features, [m, 1 + p].
-        theta: Coefficients, [(K - 1) (1 + p)].
-        arms: K.
-
-    Returns:
-        [m], or [m, K - 1].
-
-    Example:
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> effects_of(one, torch.tensor([1.0, 0.0], dtype=torch.float64), 3).round(decimals=6).tolist()
-        [[1.0, 0.5]]
-    """
-    if arms == 2:
-        return psi @ theta
-    points = simplex(arms).to(psi)
-    return psi @ theta.reshape(arms - 1, -1).T @ (points[1:] - points[0]).T
-
-
 def _hull(intervals: Tensor, points: Tensor) -> Tensor:
     """Return intervals [m, 2] with the nearer end moved to the point [m] where it lies beyond."""
     return torch.stack([torch.minimum(intervals[:, 0], points), torch.maximum(intervals[:, 1], points)], 1)
+
+
+@dataclass(frozen=True)
+class RuleValue:
+    """Gain and regret of a rule over a population, in outcome units a person.
+
+    Attributes:
+        gain: Estimate of the gain over treating nobody.
+        interval: Its ends.
+        regret: Upper end of what the best rule would gain beyond it.
+        share: Share of the population that the rule treats.
+    """
+
+    gain: float
+    interval: tuple[float, float]
+    regret: float
+    share: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -508,6 +518,11 @@ class ComposedRule(DecisionRelease):
     privacy: PrivacyStatement
 
     @property
+    def function(self) -> ComposedRelease:
+        """The effect that it decides by."""
+        return self.effect
+
+    @property
     def constant(self) -> int | None:
         """What the rule decides for everybody, 0 or 1; None where it depends on the covariates.
 
@@ -522,7 +537,18 @@ class ComposedRule(DecisionRelease):
         return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
 
     def value(self, population: Covariates, level: float = 0.95) -> RuleValue:
-        """Return gain and regret of the rule over a public population, in outcome units a person; see ``value_of``.
+        r"""Return gain and regret of the rule over a public population, in outcome units a person.
+
+        With the target :math:`\tau^*` of the release's intervals, s = -1 where lower outcomes are better and else 1,
+        and :math:`g(x) = s\,\tau^*(x) - \text{cost}`,
+
+        .. math:: \mathrm{gain} = \frac1m \sum_i d(x_i)\,g(x_i), \qquad
+            \mathrm{regret} = \frac1m \sum_i |g(x_i)|\,1\{d(x_i) \ne 1\{g(x_i) > 0\}\}.
+
+        The rule is made of the numbers that tell its value, which an interval of fixed covariates would not count. All
+        combinations of the features' errors lie at once within
+        :math:`\sqrt{\chi^2_{r, \text{level}}}` of their deviations, r being how many errors there are (Scheffe 1953):
+        so the interval of the gain, and the regret's bound by the intervals of all g(x_i), hold whatever the rule.
 
         Post-processing of the numbers that the release's intervals rest on, hence free where it has some
         (``second_stage.intervals``); about the intervals' ``target``, if what ``assumptions`` says is so.
@@ -534,14 +560,19 @@ class ComposedRule(DecisionRelease):
         Raises:
             InputError: The release has no intervals, and why; a level outside (0, 1); a population outside the domain.
         """
-        self.effect._required_law()
-        return value_of(self, self._covariates(population), level)
+        effect, direction, x = self.effect, self.domain.direction, self._covariates(population)
+        law, psi, treated = effect._required_law(), effect.features(x), self.score_tensor(x) > 0
+        one, share = torch.ones(len(x), dtype=torch.float64), treated.double().mean()
+        mean = (psi * treated[:, None]).mean(0, keepdim=True)
+        ends = direction * law.at_once(mean, share[None], level)[0] - self.cost * share
+        each = direction * law.at_once(psi, one, level) - self.cost
+        wrong = torch.where(treated, -each.amin(1), each.amax(1)).clamp_min(0)
+        low, high = ends.sort().values.tolist()
+        return RuleValue((low + high) / 2, (low, high), wrong.mean().item(), share.item())
 
     def module(self) -> nn.Module:
         """Return the score as a module to serve or export; see ``Release.module``."""
-        from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
-
-        gain = Gain(ComposedValues(self.effect), self.domain.direction, self.cost + self.cutoff)
+        gain = Gain(self.effect.values(), self.domain.direction, self.cost + self.cutoff)
         return ReleaseModule(self.domain, gain)
 
     def summary(self) -> dict[str, Any]:

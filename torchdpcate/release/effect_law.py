@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
+from torchdpcate.release.estimate import checked_level, quantile
 from torchdpcate.release.parts import tensors_of
 
 _NUISANCES = "nuisances"
@@ -96,8 +97,7 @@ class EffectLaw:
         """
         from scipy.stats import chi2
 
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        checked_level(level)
         errors = self.directions.shape[1] + 1 + (0 if self.nuisances is None else len(self.centre))
         off = psi - share[:, None] * self.centre
         variance = self._variance(off) + share.square() * self.correction_variance + self._of_nuisances(psi)
@@ -288,7 +288,5 @@ def _finite(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
 
 def _about(middle: Tensor, variance: Tensor, level: float, more: Tensor) -> Tensor:
     """Return normal intervals [m, 2], on either side wider by ``more`` [m]."""
-    if not 0 < level < 1:
-        raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
-    half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * variance.sqrt() + more
+    half = quantile(level) * variance.sqrt() + more
     return torch.stack([middle - half, middle + half], 1)

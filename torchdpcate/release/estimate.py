@@ -19,6 +19,30 @@ _HALVINGS = 45
 _RUNS = 1024  # at a time: 16 MiB for an array of theirs by points
 
 
+def checked_level(level: float) -> float:
+    """Return a probability strictly between 0 and 1.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+    return level
+
+
+def quantile(level: float) -> Tensor:
+    """Return the two-sided normal quantile of a level.
+
+    Raises:
+        InputError: A level outside (0, 1).
+
+    Example:
+        >>> round(quantile(0.95).item(), 4)
+        1.96
+    """
+    return torch.special.ndtri(torch.tensor((1 + checked_level(level)) / 2, dtype=torch.float64))
+
+
 def half_width(level: float, gaussian: Tensor, laplace: Tensor, polytope: Tensor | None = None) -> Tensor:
     r"""Return the half width of intervals: the quantile of the absolute error, [runs].
 
@@ -60,8 +84,7 @@ def half_width(level: float, gaussian: Tensor, laplace: Tensor, polytope: Tensor
         >>> round(half_width(0.95, one, none).item(), 3), round(half_width(0.95, 0 * one, one[:, None]).item(), 3)
         (1.96, 2.996)
     """
-    if not 0 < level < 1:
-        raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+    checked_level(level)
     s, b = gaussian.double(), laplace.double().reshape(len(gaussian), -1)
     c = b.new_zeros(len(b), CELLS) if polytope is None else polytope.double()
     if not (bool((s >= 0).all()) and bool((b >= 0).all()) and not bool(c.isnan().any())):
@@ -229,8 +252,7 @@ class Estimate:
 
     def range(self, level: float, bound: float, per_person: int = 1) -> tuple[float, float]:
         """Return what ``interval`` does, without a warning."""
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        checked_level(level)
         if self.noise_dominated:
             return -bound, bound
         if self.law is None:

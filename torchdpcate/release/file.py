@@ -1,4 +1,4 @@
-"""Release files: safetensors with JSON metadata, read without running code from them, and checksums.
+"""Releases, and their files: safetensors with JSON metadata, read without running code from them, and checksums.
 
 A checksum is no signature. It detects damage, and a change after which it was not recomputed; against anybody who
 did, compare it with one that the curator published elsewhere.
@@ -8,24 +8,230 @@ import hashlib
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import torchdpcate.release
 from torchdpcate._files import PUBLIC, atomic_path, refuse_existing, write_text
+from torchdpcate._templates import html_table_of
 from torchdpcate._text import plain
+from torchdpcate.data._arrays import as_frame
+from torchdpcate.data.covariates import bounds_in_words
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import aim, contrast, outcome_words
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RELEASES: dict[str, type["Release"]] = {}
+"""Classes of releases by their kind, of the modules imported so far."""
+
+
+class Release(ABC):
+    """What was released about the records, with its privacy statement.
+
+    Attributes:
+        kind: Kind under which a file knows it.
+        column: What its answers are called in tables.
+        subject: What it is about, with the names of treatment and outcome to be filled in.
+        privacy: The privacy statement.
+        schema: Columns and public bounds of the covariates.
+    """
+
+    kind: ClassVar[str]
+    column: ClassVar[str]
+    subject: ClassVar[str]
+    privacy: PrivacyStatement
+    schema: TableSchema
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Make the class known by its kind."""
+        super().__init_subclass__(**given)
+        kind = cls.__dict__.get("kind")
+        known = RELEASES.setdefault(kind, cls) if isinstance(kind, str) else cls
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputError(f"kind = {kind}: there is a release of this kind already ({known.__module__})")
+
+    @property
+    def domain(self) -> Domain:
+        """Public bounds of covariates and outcome."""
+        return self.schema.domain
+
+    @abstractmethod
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the release's answers at encoded covariates x [m, q], [m]: what ``torchdpcate predict`` writes."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything numeric that the release holds."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return everything public that is needed to rebuild the release, as plain types."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "Release":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what cards and ``torchdpcate verify`` state beside the statement, as plain types."""
+
+    @abstractmethod
+    def plot(self, *given: Any, **settings: Any) -> "Figure":
+        """Return a matplotlib figure of what was released, from released numbers alone; each kind has its arguments."""
+
+    def module(self) -> nn.Module:
+        """Return the effect, or of a rule the score by whose sign it decides, as a module to serve or export.
+
+        Its outputs are those of ``effect`` (or ``score``) at encoded covariates; see ``ReleaseModule`` for what it
+        takes. It has neither statement nor signature: hand the release on beside it.
+
+        Raises:
+            InputError: This kind of release is no function of covariates.
+        """
+        raise InputError(
+            f"module: a release of kind {self.kind} is no function of covariates; a function release (release=function "
+            "on the command line) or a rule has a module"
+        )
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write the release to a safetensors file, completely or not at all, and return its path.
+
+        Args:
+            path: File to write; its folder must exist.
+            overwrite: Whether it may take the place of a file that is there.
+
+        Raises:
+            InputError: The file is there, or its folder is not.
+        """
+        return save_release(self, path, overwrite)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms that effects compare with the reference, where there are more than two; else empty."""
+        return self.schema.compared
+
+    @property
+    def arm_titles(self) -> tuple[str, ...]:
+        """What the effect of each of ``arms`` is, in words."""
+        return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
+
+    @property
+    def function(self) -> Any:
+        """The effect function that it is, or that it decides by; None of others."""
+        return None
+
+    def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
+        """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.
+
+        Args:
+            answers: As ``answer`` returns them, or something else of the same shape.
+            name: What the columns are called, and of several what stands before the arm; empty for ``column``.
+        """
+        name = name or self.column
+        if not self.arms or answers.ndim == 1:
+            return {name: answers}
+        return {f"{name}_{arm}": column for arm, column in zip(self.arms, answers.unbind(1), strict=True)}
+
+    def __repr__(self) -> str:
+        """Return what it is about and what it claims, in one line."""
+        return line(self)
+
+    def _repr_html_(self) -> str:
+        return table(self)
+
+    def _covariates(self, X: Any) -> Tensor:
+        X = as_frame(X)
+        if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.flags.carray:
+            X = torch.from_numpy(X)  # answers only read it, so it need not be copied
+        return self.schema.within(self.schema.matrix(X, "query"), "query")
+
+
+_MOST = 12
+"""Covariates that a table names."""
+
+
+def line(release: Release) -> str:
+    """Return what it is about and what it claims, in one line.
+
+    Args:
+        release: Any release.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> line(_example())[:54]
+        '<RuleRelease: rule that says who should get a = 1 inst'
+    """
+    about = subject(release)
+    about = about[0].lower() + about[1:]
+    claim = release.privacy.claim.rstrip(".")
+    return plain(f"<{type(release).__name__}: {about}; {claim}; n = {release.privacy.n:,}>")
+
+
+def table(release: Release) -> str:
+    """Return the same with its numbers and the covariates' public bounds, as HTML without a script.
+
+    Args:
+        release: Any release.
+    """
+    return html_table_of(type(release).__name__, _rows(release))
+
+
+def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figure":
+    """Return what a function of ``torchdpcate.pages`` draws; nothing else in a reader's process loads matplotlib.
+
+    Args:
+        function: Its name.
+        release: Any release.
+        given: Its further arguments.
+        settings: Those with names.
+    """
+    return getattr(import_module("torchdpcate.pages"), function)(release, *given, **settings)
+
+
+def subject(release: Release) -> str:
+    """Return what a release is about, with the names of its treatment and outcome."""
+    schema = release.schema
+    names = {"treatment": schema.treatment, "outcome": outcome_words(schema)}
+    return release.subject.format(**names, contrast=contrast(schema), aim=aim(schema))
+
+
+def _rows(release: Release) -> Iterator[tuple[str, str]]:
+    privacy, covariates = release.privacy, release.schema.covariates
+    yield "about", subject(release)
+    yield "claim", privacy.claim
+    yield "mechanism", privacy.mechanism
+    yield "records", f"{privacy.n:,}"
+    for name, value in release.summary().items():
+        yield name.replace("_", " "), _short(value)
+    more = f"; and {len(covariates) - _MOST} more" if len(covariates) > _MOST else ""
+    yield "covariates", "; ".join(map(bounds_in_words, covariates[:_MOST])) + more
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"{len(value)}, see table()"
+    if isinstance(value, list):
+        return " to ".join(map(_short, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
 
 SUMS_FILE = "SHA256SUMS"
 DIGEST_KEY = "sha256"
@@ -371,20 +577,21 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     Raises:
         ReleaseFileError: No such file, a damaged one, one of another format, or not a release.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     path = release_path(path)
     if not os.path.isfile(path):
         raise ReleaseFileError(f"{path}: no such file")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            _check_format(path, metadata)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
+        data = path.read_bytes()
+        tensors = load(data)
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+    except (SafetensorError, OSError, KeyError) as error:  # the last of a type of numbers that torch has not
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); request the file again") from None
+    _check_format(path, metadata)
     file = ReleaseFile(path, metadata, tensors)
-    if file.to_bytes() != path.read_bytes():
+    if file.to_bytes() != data:
         raise ReleaseFileError(f"{path}: not written as releases are: {_STOWED}; request the file again")
     return file
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
+from torchdpcate.release.estimate import quantile
 
 FIXED, RANDOM = "fixed", "random"
 BETWEEN = (FIXED, RANDOM)
@@ -59,10 +60,7 @@ class Pooled:
         Raises:
             InputError: A level outside (0, 1).
         """
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
-        quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64))
-        normal, common = quantile * self.fixed_error, quantile * self.common
+        normal, common = quantile(level) * self.fixed_error, quantile(level) * self.common
         if self.between == FIXED:
             return torch.hypot(normal, common)
         from scipy.special import stdtrit

@@ -7,10 +7,8 @@ from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.hidden_units import HiddenUnits
 from torchdpcate.fit.nuisances import NuisanceModel
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis
-from torchdpcate.release.composed import ComposedRelease, effects_of
+from torchdpcate.fit.weighted_basis import HiddenUnits, Standardisation, WeightedBasis, effects_of
 
 
 class ReleaseModule(nn.Module):
@@ -90,7 +88,13 @@ class ComposedValues(nn.Module):
     """The effect of a composition, psi(z(x))'theta + shift, clipped to the outcome's range.
 
     Args:
-        release: Its release.
+        coefficients: theta.
+        shift: What is added.
+        basis: Features, of the standardised covariates.
+        standardisation: Means and spreads of the covariates in use.
+        domain: Public bounds.
+        columns: Covariates in use; None for all.
+        arms: Number of treatments.
     """
 
     theta: Tensor
@@ -98,18 +102,26 @@ class ComposedValues(nn.Module):
     sd: Tensor
     weights: Tensor
 
-    def __init__(self, release: ComposedRelease) -> None:
+    def __init__(
+        self,
+        coefficients: Tensor,
+        shift: float,
+        basis: WeightedBasis,
+        standardisation: Standardisation,
+        domain: Domain,
+        columns: tuple[int, ...] | None,
+        arms: int,
+    ) -> None:
         super().__init__()
-        standardisation, basis = release.standardisation, release.basis
-        numbers = {"theta": release.coefficients, "mean": standardisation.mean, "sd": standardisation.sd}
+        numbers = {"theta": coefficients, "mean": standardisation.mean, "sd": standardisation.sd}
         for name, tensor in {**numbers, "weights": basis.feature_weights}.items():
             self.register_buffer(name, tensor.clone())
-        self.domain, self.columns, self.features = release.domain, release.columns, basis.features
+        self.domain, self.columns, self.features = domain, columns, basis.features
         self.base = None if basis.units is None else basis.units.base.features
         if basis.units is not None:
             for name, tensor in {**basis.units.tensors(), "base": basis.units.base.feature_weights}.items():
                 self.register_buffer(f"units_{name}", tensor.clone())
-        self.arms, self.shift = len(release.schema.actions), release.shift
+        self.arms, self.shift = arms, shift
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the effects, [m] or [m, K - 1], at encoded covariates x [m, q]."""

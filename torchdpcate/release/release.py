@@ -1,16 +1,14 @@
-"""What a reader holds: effects with a privacy statement, and nothing of the curator's."""
+"""Released effects: a function of the covariates, or answers at public queries."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -18,7 +16,9 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.fit.user_maps import to_config
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.display import draw, line, table
+from torchdpcate.release.estimate import quantile
+from torchdpcate.release.file import Release, draw
+from torchdpcate.release.module import FunctionValues, ReleaseModule
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.typing import Covariates
@@ -28,135 +28,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-RELEASES: dict[str, type["Release"]] = {}
-"""Classes of releases by their kind, of the modules imported so far."""
-
-
-class Release(ABC):
-    """What was released about the records, with its privacy statement.
-
-    Attributes:
-        kind: Kind under which a file knows it.
-        column: What its answers are called in tables.
-        subject: What it is about, with the names of treatment and outcome to be filled in.
-        privacy: The privacy statement.
-        schema: Columns and public bounds of the covariates.
-    """
-
-    kind: ClassVar[str]
-    column: ClassVar[str]
-    subject: ClassVar[str]
-    privacy: PrivacyStatement
-    schema: TableSchema
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        """Make the class known by its kind."""
-        super().__init_subclass__(**given)
-        kind = cls.__dict__.get("kind")
-        known = RELEASES.setdefault(kind, cls) if isinstance(kind, str) else cls
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InputError(f"kind = {kind}: there is a release of this kind already ({known.__module__})")
-
-    @property
-    def domain(self) -> Domain:
-        """Public bounds of covariates and outcome."""
-        return self.schema.domain
-
-    @abstractmethod
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the release's answers at encoded covariates x [m, q], [m]: what ``torchdpcate predict`` writes."""
-
-    @abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything numeric that the release holds."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return everything public that is needed to rebuild the release, as plain types."""
-
-    @classmethod
-    @abstractmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "Release":
-        """Rebuild a release from ``tensors`` and ``facts``."""
-
-    @abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """Return what cards and ``torchdpcate inspect`` state beside the statement, as plain types."""
-
-    @abstractmethod
-    def plot(self, *given: Any, **settings: Any) -> "Figure":
-        """Return a matplotlib figure of what was released, from released numbers alone; each kind has its arguments."""
-
-    def module(self) -> nn.Module:
-        """Return the effect, or of a rule the score by whose sign it decides, as a module to serve or export.
-
-        Its outputs are those of ``effect`` (or ``score``) at encoded covariates; see ``ReleaseModule`` for what it
-        takes. It has neither statement nor signature: hand the release on beside it.
-
-        Raises:
-            InputError: This kind of release is no function of covariates.
-        """
-        raise InputError(
-            f"module: a release of kind {self.kind} is no function of covariates; a function release (release=function "
-            "on the command line) or a rule has a module"
-        )
-
-    def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the release to a safetensors file, completely or not at all, and return its path.
-
-        Args:
-            path: File to write; its folder must exist.
-            overwrite: Whether it may take the place of a file that is there.
-
-        Raises:
-            InputError: The file is there, or its folder is not.
-        """
-        from torchdpcate.release.file import save_release
-
-        return save_release(self, path, overwrite)
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Names of the arms that effects compare with the reference, where there are more than two; else empty."""
-        return self.schema.compared
-
-    @property
-    def arm_titles(self) -> tuple[str, ...]:
-        """What the effect of each of ``arms`` is, in words."""
-        return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
-
-    def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
-        """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.
-
-        Args:
-            answers: As ``answer`` returns them, or something else of the same shape.
-            name: What the columns are called, and of several what stands before the arm; empty for ``column``.
-        """
-        name = name or self.column
-        if not self.arms or answers.ndim == 1:
-            return {name: answers}
-        return {f"{name}_{arm}": column for arm, column in zip(self.arms, answers.unbind(1), strict=True)}
-
-    def __repr__(self) -> str:
-        """Return what it is about and what it claims, in one line."""
-        return line(self)
-
-    def _repr_html_(self) -> str:
-        return table(self)
-
-    def _covariates(self, X: Any) -> Tensor:
-        X = as_frame(X)
-        if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.flags.carray:
-            X = torch.from_numpy(X)  # answers only read it, so it need not be copied
-        return self.schema.within(self.schema.matrix(X, "query"), "query")
-
-
 class EffectRelease(Release):
     """Released treatment effects."""
 
     column = "effect"
+
+    @property
+    def function(self) -> "EffectRelease":
+        """Itself."""
+        return self
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are confidence intervals of the effect."""
+        return False
+
+    @property
+    def reference(self) -> Tensor | None:
+        """Encoded rows with released means and spreads, over which it is shown; None without those."""
+        return None
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the released effects, [m]."""
@@ -242,12 +132,11 @@ class EffectRelease(Release):
         Raises:
             InputError: No public noise scale, hence no band; or a level outside (0, 1).
         """
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
-        if self.privacy.level != Level.CERTIFIED.value or not self.privacy.claims:
-            raise self._no_band()
         x = self._covariates(X)
-        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * self._noise_scale(x)
+        scales = self.known_noise(x)
+        if scales is None:
+            raise self._no_band()
+        half = quantile(level) * scales
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
 
@@ -261,7 +150,7 @@ class EffectRelease(Release):
     ) -> "Figure":
         """Return the figure of the effect against a covariate, with its interval or noise band if there is one.
 
-        Of a release of one composition the effect is averaged over ``reference_population``; of another the other
+        Of a release of one composition the effect is averaged over ``reference``; of another the other
         covariates are at the middle of their bounds.
 
         Args:
@@ -286,9 +175,19 @@ class EffectRelease(Release):
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the released effects at encoded covariates x [m, q], float64 [m]."""
 
-    @abstractmethod
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        """Return the public noise scale of each answer, [m]."""
+    def known_noise(self, x: Tensor) -> Tensor | None:
+        """Return the public noise scale of each effect at encoded covariates x [m, q], in outcome units.
+
+        Returns:
+            [m], or None where there is none to speak of: the scale is secret or unknown, or the release is not
+            certified.
+        """
+        certified = self.privacy.level == Level.CERTIFIED.value and self.privacy.claims
+        return self._noise_scale(x) if certified else None
+
+    def _noise_scale(self, x: Tensor) -> Tensor | None:
+        """Return the noise scale of each answer, [m], where it is public."""
+        return None
 
     def _no_band(self) -> InputError:
         return InputError(
@@ -326,15 +225,11 @@ class FunctionRelease(EffectRelease):
         with torch.no_grad():
             return (self.nuisances.effect(x) + self.features.product(self.theta, x)).clamp(-bound, bound)
 
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        if self.noise_scale is None:
-            raise self._no_band()
-        return self.noise_scale * self.features.norm(x)
+    def _noise_scale(self, x: Tensor) -> Tensor | None:
+        return None if self.noise_scale is None else self.noise_scale * self.features.norm(x)
 
     def module(self) -> nn.Module:
         """Return the effect as a module to serve or export; see ``Release.module``."""
-        from torchdpcate.release.module import FunctionValues, ReleaseModule
-
         bound = self.domain.outcome_range
         return ReleaseModule(self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound))
 
@@ -405,10 +300,8 @@ class QueryRelease(EffectRelease):
         """Return the stored answers of the rows of x, [m]."""
         return self.answers[self._locate(x)]
 
-    def _noise_scale(self, x: Tensor) -> Tensor:
-        if self.noise_scales is None:
-            raise self._no_band()
-        return self.noise_scales[self._locate(x)]
+    def _noise_scale(self, x: Tensor) -> Tensor | None:
+        return None if self.noise_scales is None else self.noise_scales[self._locate(x)]
 
     def plot(  # type: ignore[override]
         self, covariate: str | None = None, *, level: float = 0.95, ax: "Axes | None" = None
@@ -424,8 +317,8 @@ class QueryRelease(EffectRelease):
             InputError: No such covariate, or a level outside (0, 1).
 
         Example:
-            >>> from torchdpcate.release.post_processing import _example
-            >>> _example().plot().axes[0].lines[0].get_ydata().tolist()
+            >>> from torchdpcate.release.release import _answered_example
+            >>> _answered_example().plot().axes[0].lines[0].get_ydata().tolist()
             [-0.2, 0.8]
         """
         return draw("plot_answers", self, covariate, level=level, ax=ax)
@@ -434,8 +327,8 @@ class QueryRelease(EffectRelease):
         """Return the number of queries, and the smallest, mean and largest released effect at them.
 
         Example:
-            >>> from torchdpcate.release.post_processing import _example
-            >>> _example().summary()
+            >>> from torchdpcate.release.release import _answered_example
+            >>> _answered_example().summary()
             {'queries': 2, 'smallest': -0.2, 'mean': 0.3, 'largest': 0.8}
         """
         answers = self.answers
@@ -509,3 +402,10 @@ def _example() -> FunctionRelease:
     theta = torch.tensor([0.0, 2**0.5], dtype=torch.float64)
     privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
     return FunctionRelease(theta, features, ConvexNuisances(domain), TableSchema.from_domain(domain), privacy, 0.1)
+
+
+def _answered_example() -> QueryRelease:
+    """Two queries on one covariate in [0, 1], for examples."""
+    domain, x = Domain([0.0], [1.0], -1.0, 1.0), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    answers = torch.tensor([-0.2, 0.8], dtype=torch.float64)
+    return QueryRelease(x, answers, TableSchema.from_domain(domain), _example().privacy, torch.full_like(answers, 0.1))

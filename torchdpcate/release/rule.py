@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.candidates.family import PolicyFamily, check_actions
+from torchdpcate.candidates.kinds import PolicyFamily, check_actions
 from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.user_maps import to_config
-from torchdpcate.release.display import draw
+from torchdpcate.release.file import Release, draw
+from torchdpcate.release.module import FunctionValues, ReleaseModule
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.release.release import Release, require_tensor
+from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.typing import Covariates
 
@@ -114,8 +115,6 @@ class RuleRelease(DecisionRelease):
 
     def module(self) -> nn.Module:
         """Return the score as a module to serve or export; see ``Release.module``."""
-        from torchdpcate.release.module import FunctionValues, ReleaseModule
-
         return ReleaseModule(self.domain, FunctionValues(self.theta, self.features))
 
     def summary(self) -> dict[str, Any]:
@@ -169,7 +168,7 @@ def _example() -> RuleRelease:
     return RuleRelease(theta, Identity().setup(domain), TableSchema.from_domain(domain), statement)
 
 
-NUISANCE, SCORING = "nuisance", "scoring"
+SCORING = "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
 
 

@@ -8,7 +8,6 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate._templates import html_table_of
 from torchdpcate._text import markdown_text, plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -136,6 +135,10 @@ _COSTS = {"epsilon", "delta"}
 _version = cache(version)  # looking one up reads files
 
 
+def _distinct(names: list[Any]) -> bool:
+    return all(map(is_text, names)) and len(set(names)) == len(names)
+
+
 _STATEMENT: dict[str, Check] = {
     "mechanism": is_text,
     "formula": is_text,
@@ -144,8 +147,8 @@ _STATEMENT: dict[str, Check] = {
     "epsilon": is_cost,
     "delta": is_delta,
     "n": is_count,
-    "blocks": has_keys("name", "n", "charges"),
-    "conditions": has_keys("name", "text", "holds"),
+    "blocks": lambda value: has_keys("name", "n", "charges")(value) and _distinct([v["name"] for v in value]),
+    "conditions": lambda value: has_keys("name", "text", "holds")(value) and all(len(v) == 3 for v in value),
     "public": is_facts,
     "private_noise": is_bool,
     "adjacency": is_text,
@@ -155,9 +158,9 @@ _STATEMENT: dict[str, Check] = {
     "versions": is_text_by_name,
     "accountant": is_text_by_name,
     "bounds_origin": is_text,
-    "chosen": is_text,
+    "chosen": lambda value: is_text(value) and len(value) <= LONGEST_CHOICE,
     "bounds": is_facts,
-    "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
+    "tuning": lambda value: value == {} or (is_facts(value) and value.keys() == {"runs", "text"}),
     "person": lambda value: (
         value == {}
         or (is_facts(value) and value.keys() == {"column", "records"} and is_text(value["column"]) and value["column"])
@@ -278,19 +281,6 @@ class PrivacyStatement:
     def __repr__(self) -> str:
         """Return the claim and the mechanism, in one line."""
         return plain(f"<PrivacyStatement: {self.claim}; {self.mechanism}; n = {self.n:,}>")
-
-    def _repr_html_(self) -> str:
-        rows = [
-            ("claim", self.claim),
-            ("mechanism", self.mechanism),
-            ("noise", self.formula),
-            ("adjacency", self.adjacency),
-            ("unit", self.unit),
-            ("records", f"{self.n:,}"),
-            ("conditions", "; ".join(str(condition["text"]) for condition in self.conditions) or "none"),
-            ("not protected", "; ".join(self.not_protected)),
-        ]
-        return html_table_of("PrivacyStatement", rows)
 
     def to_markdown(self) -> str:
         """Return the statement as a page to read; what it says is text, never markup."""

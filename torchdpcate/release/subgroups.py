@@ -1,6 +1,5 @@
 """Released effects in subgroups: noisy sums of public cells, and what follows from them."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,9 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
-from torchdpcate.release.display import draw
-from torchdpcate.release.estimate import half_width
-from torchdpcate.release.release import Release, require_tensor
+from torchdpcate.release.estimate import checked_level, half_width
+from torchdpcate.release.file import Release, draw
+from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement, and_counting
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.95
-"""Probability of the intervals that cards and ``torchdpcate inspect`` show."""
+"""Probability of the intervals that cards and ``torchdpcate verify`` show."""
 SEPARATE, CROSSED = "separate", "crossed"
 """Sums of the cells of each partition; or of the cells of all partitions crossed, whose unions the cells are."""
 
@@ -167,8 +166,7 @@ class SubgroupRelease(Release):
         Raises:
             InputError: A level outside (0, 1).
         """
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        checked_level(level)
         found, bound = self.effects, self.domain.outcome_range
         half = found.half_width(level ** (1 / len(found.estimate)) if simultaneous else level)
         half = torch.where(found.noise_dominated, torch.inf, half)
@@ -278,8 +276,6 @@ class SubgroupRelease(Release):
 
         if arm not in self.arms:
             raise InputError(f"against: arm = {arm!r}: choose one of {', '.join(self.arms) or 'none, of two arms'}")
-        if not 0 < level < 1:
-            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
         names = [self.schema.reference, *self.arms]
         order = [names.index(arm), *(place for place, name in enumerate(names) if name != arm)]
         found, bound = self._effects(self.statistics[:, order]), self.domain.outcome_range
@@ -303,7 +299,7 @@ class SubgroupRelease(Release):
         if len(self.subgroups.partitions) > 1:
             raise InputError(
                 f"release of subgroups: each row is in {len(self.subgroups.partitions)} cells, one of each partition; "
-                "see them with torchdpcate inspect, or release one partition"
+                "see them with torchdpcate verify, or release one partition"
             )
         return self.subgroups.positions(x)[:, 0]
 
@@ -371,7 +367,7 @@ class SubgroupRelease(Release):
             scores = CellScores.of(tensors[SCORES], privacy.n)
         arms = len(schema.actions) if scores is None else 1
         require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
-        release = cls(
+        return cls(
             subgroups,
             facts["released"],
             tensors["statistics"],
@@ -382,9 +378,6 @@ class SubgroupRelease(Release):
             None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
             scores,
         )
-        if json.dumps(facts, sort_keys=True) != json.dumps(release.facts(), sort_keys=True):
-            raise ValueError("facts that are none of its own, or are written otherwise")
-        return release
 
 
 SCORES = "scores"

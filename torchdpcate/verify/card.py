@@ -11,11 +11,16 @@ from torchdpcate._files import PUBLIC, refuse_existing, write_text
 from torchdpcate._templates import number, render
 from torchdpcate.data.words import outcome_words
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import GaussianDP, Validity, event_mu, gaussian_dp
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.file import SUMS_FILE, check_sums, file_sum, load_release, read_release_file, write_sums
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import (
+    SUMS_FILE,
+    Release,
+    check_sums,
+    file_sum,
+    load_release,
+    read_release_file,
+    write_sums,
+)
 from torchdpcate.release.signature import Signature, read_private_key, read_signature, signature_path, write_signature
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.card_words import (
@@ -98,7 +103,6 @@ def card_values(release: Release, path: str | Path | None, heading: str = "h1", 
         "privacy": privacy,
         "words": describe(privacy),
         "level_words": level_in_words(privacy),
-        "mu": _total_mu(privacy) if privacy.claims else None,
         "found": findings(release),
         "summary": [(name, _shown(value)) for name, value in summary_rows(release.summary())],
         "composition": composition_in_words(privacy) + person,
@@ -182,42 +186,31 @@ def sign_release(
     Raises:
         InputError: No ed25519 key, no name of one line, or a signature that is there.
         ReleaseFileError: Not a release, changed or damaged.
-        VerificationError: The ``SHA256SUMS`` beside it is no list of checksums.
+        VerificationError: The ``SHA256SUMS`` beside it is no list of checksums, or a card is to be made anew of a
+            statement that does not agree with itself.
     """
     private, named = read_private_key(key, password)
     file = read_release_file(path).path
     release = load_release(file)  # refuses a damaged one
     if not overwrite:
         refuse_existing(signature_path(file), "signature", "give overwrite=True (torchdpcate sign: --overwrite)")
-    listed, card = (file.parent / SUMS_FILE).is_file(), _text(file.parent / CARD)
+    listed, carded = (file.parent / SUMS_FILE).is_file(), (file.parent / CARD).is_file() and is_alone(file)
     if listed:
-        check_sums(file.parent)  # before anything is written
-    own = card is not None and card == _unless_refused(release, file)
+        check_sums(file.parent)  # before anything is written, as the next
+    if carded:
+        card_html(release)
     signature = write_signature(file, private, named if signer is None else signer)
     written = signature_path(file)
     if listed:
         write_sums(file.parent, [written.name])
-    if own:
+    if carded:
         write_card(file)
     return written, signature
 
 
-def _unless_refused(release: Release, path: Path) -> str | None:
-    """Return the card of a release; None where there is none, as of a signature that is to be replaced."""
-    try:
-        return card_html(release, path)
-    except VerificationError:
-        return None
-
-
-def _text(path: Path) -> str | None:
-    """Return the text of a file; None where there is none, and nothing in particular where it is no text."""
-    if not path.is_file():
-        return None
-    try:
-        return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError):
-        return ""
+def is_alone(path: Path) -> bool:
+    """Return whether a release is the only one in its folder, so that a card there is its own."""
+    return len(list(path.parent.glob(f"*{path.suffix}"))) == 1
 
 
 def signed_by(path: str | Path) -> str:
@@ -247,31 +240,3 @@ def _split(privacy: PrivacyStatement) -> str:
     stated = {"share of the first": "split", "public seed": "seed"} if len(privacy.blocks) > 1 else {}
     known = [(words, privacy.public[key]) for words, key in stated.items() if key in privacy.public]
     return "; ".join([*(f"{words} {value}" for words, value in known), split_in_words(privacy)])
-
-
-def _block_mu(block: Block) -> GaussianDP:
-    charges = [(c.event, c.count) for c in block.charges if c.event is not None and c.count is not None]
-    if len(charges) < len(block.charges):
-        return GaussianDP(None, Validity.NONE)
-    if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
-        # beside a curve that ends at delta, a pure charge that was chosen later counts as its Gaussian
-        charges = [
-            (
-                GaussianEvent(1 / event_mu(event)) if c.later is not None and isinstance(event, PureEvent) else event,
-                count,
-            )
-            for c, (event, count) in zip(block.charges, charges, strict=True)
-        ]
-    return gaussian_dp(charges, block.delta or 0.0)
-
-
-def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
-    """Mu of the total: the largest of the blocks, as far as the one that reaches least."""
-    blocks = [_block_mu(block) for block in privacy.blocks]
-    without = [block for block in blocks if block.mu is None]
-    if without or not blocks:
-        return without[0] if without else GaussianDP(None, Validity.NONE)
-    validity, k = max((block.validity for block in blocks), key=list(Validity).index), privacy.protected.records
-    if k > 1 and validity is Validity.CURVE:
-        return GaussianDP(None, Validity.ENDS)
-    return GaussianDP(k * max(block.mu or 0.0 for block in blocks), validity, max(block.down_to for block in blocks))

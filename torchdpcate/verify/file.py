@@ -10,58 +10,34 @@ from torchdpcate.release.combined import Combined
 from torchdpcate.release.file import (
     NO_SIGNATURE,
     SUMS_FILE,
+    Release,
     ReleaseFile,
     check_sums,
     file_sum,
     read_release_file,
 )
-from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD, STATEMENT_JSON, STATEMENT_MD, texts_beside
+from torchdpcate.verify.card import CARD, is_alone, texts_beside
 from torchdpcate.verify.statement import check_statement, plan_of, size_problems, stated, statement_problems
 
 
-def beside(file: ReleaseFile, release: Release, texts: bool = True) -> tuple[tuple[str, str], list[str]]:
-    """Compare the files beside a release with it.
-
-    Args:
-        file: The release's file.
-        release: What was made of it.
-        texts: Whether statement and card are compared; there is no card of a statement that is wrong.
-
-    Returns:
-        What was found, for people to read; and what is wrong.
-    """
-    folder = file.path.parent
-    own = [name for name in (STATEMENT_JSON, STATEMENT_MD) if (folder / name).is_file()]
-    problems = list(_differing(file, release)) if texts else []
+def _beside(file: ReleaseFile, release: Release) -> tuple[tuple[str, str], list[str]]:
+    """Return a finding and the problems of what lies beside a release: its texts, and the checksums of all files."""
+    folder, problems = file.path.parent, []
+    for name, make in texts_beside(release, file.path).items():
+        own = name != CARD or is_alone(file.path)
+        if own and (folder / name).is_file() and (folder / name).read_bytes() != make().encode():
+            problems.append(f"{name} does not say what the release says")
     if not (folder / SUMS_FILE).is_file():
-        if own:
-            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; request the complete folder")
-        text = f"none: no {SUMS_FILE} and no statement beside it, so this file alone was looked at"
-        return ("files beside", text), problems
-    finding, changed = _sums(file.path)
-    return finding, [*changed, *problems]
-
-
-def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
-    report = check_sums(path.parent)
+        return ("files beside", f"no {SUMS_FILE}, so this file alone was looked at"), problems
+    report = check_sums(folder)
     text = f"{len(report.matching)} files match"
     text += f"; not here: {', '.join(report.absent)}" if report.absent else ""
     text += f"; not listed: {', '.join(report.unlisted)}" if report.unlisted else ""
-    problems = [f"{name} is not as in {SUMS_FILE}" for name in report.changed]
-    if path.name in report.unlisted:
-        problems.append(f"{path.name} is not listed in {SUMS_FILE}")
+    problems += [f"{name} is not as in {SUMS_FILE}" for name in report.changed]
+    if file.path.name in report.unlisted:
+        problems.append(f"{file.path.name} is not listed in {SUMS_FILE}")
     return (SUMS_FILE, text), problems
-
-
-def _differing(file: ReleaseFile, release: Release) -> Iterator[str]:
-    """Statement and card beside a release that are not made of it; a folder of several says not whose they are."""
-    folder = file.path.parent
-    alone = len(list(folder.glob(f"*{file.path.suffix}"))) == 1
-    for name, make in texts_beside(release, file.path).items():
-        if (folder / name).is_file() and (alone or name != CARD) and (folder / name).read_bytes() != make().encode():
-            yield f"{name} does not say what the release says"
 
 
 def verify_release(path: str | Path, key: str | Path | None = None) -> list[tuple[str, str]]:
@@ -108,17 +84,25 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         raise VerificationError(
             f"{file.path}: changed or inconsistent: its contents are not those of one release ({type(error).__name__})"
         ) from error
-    folder, others = beside(file, release, texts=not problems)
+    folder, others = _beside(file, release) if not problems else (("files beside", ""), [])
     problems += others
     if problems:
         said = "; ".join(dict.fromkeys(map(_shortened, problems)))
         raise VerificationError(f"{file.path}: changed or inconsistent: {_shortened(said, _MOST_SAID)}")
+    unit = "each person has that many of the records" if release.privacy.person else "each person has one record"
     return [
-        *_checksums(file),
+        ("checksum", f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}"),
+        ("SHA-256", f"of the file's bytes, as sha256sum, {SUMS_FILE} and the card have it: {file_sum(file.path)}"),
         _signed(signature, public is not None),
         *findings,
         *_sites(release),
-        _told(release, signature),
+        (
+            "as the file says" if signature is None else "as the signer says",
+            "released numbers, names of columns and levels, their order, who chose the budget, where bounds come from, "
+            f"that they hold, that {unit}, that n records were read, which outcomes are better and their standard "
+            "deviation, the propensity of the design, size and correlation of clusters, and what is under conditions "
+            "and tuning: nothing here follows from public facts",
+        ),
         folder,
     ]
 
@@ -171,12 +155,6 @@ def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
         yield f"its public constants, its charges and its numbers are not those of one release by its plan{why}"
 
 
-def _checksums(file: ReleaseFile) -> Iterator[tuple[str, str]]:
-    """The two checksums: of what the file says, which it carries, and of its bytes, which others state."""
-    yield "checksum", f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}"
-    yield "SHA-256", f"of the file's bytes, as sha256sum, {SUMS_FILE} and the card have it: {file_sum(file.path)}"
-
-
 def _signed(signature: Signature | None, by_given_key: bool) -> tuple[str, str]:
     """Whether the file is signed, and what that proves."""
     if signature is None:
@@ -194,15 +172,3 @@ def _sites(release: Release) -> Iterator[tuple[str, str]]:
     if isinstance(release, Combined):
         for file, site in zip(release.files, release.sites, strict=True):
             yield f"site {file.path}", f"{site.privacy.claim}; agrees with itself; checksum {file.stated_digest}"
-
-
-def _told(release: Release, signature: Signature | None) -> tuple[str, str]:
-    """What no public fact can show, whoever signed."""
-    unit = "each person has that many of the records" if release.privacy.person else "each person has one record"
-    return (
-        "as the file says" if signature is None else "as the signer says",
-        f"released numbers, names of columns and levels, their order, who chose the budget, where bounds come from, "
-        f"that they hold, that {unit}, that n records were read, which outcomes are better and their standard "
-        "deviation, the propensity of the design, size and correlation of clusters, and what is under conditions and "
-        "tuning: nothing here follows from public facts",
-    )

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import BetaEstimand, make_estimand
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
@@ -16,12 +15,13 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedRule
+from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import Release
 from torchdpcate.release.meta_analysis import FIXED
-from torchdpcate.release.post_processing import noise_scales, reference_population
-from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.population import ROWS
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
@@ -33,7 +33,6 @@ _ABOUT = {
 }
 _MIDDLE = 0.9  # of a population: where its effects lie
 _Z = 1.96  # standard errors to either end of a 95 % interval
-_ROWS = 256
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
 
@@ -74,12 +73,8 @@ def population(release: Release) -> Tensor:
     Args:
         release: Any release.
     """
-    effect = release.effect if isinstance(release, ComposedRule | CombinedRule) else release
-    if isinstance(effect, ComposedRelease):
-        return reference_population(effect, _ROWS)
-    if isinstance(effect, CombinedEffect):
-        return effect.reference
-    return release.schema.grid(_ROWS)
+    known = None if release.function is None else release.function.reference
+    return release.schema.grid(ROWS) if known is None else known
 
 
 def numbers(values: Sequence[float]) -> list[str]:
@@ -124,16 +119,16 @@ def noise_of(release: Release) -> float | None:
     Args:
         release: Of an effect or a rule by an effect; None of others, and where nothing public says it.
     """
-    effect = release.effect if isinstance(release, ComposedRule) else release
+    effect = release.function
     if isinstance(effect, ComposedRelease):
         try:
             plan = stated_plan(effect)
         except (InputError, KeyError, TypeError, ValueError, AttributeError):
             return None  # of no plan of the library's
         return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
-    if isinstance(effect, EffectRelease):
+    if effect is not None:
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
-        scales = noise_scales(effect, rows)
+        scales = effect.known_noise(rows)
         return None if scales is None else scales.mean().item()
     return None
 
@@ -190,9 +185,6 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
 
 def _weighted(estimand: str) -> str:
     """Return whom an estimand is an average of, in words."""
-    own = make_estimand(estimand, 0.5)
-    if isinstance(own, BetaEstimand):
-        return f"everybody, weighted by p^{own.alpha + 1:g} (1 - p)^{own.beta + 1:g}, p the chance of treatment"
     return _ABOUT.get(estimand, f"those of the estimand {estimand}")
 
 
@@ -429,12 +421,10 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
 
 def _unstated(release: Release) -> list[str]:
     """Return that nothing says how large the noise of a fixed seed is, where a sentence would name it."""
-    effect = release.effect if isinstance(release, ComposedRule) else release
-    if release.privacy.private_noise or not isinstance(effect, EffectRelease) or noise_of(effect) is not None:
+    effect = release.function
+    if release.privacy.private_noise or effect is None or noise_of(effect) is not None:
         return []
-    if isinstance(effect, CombinedEffect) or (
-        isinstance(effect, ComposedRelease) and effect.law is not None and effect is release
-    ):
+    if effect is release and release.function.has_intervals:
         return []  # its interval counts it
     return [
         "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
@@ -444,8 +434,7 @@ def _unstated(release: Release) -> list[str]:
 def _not_worth(release: Release) -> list[str]:
     """Return that a plan calls the release not worth asking for, where it does: by the same limits."""
     domain = release.domain
-    effect: Any = release.effect if isinstance(release, ComposedRule) else release
-    error = noise_of(effect) if isinstance(effect, EffectRelease) else None
+    error = noise_of(release)
     if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
         low, high = release.interval()
         error = (high - low) / 4  # two standard errors on either side

@@ -6,20 +6,18 @@ Verification refuses whatever else a file says.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from torchdpcate._text import is_plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, stated_mechanism
-from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, StatedPlan
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.charge import Purpose
@@ -28,13 +26,11 @@ from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.registry import modules_with
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.combination import COMBINED, KINDS, SITES_TUNING
+from torchdpcate.release.combination import COMBINED, KINDS
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,
-    LONGEST_CHOICE,
     NOT_PROTECTED,
-    TUNING,
     PrivacyStatement,
     accountant_of,
     adjacency_of,
@@ -51,15 +47,10 @@ class Known:
     Attributes:
         highest: The strongest level that any of them has.
         kinds: Kinds of release that it makes.
-        conditions: Names of the conditions that its own guarantee may rest on, beside ``COMMON_CONDITIONS``; None where
-            its parts bring conditions of their own, under any name.
-        free: Whether it asks nothing of the records: post-processing of what was paid for before.
     """
 
     highest: Level
     kinds: tuple[str, ...]
-    conditions: tuple[str, ...] | None = ()
-    free: bool = False
 
 
 @cache
@@ -85,18 +76,13 @@ def plan_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*plans, *MECHANISMS, *rules]))
 
 
-def is_known(name: str) -> bool:
-    """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return plan_of(name) is not None
-
-
 def stated(name: str) -> Known | None:
     """Return what releases by the mechanism of this name may be; None if there is none: it may claim nothing.
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
     if name == COMBINED:
-        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS.values()), None, free=True)
+        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS.values()))
     plan = plan_of(name)
     if plan is None:
         return None
@@ -104,54 +90,7 @@ def stated(name: str) -> Known | None:
     says: Any = maker if plan is EffectPlan else plan
     own = is_library_class(maker if isinstance(maker, type) else type(maker))
     conditional = not own and says.level == Level.CERTIFIED
-    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds, says.rests_on, says.free)
-
-
-COMMON_CONDITIONS = (
-    "estimand",
-    "mechanism",
-    "learner",
-    "score",
-    "feature map",
-    "loss",
-    "outcome",
-    "matching",
-    "residual model",
-    "weights",
-    "nuisances",
-    "second stage",
-    "trainer",
-    GPU_ROUNDING.name,
-)
-"""Names of conditions that any release may rest on: what a user brought in place of the library's, and where it ran."""
-
-CONDITION_KEYS = frozenset(("name", "text", "holds"))
-"""What a condition says."""
-
-
-_SWEEP = (
-    r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
-    r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
-)
-_COST = r"epsilon = [0-9.e+-]{1,20}, delta = [0-9.e+-]{1,20}"
-SHARED = (
-    rf"run ([0-9]{{1,9}}) of a ledger over the same records: in all ({_COST}|not known) spent, of at most {_COST}, "
-    r"also where a run was chosen by what others showed; runs beside that ledger are not counted"
-)
-"""What a shared ledger knows, with the number of the run and what was spent."""
-
-
-def is_tuning(tuning: Mapping[str, Any]) -> bool:
-    """Whether the library says this of tuning."""
-    runs, text = tuning.get("runs"), str(tuning.get("text"))
-    if tuning.keys() != {"runs", "text"}:
-        return False
-    if runs is None:
-        return re.fullmatch(_SWEEP, text) is not None
-    if type(runs) is not int or runs < 1:
-        return False
-    found = re.fullmatch(SHARED, text)
-    return tuning in (TUNING, SITES_TUNING) or (found is not None and int(found[1]) == runs)
+    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds)
 
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
@@ -159,94 +98,43 @@ _LEVELS = list(Level)
 
 
 def statement_problems(privacy: PrivacyStatement, kind: str, domain: Domain) -> Iterator[str]:
-    """Return what a statement says that no release of its kind and mechanism does.
+    """Return what is wrong in a statement whose costs fit together, by what every release of the library says.
 
     Args:
         privacy: The statement.
-        kind: Kind of release.
-        domain: The release's, whose bounds and their origin a statement repeats.
+        kind: Kind of its release.
+        domain: Of the release's schema.
     """
-    yield from _mechanism(privacy, kind)
-    yield from _names(privacy)
-    yield from _conditions(privacy)
-    yield from _texts(privacy, domain)
-
-
-def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
-    """Problems of the mechanism: unknown, of another kind of release, or called stronger than it ever is."""
     known = stated(privacy.mechanism)
     if known is None:
         if privacy.claims or privacy.level != Level.HEURISTIC:
             yield f"mechanism {privacy.mechanism!r} is none of the library's, so it may claim nothing"
-        return
-    if kind not in known.kinds:
-        yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
-    if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
-        yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
-    if not privacy.private_noise and privacy.public:
-        yield "the noise had a fixed seed, yet it states constants"
-    yield from _purposes(privacy)
-
-
-def _purposes(privacy: PrivacyStatement) -> Iterator[str]:
-    for charge in dict.fromkeys(charge.charge for charge in privacy.charges):
-        if charge.purpose is Purpose.OTHER:
-            yield f"the charge {charge.words!r} is none that a release of the library makes"
-        elif charge.purpose is Purpose.RELEASE and not is_known(charge.mechanism):
-            yield f"the charge {charge.words!r} is for a mechanism that is none of the library's"
-
-
-def _names(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of fields that no other check reads: in conditions, and in blocks of one name."""
-    for condition in privacy.conditions:
-        strange = condition.keys() - CONDITION_KEYS
-        if strange:
-            yield f"a condition holds {', '.join(map(repr, sorted(strange)))}, which none of the library's does"
-    names = [block.name for block in privacy.blocks]
-    if len(set(names)) < len(names):
-        yield "two blocks have one name"
-
-
-def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
-    for condition in privacy.conditions:
-        if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
-            yield f"the condition {condition['name']!r} is stated to hold or fail, which cannot be checked"
-    names = [condition["name"] for condition in privacy.conditions]
+    else:
+        if kind not in known.kinds:
+            yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
+        if _rank(privacy.level) < _rank(known.highest):
+            yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
+        if not privacy.private_noise and privacy.public:
+            yield "the noise had a fixed seed, yet it states constants"
     weak = [charge for charge in privacy.charges if charge.level is Level.CONDITIONAL]
     # another release from the same records may have made the total conditional; it states its conditions itself
     own = [c for c in weak if c.purpose is not Purpose.RELEASE or c.is_release(privacy.mechanism)]
-    if privacy.claims and not names and (own or (privacy.level == Level.CONDITIONAL and not weak)):
+    if privacy.claims and not privacy.conditions and (own or (privacy.level == Level.CONDITIONAL and not weak)):
         yield "the level is conditional, but no condition is stated"
-    if privacy.claims and names and privacy.level == Level.CERTIFIED:
+    if privacy.claims and privacy.conditions and privacy.level == Level.CERTIFIED:
         yield "the level is certified, but a condition is stated"
-    known = stated(privacy.mechanism)
-    if known is None or known.conditions is None:
-        return
-    allowed = (*known.conditions, *COMMON_CONDITIONS)
-    for name in names:
-        if name not in allowed:
-            yield f"the condition {name!r} is none that mechanism {privacy.mechanism!r} rests on"
-
-
-def _texts(privacy: PrivacyStatement, domain: Domain) -> Iterator[str]:
-    """Problems of assumptions, of what is not protected, of tuning, versions, accountant and origin of the bounds."""
     if set(privacy.versions) != set(LIBRARIES) or not all(map(_VERSION.fullmatch, privacy.versions.values())):
         yield "its versions are not those of the libraries that make releases"
-    if privacy.assumptions != (list(ASSUMPTIONS) if privacy.private_noise else []):
-        yield "its assumptions are not those that every release rests on"
-    if privacy.not_protected != list(NOT_PROTECTED):
-        yield "what it calls not protected is not what no release protects"
-    made_by = accountant_of(privacy.versions.get("dp-accounting", "")) if privacy.claims else {}
-    if privacy.accountant != made_by:
-        yield "its accountant is not the one that composes charges"
-    if not is_tuning(privacy.tuning):
-        yield "what it says of tuning is nothing that a ledger knows"
-    if privacy.bounds_origin != domain.origin:
-        yield "where it says that its bounds come from is not where its schema does"
-    if len(privacy.chosen) > LONGEST_CHOICE or not is_plain(privacy.chosen):
-        yield f"who chose the budget is not said in a line of up to {LONGEST_CHOICE} letters"
-    if privacy.bounds != bounds_of(domain):
-        yield "the bounds of outcome and overlap that it states are not those of its schema"
+    needed = {
+        "assumptions": list(ASSUMPTIONS) if privacy.private_noise else [],
+        "not_protected": list(NOT_PROTECTED),
+        "accountant": accountant_of(privacy.versions.get("dp-accounting", "")) if privacy.claims else {},
+        "bounds_origin": domain.origin,
+        "bounds": bounds_of(domain),
+    }
+    for name, words in needed.items():
+        if getattr(privacy, name) != words:
+            yield f"its {name.replace('_', ' ')} is not what a release of the library says"
 
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second.
@@ -280,7 +168,7 @@ def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], l
         What was checked and what came out; and what does not agree, one sentence each.
     """
     findings, problems = _accounting(privacy)
-    problems += [*_level(privacy), *_words(privacy), *_own_charge(privacy)]
+    problems += [*_level(privacy), *_words(privacy)]
     return [*findings, ("level", f"{privacy.headline}; no charge is weaker")], problems
 
 
@@ -384,19 +272,10 @@ def _level(privacy: PrivacyStatement) -> Iterator[str]:
         yield "the level is heuristic, yet epsilon is claimed"
     if privacy.claims and fails:
         yield "a condition fails, yet epsilon is claimed"
+    if privacy.claims:
+        yield from (f"the charge {c.words!r} is stated with a count of 0" for c in privacy.charges if c.count == 0)
     if not privacy.private_noise and (privacy.claims or privacy.level != Level.HEURISTIC):
         yield "the noise had a fixed seed, yet something is claimed"
-
-
-def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
-    if not privacy.claims:
-        return
-    own = any(c.is_release(privacy.mechanism) for c in privacy.charges)
-    known = stated(privacy.mechanism)
-    if not own and not (known is not None and known.free):
-        yield f"no charge is for a release by {privacy.mechanism}"
-    yield from (f"the charge {c.words!r} is stated with a count of 0" for c in privacy.charges if c.count == 0)
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:

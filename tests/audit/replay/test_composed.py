@@ -41,6 +41,7 @@ CASES = {
 """The other compositions keep the contract of plans, which replays them."""
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_composition_passes(name):
     found = report(**CASES[name])
@@ -56,6 +57,7 @@ def test_a_composition_in_lightning_passes():
     assert found.passed, str(found)
 
 
+@pytest.mark.slow
 def test_spreads_of_the_records_are_reported(monkeypatch):
     def own(rows, moments, steps):
         sums = rows.total(moments)
@@ -65,6 +67,7 @@ def test_spreads_of_the_records_are_reported(monkeypatch):
     assert not report().passed
 
 
+@pytest.mark.slow
 def test_a_solution_that_looks_at_the_records_is_reported():
     class Impatient(NoisyNewton):
         def solution(self, fit, plan, steps):

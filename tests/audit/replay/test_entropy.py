@@ -1,86 +1,104 @@
-"""The fresh-noise check: system noise passes, and sources that an outsider could repeat are found."""
+"""Fresh noise: nothing that an outsider could set or copy brings the same noise twice; sources that repeat are seen."""
 
-import os
+import multiprocessing
 import random
 import secrets
+from collections import defaultdict
 
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from tests.tools.replay.check import learner_pipeline
-from tests.tools.replay.entropy import check_fresh_noise, check_source
+from tests.tools.replay.tape import RecordingNoise, mapped, watched
 from torchdpcate import LinearSecondStage, PrivacyBudget, RLearner
-from torchdpcate.data.records import CausalData
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
 
-STUDY = Dataset1(n=200, queries=4, seed=3).load()
-SEED = 11
-KINDS = {
-    "gaussian",
-    "fine_gaussian",
-    "uniform",
-    "coins",
-    "chosen",
-    "laplace",
-    "k_norm",
-    "root_polytope",
-    "select",
-    "gumbel",
-    "generator",
-    "permutation",
-}
-SEEDS = "the same under the same seeds"
-GLOBAL = "moves a global generator, whose seed is known"
-FORKED = "the same in a process and a child forked from it"
-TWINS = "the same in two processes forked at the same time"
+SEED, NUMBERS = 11, 32  # numbers of each kind: at 6 bits a number honest ones meet once in 2^190
+TWICE, SEEDS, FORKED, TWINS, GLOBAL = "two calls", "the same seeds", "a forked child", "two forked children", "global"
 
 
-def learner():
-    small = NuisanceConfig(width=3, batch_size=40, epochs=1)
-    stage = LinearSecondStage(ridge=0.1)
-    return learner_pipeline(RLearner(STUDY.domain, PrivacyBudget(4.0, 1e-4), nuisance=small, second_stage=stage))
+def draws(noise):
+    """Enough of each kind of draw that no two are alike by chance."""
+    even = torch.zeros(2**6, dtype=torch.float64)
+    return {
+        "gaussian": noise.gaussian(NUMBERS, 1.0),
+        "fine_gaussian": noise.fine_gaussian(NUMBERS, 1.0),
+        "laplace": noise.laplace(NUMBERS, 1.0),
+        "k_norm": noise.k_norm(NUMBERS, 2, 1.0),
+        "root_polytope": noise.root_polytope(NUMBERS, 1.0),
+        "select": torch.tensor([noise.select(even, 1.0) for _ in range(NUMBERS)]).double(),
+        "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(NUMBERS)]).double(),
+        "uniform": noise.uniform(NUMBERS),
+        "coins": noise.coins(6 * NUMBERS, 0.5).double(),
+        "chosen": noise.chosen(100 * NUMBERS, 0.05).double(),
+        "generator": torch.rand(NUMBERS, generator=noise.generator(), dtype=torch.float64),
+        "permutation": noise.permutation(NUMBERS).double(),
+    }
 
 
-def ways(found, kind=None):
-    return {repetition.how for repetition in found if kind in (None, repetition.kind)}
+def seeded(source):
+    """Return a source made under the experiment's seeds, its draws, and whether a global generator moved."""
+    with isolate_rng():
+        seed_everything(SEED, verbose=False)
+        noise = source()
+        before = states()
+        return noise, draws(noise), states() != before
 
 
-# ---- planted sources, each of which says that it is private
+def states():
+    numpy_state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - the global generator is the suspect
+    return torch.get_rng_state().tolist(), numpy_state["key"].tolist(), numpy_state["pos"], random.getstate()
+
+
+def child(noise, start, sender):
+    torch.set_num_threads(1)  # the parent's other threads do not live here
+    start.wait()
+    sender.send({kind: values.tolist() for kind, values in draws(noise).items()})
+
+
+def children(noise):
+    """Return the draws of two processes that inherit the source at the same time."""
+    context = multiprocessing.get_context("fork")
+    start, found = context.Barrier(2), []
+    for _ in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=child, args=(noise, start, sender), daemon=True)
+        process.start()
+        found.append((process, receiver))
+    answers = [receiver.recv() for _, receiver in found if receiver.poll(60)]
+    for process, _ in found:
+        process.join()
+    return [{kind: torch.tensor(values, dtype=torch.float64) for kind, values in one.items()} for one in answers]
+
+
+def repeated(source):
+    """Return the kinds of draws that repeat, by the circumstances; and under ``GLOBAL`` whether a generator moved."""
+    (noise, first, moved), found = seeded(source), defaultdict(set)
+    (one, two), after = children(noise), draws(noise)
+    pairs = {TWICE: (first, after), SEEDS: (first, seeded(source)[1]), FORKED: (one, after), TWINS: (one, two)}
+    for how, (before, after) in pairs.items():
+        for kind in before:
+            if torch.equal(before[kind], after[kind]):
+                found[kind].add(how)
+    return {**found, **({GLOBAL: True} if moved else {})}
+
+
+def test_system_noise_is_fresh():
+    assert repeated(NoiseSource.system) == {}
 
 
 class OfTheExperiment(FixedNoise):
-    """Everything from the experiment's seed."""
-
     private = True
 
 
 class FromTorch(SystemNoise):
-    """Gaussian noise from torch's global generator."""
-
     def gaussian(self, size, scale, step=None):
         return torch.randn(size, dtype=torch.float64) * scale
-
-
-class FromNumPy(SystemNoise):
-    def laplace(self, size, scale):
-        return torch.from_numpy(np.random.laplace(0, scale, size))  # noqa: NPY002 - the fault
-
-
-class GlobalStream(SystemNoise):
-    """Hands out torch's own generator."""
-
-    def generator(self, device="cpu"):
-        return torch.default_generator
-
-
-class SeededStream(SystemNoise):
-    """Streams whose seeds come from Python's global generator, which a fork seeds anew."""
-
-    def generator(self, device="cpu"):
-        return torch.Generator(device).manual_seed(random.getrandbits(63))
 
 
 class OneStream(SystemNoise):
@@ -105,101 +123,48 @@ class MadeBeforeTheFork(SystemNoise):
         return torch.from_numpy(self.numbers.normal(0, scale, size))
 
 
-class OfTheParent(SystemNoise):
-    """Seeded by the number of the parent process and of the call: processes started by the same one agree."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def gaussian(self, size, scale, step=None):
-        self.calls += 1
-        numbers = np.random.default_rng((os.getppid(), self.calls))
-        return torch.from_numpy(numbers.normal(0, scale, size))
-
-
-# ---- honest
-
-
-def test_system_noise_is_fresh_and_leaves_the_environment_alone():
-    names = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")
-    before = [os.environ.get(name) for name in names]
-    states = torch.get_rng_state(), random.getstate()
-    assert check_source(NoiseSource.system, SEED) == []
-    assert [os.environ.get(name) for name in names] == before
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert random.getstate() == states[1]
-
-
-@pytest.mark.slow
-def test_a_learner_on_system_noise_is_fresh():
-    assert check_fresh_noise(learner(), STUDY.records, SEED) == []
-
-
-# ---- faults
-
-
-@pytest.mark.slow
-def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
-    found = check_fresh_noise(learner(), STUDY.records, SEED, lambda: OfTheExperiment(SEED))
-    assert {r.kind for r in found if r.how == SEEDS} == KINDS
-    in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
-    assert in_the_run == {
-        ("permutation", "torchdpcate/data/checked.py"),
-        ("fine_gaussian", "torchdpcate/fit/engines.py"),
-        ("released", "torchdpcate/fit/engines.py"),
-        ("gaussian", "torchdpcate/fit/private_fit.py"),
-        ("gaussian", "torchdpcate/privacy/mechanisms.py"),
-        ("released", "torchdpcate/estimators/cate/mechanisms/base.py"),
-    }
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize(
-    ("source", "kind", "how"),
+    ("source", "expected"),
     [
-        (FromTorch, "gaussian", {SEEDS, FORKED, TWINS}),
-        (FromNumPy, "laplace", {SEEDS, FORKED, TWINS}),
-        (GlobalStream, "generator", {SEEDS, FORKED, TWINS}),
-        (SeededStream, "generator", {SEEDS}),
-        (OneStream, "generator", {"the same at two calls", FORKED, TWINS}),
-        (MadeBeforeTheFork, "gaussian", {FORKED, TWINS}),
-        (OfTheParent, "gaussian", {SEEDS, TWINS}),
+        (FromTorch, {"gaussian": {SEEDS, FORKED, TWINS}, GLOBAL: True}),
+        (OneStream, {"generator": {TWICE, FORKED, TWINS}}),
+        (MadeBeforeTheFork, {"gaussian": {FORKED, TWINS}}),
     ],
 )
-def test_a_source_that_repeats_is_found_and_named(source, kind, how):
-    found = check_source(source, SEED)
-    assert ways(found, kind) == how
-    assert {r.kind for r in found} <= {kind, "noise"}
+def test_a_source_that_repeats_is_found(source, expected):
+    assert repeated(source) == expected
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize(
-    ("source", "generators"),
-    [(FromTorch, {"torch"}), (FromNumPy, {"numpy"}), (GlobalStream, {"torch"}), (SeededStream, {"random"})],
-)
-def test_a_source_that_moves_a_global_generator_is_found(source, generators):
-    found = check_source(source, SEED)
-    assert {r.place for r in found if r.how == GLOBAL} == generators
+def in_a_fit(source):
+    """Return the numbers of each kind and place of a learner's run under the experiment's seeds."""
+    study = Dataset1(n=200, queries=4, seed=3).load()
+    small = NuisanceConfig(width=3, batch_size=40, epochs=1)
+    stage = LinearSecondStage(ridge=0.1)
+    learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-4), nuisance=small, second_stage=stage)
+    with isolate_rng():
+        seed_everything(SEED, verbose=False)
+        noise = RecordingNoise(source())
+        with watched(noise):
+            learner_pipeline(learner)(study.records, noise)
+    found = defaultdict(list)
+    for call in noise.tape:
+        mapped(call.output, found[call.kind, call.place].append)
+    return found
 
 
 @pytest.mark.slow
-def test_noise_of_the_global_seed_is_found_in_a_learner():
-    found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
-    in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
-    assert ("gaussian", "torchdpcate/fit/private_fit.py") in in_the_run
-    assert ("fine_gaussian", "torchdpcate/fit/engines.py") not in in_the_run
+def test_no_draw_and_no_output_of_a_fit_follows_the_experiment_s_seeds():
+    """Of a source of the experiment's seed every one does: each in the place where the code draws."""
+    kinds = ("permutation", "fine_gaussian", "gaussian", "released")
 
+    def same(source):
+        one, two = in_a_fit(source), in_a_fit(source)
+        pairs = {key: list(zip(one[key], two[key], strict=False)) for key in one if key[0] in kinds}
+        pairs = {key: [p for p in both if torch.is_tensor(p[0]) and p[0].numel() > 1] for key, both in pairs.items()}
+        return {key: any(torch.equal(*p) for p in pair) for key, pair in pairs.items() if pair}
 
-def test_a_pipeline_that_ignores_its_source_is_found():
-    def pipeline(records: CausalData, noise: NoiseSource) -> float:
-        return float(records.y.sum() + NoiseSource.system().gaussian(1, 1.0))
-
-    (found,) = check_fresh_noise(pipeline, STUDY.records, SEED)
-    assert "draws nothing" in found.how
-
-
-def test_single_numbers_and_selections_may_meet_by_chance():
-    def pipeline(records, noise):
-        return noise.released(float(noise.select(torch.tensor([0.0, 1e6]), 1.0) + noise.gaussian(2, 1.0)[0]))
-
-    assert check_fresh_noise(pipeline, STUDY.records, SEED) == []
+    repeats = same(lambda: OfTheExperiment(SEED))
+    assert all(repeats.values())
+    assert {kind for kind, _ in repeats} == set(kinds)
+    assert not any(same(NoiseSource.system).values())

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from tests.tools.replay.tape import RecordingNoise, ReplayingNoise, form, innermost, place
-from torchdpcate.privacy.noise import NoiseSource
+from tests.tools.replay.tape import RecordingNoise, ReplayingNoise
 
 THIS = f"{__file__}:"
 
@@ -94,51 +93,3 @@ def test_a_missing_and_a_further_call_are_found_and_the_rest_goes_on():
 
 
 # ---- places and forms
-
-
-def test_places_name_the_file_the_line_and_the_function():
-    def here():
-        return sorted([0], key=lambda _: places.append(place()))  # sorted is C, key is ours
-
-    places: list[str] = []
-    here()
-    assert places[0].startswith(THIS)
-    assert places[0].endswith("here.<locals>.<lambda>")
-
-
-def test_the_place_of_an_error_is_the_innermost_of_ours():
-    try:
-        torch.zeros(2).reshape(3)
-    except RuntimeError as error:
-        found = innermost(error.__traceback__)
-    assert found.startswith(THIS)
-    try:
-        NoiseSource.grid(-1.0)
-    except ValueError as error:
-        found = innermost(error.__traceback__)
-    assert found.startswith("torchdpcate/privacy/budget.py:")
-
-
-def test_forms_tell_structure_types_and_shapes_apart():
-    values = [1.0, 1, "1", [1.0], (1.0,), {"a": 1.0}, torch.zeros(1), torch.zeros(1, 1), torch.zeros(1).double(), None]
-    assert len({form(value) for value in values}) == len(values)
-    assert form([torch.zeros(2), 3.0]) == form([torch.ones(2), 4.0])
-
-
-def test_recording_passes_on_the_flag_and_the_numbers_of_its_source():
-    for make in (NoiseSource.system, lambda: NoiseSource.fixed(3)):
-        assert RecordingNoise(make()).private is make().private
-    recording, plain = RecordingNoise(NoiseSource.fixed(3)), NoiseSource.fixed(3)
-    for noise in (recording, plain):
-        noise.drawn = [noise.gaussian(3, 2.0), noise.laplace(2, 1.0), noise.k_norm(2, 3, 1.0)]
-        noise.drawn += [noise.root_polytope(2, 1.0)]
-        noise.drawn += [torch.rand(3, generator=noise.generator()), torch.tensor(noise.select(torch.zeros(99), 1.0))]
-    assert all(torch.equal(one, other) for one, other in zip(recording.drawn, plain.drawn, strict=True))
-
-
-def test_a_library_of_another_environment_is_no_place(tmp_path):
-    for folder in ("site-packages", "dist-packages"):
-        spaces = {}
-        library = tmp_path / "elsewhere" / folder / "library.py"
-        exec(compile("def call(function):\n    return function()\n", str(library), "exec"), spaces)
-        assert spaces["call"](place).startswith(f"{__file__}:")

@@ -6,7 +6,7 @@ from torchdpcate import Domain, TableSchema
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.fit.user_maps import on_domain
 
-DOMAIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0)
+DOMAIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
 SCHEMA = TableSchema.of(DOMAIN)
 FEATURES = on_domain(None, DOMAIN)
 EFFECT, NAIVE_BIAS = 0.16964, 0.090

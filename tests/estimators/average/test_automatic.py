@@ -11,7 +11,6 @@ from sklearn.base import clone
 from tests.estimators.average.confounded import arrays
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.fit.feature_maps import Identity, Products
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
@@ -57,10 +56,9 @@ def test_what_is_valid_and_what_is_chosen(name):
     assert all(planned.effect in choice.reason for planned in choice.planned)
 
 
-@pytest.mark.parametrize(("settings", "why"), [
-    ({"estimand": "ATC"}, "estimand = 'ATC'"), ({"basis": Products()}, "basis = "),
-    ({"public_sample": [[0.0] * 4]}, "public_sample = "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "why"), [({"estimand": "ATC"}, "estimand = 'ATC'"), ({"basis": Products()}, "basis = ")]
+)
 def test_what_needs_balancing_weights_leaves_the_composition_out(settings, why):
     choice = AverageEffect(domain(overlap=0.1), SOME, **settings).choose(5000)
     assert choice.effect == "covariate_balancing"
@@ -78,7 +76,7 @@ def test_a_choice_is_by_public_facts_alone():
 
 @pytest.mark.parametrize("known", [None, 0.5])
 def test_a_release_says_what_was_chosen_and_verifies(known, tmp_path):
-    learner = AverageEffect(domain(propensity=known), PrivacyBudget(4.0, 0.0), overlap=0.1).fit(*arrays(2000, 1))
+    learner = AverageEffect(domain(overlap=0.1, propensity=known), PrivacyBudget(4.0, 0.0)).fit(*arrays(2000, 1))
     release = learner.release()
     public = release.privacy.public
     assert public["chosen_by"] == "auto"
@@ -97,20 +95,6 @@ def test_a_release_says_what_was_chosen_and_verifies(known, tmp_path):
 def test_settings_that_no_estimator_takes_are_refused():
     with pytest.raises(InputError, match="estimand = 'LATE'"):
         AverageEffect(domain(), PURE, estimand="LATE").choose(100)
-    with pytest.raises(InputError, match=r"overlap = 0\.7"):
-        AverageEffect(domain(), PURE, overlap=0.7).choose(100)
-
-
-def test_a_prior_of_ones_own_decides():
-    prior = ErrorPrior(slope=5.0, confounding=1.0)
-    usual, other = (
-        {
-            planned.effect: planned.total
-            for planned in AverageEffect(domain(overlap=0.1), SOME, **own).choose(5000).planned
-        }
-        for own in ({}, {"prior": prior})
-    )
-    assert other["covariate_balancing"] > 1.2 * usual["covariate_balancing"]
 
 
 def nsw() -> tuple[TableSchema, pd.DataFrame]:
@@ -160,8 +144,8 @@ def test_intervals_of_the_choice_hold_the_effect(known, epsilon):
         e = torch.full((2000,), 0.5) if known else torch.sigmoid(0.8 * x[:, 0])
         a = (torch.rand(2000, generator=generator) < e).double()
         y = (0.5 + 0.15 * x[:, 0] + 0.1 * (a - 0.5) + 0.1 * torch.randn(2000, generator=generator)).clamp(0, 1)
-        facts, noise = domain(2, propensity=known), NoiseSource.system()
-        learner = AverageEffect(facts, PrivacyBudget(epsilon, 0.0), overlap=0.2, noise=noise)
+        facts, noise = domain(2, overlap=0.2, propensity=known), NoiseSource.system()
+        learner = AverageEffect(facts, PrivacyBudget(epsilon, 0.0), noise=noise)
         low, high = learner.fit(x, a, y).release().interval(0.95)
         inside += low <= 0.1 <= high
     assert inside > 264

@@ -28,7 +28,7 @@ def test_sums_of_the_note() -> None:
     assert math.isclose(found.estimate.item(), 1.31877828 / 11.10323404, rel_tol=1e-8)
 
 
-@pytest.mark.parametrize("estimand", [*ESTIMANDS, "beta:-0.5:-0.25"])
+@pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize(("low", "high"), [(0.3, 0.7), (0.5, 0.5), (0.1, 0.4), (0.0, 1.0)])
 def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, low: float, high: float) -> None:
     """Every corner of (treatment, outcome, propensity, outcome model): the largest difference of two records' terms."""

@@ -77,8 +77,6 @@ def test_steps_and_sums_share_the_budget():
     plan = average_plan(4000, BUDGET, domain())
     assert plan.budget == PrivacyBudget((1 - 0.4) * 1.0, 1e-5)
     assert 1.05 * 0.4 < plan.score_epsilon < 1.06 * 0.4  # what exact composition leaves
-    clipped = average_plan(4000, BUDGET, domain(), least=0.01)
-    assert clipped.slope("propensity") == 0.99  # of the truth, not of the clip in scores
     assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
     assert "effect" not in plan.shares.shares
     assert "propensity" not in average_plan(4000, BUDGET, domain(propensity=0.5)).shares.shares
@@ -90,12 +88,6 @@ def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
     events = [(plan.shares.event(step), 1) for step in plan.shares.shares]
     spent = compose([*events, (PureEvent(plan.score_epsilon), 1)], 1e-5)
     assert 0.99999 * epsilon < spent <= epsilon
-
-
-def test_the_share_of_the_treated_may_lie_below_the_clip():
-    rare = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, overlap=0.01, treated=0.03)
-    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).steps.plan.treated == 0.05
-    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).steps.plan.treated == 0.03
 
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, arrays
+from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.verify.file import verify_release
 
@@ -34,16 +33,13 @@ class Batches(RecordStream):
             yield records.subset(slice(start, start + 100))
 
 
-def learners(**settings: object) -> list[AverageEffectLearner]:
-    common = {"noise": NoiseSource.fixed(3), **settings}
-    return [
-        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), overlap=0.1, **common),
-    ]
+def balancing() -> CovariateBalancingEffect:
+    return CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), noise=NoiseSource.fixed(3))
 
 
 def test_a_stream_of_other_bounds_is_refused():
     with pytest.raises(InputError, match="stream"):
-        learners()[0].fit_stream(Batches(Domain([-2.0] * 4, [2.0] * 4, 0.0, 1.0)))
+        balancing().fit_stream(Batches(Domain([-2.0] * 4, [2.0] * 4, 0.0, 1.0)))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ def test_a_stream_of_other_bounds_is_refused():
     ],
 )
 def test_one_record_outside_its_bounds_is_refused_before_anything_is_spent(part, value, named):
-    stream, learner = Batches(), learners()[0]
+    stream, learner = Batches(), balancing()
     getattr(stream.records, part)[500] = value
     with pytest.raises(InputError, match=named):
         learner.fit_stream(stream)
@@ -68,11 +64,11 @@ def test_a_stream_that_miscounts_or_lacks_an_arm_is_refused():
     stream = Batches()
     stream.n = 10 * N
     with pytest.raises(InputError, match="1003 records"):
-        learners()[0].fit_stream(stream)
+        balancing().fit_stream(stream)
     stream = Batches()
     stream.records.a[:] = 1.0
     with pytest.raises(InputError, match="no record"):
-        learners()[0].fit_stream(stream)
+        balancing().fit_stream(stream)
 
 
 def test_a_stream_of_three_arms_is_refused():
@@ -84,12 +80,12 @@ def test_a_stream_of_three_arms_is_refused():
         {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": covariates}
     )
     with pytest.raises(InputError, match="3 arms"):
-        learners()[0].fit_stream(stream)
+        balancing().fit_stream(stream)
 
 
 def test_what_is_read_otherwise_later_moves_no_sum_beyond_its_sensitivity():
     """Records are moved into the domain at each reading: a stream that changes cannot make a term too large."""
-    stream, learner = Batches(), learners()[0]
+    stream, learner = Batches(), balancing()
     x, a, y = (part.clone() for part in (stream.records.x, stream.records.a, stream.records.y))
     y[0], a[0] = 1e9, 1e9
     stream.later = CausalData(x, a, y)
@@ -99,14 +95,12 @@ def test_what_is_read_otherwise_later_moves_no_sum_beyond_its_sensitivity():
 
 def test_the_callers_arrays_may_change_after_a_fit():
     x, a, y = arrays(N, 6)
-    learner = learners()[0].fit(x, a, y)
+    learner = balancing().fit(x, a, y)
     a.add_(5)
-    assert learner.release().estimate == learners()[0].fit(*arrays(N, 6)).release().estimate
+    assert learner.release().estimate == balancing().fit(*arrays(N, 6)).release().estimate
 
 
 REFUSED = [
-    (CovariateBalancingEffect, {"overlap": 0.0}, "overlap"),
-    (CovariateBalancingEffect, {"overlap": 0.6}, "overlap"),
     (CovariateBalancingEffect, {"estimand": "LATE"}, "estimand"),
     (KnownPropensityEffect, {}, "the domain states none"),
 ]
@@ -118,7 +112,7 @@ def test_settings_that_cannot_be_are_refused_by_name(kind, settings, words):
         kind(DOMAIN, **{"budget": PrivacyBudget(1.0, 1e-5), **settings}).fit(*arrays(200, 1))
 
 
-DOMAIN, BUDGET = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0), PrivacyBudget(400.0, 1e-5)
+BUDGET = PrivacyBudget(400.0, 1e-5)
 
 
 class HalfOverlap(Estimand):
@@ -135,7 +129,7 @@ def _added(monkeypatch):
 
 def test_it_is_estimated_released_and_verified(tmp_path):
     records = Confounded().draw(20_000, torch.Generator().manual_seed(0))
-    learner = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="HALF", overlap=0.05)
+    learner = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="HALF")
     release = learner.fit(records.x, records.a, records.y).release()
     assert (release.estimand, release.privacy.level) == ("HALF", "conditional")  # whose bounds are not proved
     assert abs(release.estimate - Confounded().average_effect("HALF")) < 0.03

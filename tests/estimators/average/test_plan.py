@@ -27,10 +27,6 @@ def test_default_shares_are_those_of_the_note():
     assert sum(epsilons.values()) <= 2.0
 
 
-def test_equal_bounds_leave_the_outcome_model_out():
-    assert "outcome_model" not in make_plan(5_000, FEATURES, ATE, BUDGET, outcome_bounds=(0.5, 0.5)).epsilons
-
-
 def test_the_loss_follows_the_public_ratio():
     """Section 3.1: the balancing loss while r = sigma_V / n is at most 0.05; sigma_V in the note's scale."""
     few, many = (make_plan(n, FEATURES, ATE, BUDGET) for n in (5_000, 50_000))
@@ -54,32 +50,18 @@ def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_count
         assert plan.facts.imbalance == plan.propensity.imbalance > 0
 
 
-def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
-    plans = {
-        name: make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic", **settings)
-        for name, settings in {
-            "model": {},
-            "constant": {"outcome_bounds": (0.5, 0.5)},
-        }.items()
-    }
-    for plan in plans.values():
-        assert plan.facts.imbalance == pytest.approx(4 * plan.propensity.imbalance)
-    assert plans["constant"].facts.slope_bound == 0.5
-
-
 def test_beside_an_outcome_model_it_counts_times_what_noise_moves_the_slopes_by():
     """Both noises fall as 1/(n epsilon), and so does their product twice."""
 
-    def slope(n: int, epsilon: float, **settings) -> float:
-        return make_plan(n, FEATURES, ATE, PrivacyBudget(epsilon, 0.0), loss="logistic", **settings).facts.slope_bound
+    def slope(n: int, epsilon: float) -> float:
+        return make_plan(n, FEATURES, ATE, PrivacyBudget(epsilon, 0.0), loss="logistic").facts.slope_bound
 
     plan = make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic")
-    assert plan.outcome is not None
+    assert plan.facts.imbalance == pytest.approx(4 * plan.propensity.imbalance)
     planned = math.sqrt(FEATURES.dimension) * 3 * plan.outcome.imbalance / 5_000
     assert slope(5_000, BUDGET.epsilon) == pytest.approx(planned)
     assert slope(50_000, BUDGET.epsilon) == pytest.approx(planned / 10, rel=0.02)
     assert slope(300, 0.1) == 0.25
-    assert slope(5_000, 1.0, slope_bound=0.0) == 0.0
 
 
 def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
@@ -95,10 +77,6 @@ def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
     [
         ({"loss": "probit"}, "loss"),
         ({"fitter": "newton"}, "fitter"),
-        ({"outcome_bounds": (0.7, 0.3)}, "outcome_bounds"),
-        ({"outcome_bounds": (-0.1, 0.3)}, "outcome_bounds"),
-        ({"outcome_bounds": None}, "outcome_bounds"),
-        ({"slope_bound": -1.0}, "slope_bound"),
         ({"fitter": "noisy_gradient"}, "delta"),
     ],
 )

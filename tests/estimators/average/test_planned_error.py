@@ -5,13 +5,8 @@ import math
 import pytest
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
-from torchdpcate import (
-    CovariateBalancingEffect,
-    Domain,
-    KnownPropensityEffect,
-    NoiseSource,
-    PrivacyBudget,
-)
+from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
 
 BINARY = ErrorPrior(deviation=0.45)
@@ -53,7 +48,7 @@ def test_errors_are_in_outcome_units_and_none_without_privacy():
 
 def simulated(n: int, epsilon: float, runs: int) -> float:
     """Root mean squared error over data sets of the confounded design."""
-    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5), overlap=0.1)
+    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5))
     error = learner.plan(n).run(data_sets(runs, n, 7), NoiseSource.system()).estimate - EFFECT
     return error.square().mean().sqrt().item()
 
@@ -61,13 +56,13 @@ def simulated(n: int, epsilon: float, runs: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_planned_errors_are_within_a_factor_of_what_releases_are_off_by(epsilon):
-    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5), overlap=0.1)
+    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5))
     planned = learner.planned_error(5000, BINARY).total
     assert planned / FACTOR < simulated(5000, epsilon, 200) < planned * FACTOR
 
 
 def test_small_samples_of_the_treated_are_warned_of():
-    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(1.0, 0.0), estimand="ATT", overlap=0.1)
+    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(1.0, 0.0), estimand="ATT")
     said = learner.warning(445)
     assert "estimand = ATT, n = 445, epsilon = 1: the planned standard error of effect=covariate_balancing is" in said
     assert "estimand=ATO has" in said

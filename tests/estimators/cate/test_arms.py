@@ -9,12 +9,10 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.heads.recipes import LinearSecondStage
-from torchdpcate.pages.questions import answer, curve, questions
 from torchdpcate.pages.reader import findings, reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
-from torchdpcate.release.post_processing import clipped, rank
 
 FACTS = {
     "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
@@ -84,10 +82,6 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
     assert titles == ["low instead of placebo", "high instead of placebo"] * 2
     assert findings(loaded, x)[1].startswith("In these records, high instead of placebo changes y by +0.")
     assert '"arms": ["low instead of placebo", "high instead of placebo"]' in reader_page(loaded)
-    asked = {"age": 0.2, "sex": "m"}
-    assert answer(loaded, asked).headline.startswith("effect of low instead of placebo on y: +0.")
-    drawn = curve(loaded, asked, questions(loaded)[1])
-    assert drawn.arms["high instead of placebo"] == pytest.approx([0.0, 1.0], abs=0.15)
 
 
 def test_what_compares_two_arms_is_refused(release):
@@ -96,8 +90,6 @@ def test_what_compares_two_arms_is_refused(release):
     refused = {
         why: lambda: release.interval(x[:2]),
         "and a rule by an effect compares two": release.rule,
-        "and a view of effects compares two": lambda: clipped(release, 0, 1),
-        "and a ranking by an effect compares two": lambda: rank(release, x[:2]),
         f"intervals = true: {why}": lambda: RLearner(
             COHORT, MANY, second_stage=AdaptiveSecondStage(intervals=True)
         ).check(N),

@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 
 import torchdpcate
+from tests import registered
 from tests.release.helpers import DOMAIN, SCHEMA
 from tests.release.test_file import function_release
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
@@ -217,7 +218,11 @@ def leaked(path, model) -> set[str]:
 def test_no_curator_number_is_in_a_release(mechanism, tmp_path):
     model = learner().fit(*RECORDS)
     function = mechanism in ("objective", "output")
-    release = model.release_function(mechanism) if function else model.release_queries(STUDY.queries, mechanism)
+    release = (
+        model.release_function(mechanism)
+        if function
+        else model.release_queries(STUDY.queries, registered.mechanism(mechanism))
+    )
     path = release.save(tmp_path / "r.safetensors")
     assert leaked(path, model) == set()
 

@@ -13,10 +13,10 @@ from torchdpcate.papers.oprescu import Dataset2
 N, QUERIES = 17_000, 1_000
 SUBGROUP, THRESHOLD = partial(Hospital, effect="subgroup", columns=12), partial(Hospital, effect="threshold", columns=8)
 LAWS = {
-    "Dataset 2": (Dataset2, 40),
-    "Niu D": (partial(Niu, "D"), 24),
-    "subgroup 7": (partial(SUBGROUP, law=7), 24),
-    **{f"threshold {law}": (partial(THRESHOLD, law=law), 24) for law in (11, 14, 15)},
+    "Dataset 2": (Dataset2, 4),
+    "Niu D": (partial(Niu, "D"), 6),
+    "subgroup 7": (partial(SUBGROUP, law=7), 4),
+    **{f"threshold {law}": (partial(THRESHOLD, law=law), 4) for law in (11, 14, 15)},
 }
 """Laws, all of them confounded, and numbers of draws; those with a number of their own are like a hospital's."""
 
@@ -26,8 +26,8 @@ LAWS = {
 def test_the_error_falls_from_epsilon_1_to_4_to_16(name):
     """Logarithms of mean squared errors fall, in mean over draws of records and noise.
 
-    N mu is 4,600 (sixty steps), 15,700 and 49,400 (sixty with momentum, below hidden units). In other draws of each
-    law, 5 to 15 of them, the mean fall was 4.9 standard errors of this many draws or more.
+    N mu is 4,600 (sixty steps), 15,700 and 49,400 (sixty with momentum, below hidden units). Records and noise are of
+    fixed seeds, so that a fall is one number but for rounding: .06 at least, and .18 where the law is not Niu's.
     """
     law, draws = LAWS[name]
     total, logs = N + QUERIES, torch.zeros(draws, 3, dtype=torch.float64)

@@ -7,20 +7,10 @@ import pytest
 import torch
 
 from tests.fit import own_maps
-from torchdpcate import (
-    ConvexNuisanceConfig,
-    CovariateBalancingEffect,
-    Domain,
-    LinearSecondStage,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    PrivacyBudget,
-    RLearner,
-    TwoStageRule,
-)
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
+from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.weights.private import PrivateWeights
@@ -29,6 +19,7 @@ from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
+TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 
 
@@ -44,7 +35,7 @@ class OwnStage(LinearSecondStage):
     """A second stage of the user's."""
 
 
-class OwnNuisances(StableNuisances):
+class OwnNuisances(FixedNuisances):
     """Nuisances of the user's."""
 
 
@@ -63,24 +54,21 @@ def records(n=600):
     return x, a, (2 * a - 1) * (2 * x[:, 0] - 1)
 
 
-def selector(nuisance, budget=PURE):
-    return PolicySelector(DOMAIN, budget, policies=Thresholds("x0", [0.3, 0.6]), nuisance=nuisance)
-
-
 MAP = own_maps.Vouching()
 CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
-    "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
-    "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
-    "nuisances of a choice": lambda: selector(OwnNuisances()),
-    "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
+    "weights": lambda: OutcomeWeightedLearner(TRIAL, PURE, weights=OwnWeights()),
+    "weights of two stages": lambda: TwoStageRule(TRIAL, PURE, weights=OwnWeights()),
+    "nuisances of a choice": lambda: PolicySelector(
+        DOMAIN, PURE, policies=Thresholds("x0", [0.3, 0.6]), nuisance=OwnNuisances()
+    ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1), second_stage=LinearSecondStage()),
     "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
-    "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),
+    "map of a rule": lambda: OutcomeWeightedLearner(TRIAL, PURE, features=MAP),
     "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
     "map of a head": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=LinearSecondStage(features=MAP)),
-    "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=MAP),
-    "loss": lambda: OutcomeWeightedLearner(DOMAIN, PURE, loss=VouchingLoss()),
+    "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, basis=MAP),
+    "loss": lambda: OutcomeWeightedLearner(TRIAL, PURE, loss=VouchingLoss()),
 }
 
 

@@ -90,7 +90,7 @@ def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_
 
 @pytest.mark.slow
 def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
-    model = learner(split=CrossFit(nuisance_share=0.5), filter="gaussian").fit(*RECORDS)
+    model = learner(split=CrossFit(), filter="gaussian").fit(*RECORDS)
     release = model.release_function("output")
     assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
 
@@ -139,12 +139,10 @@ def test_what_cross_fitting_cannot_do_is_refused_before_anything_is_spent():
     model = convex_learner(split=CrossFit())
     with pytest.raises(InputError, match="split=disjoint"):
         model.check(600, "influence")
-    with pytest.raises(InputError, match="nuisance_share = 1"):
-        CrossFit(1.0)
 
 
 def test_the_budget_is_shared_between_the_stages():
-    split, budget = CrossFit(0.7), PrivacyBudget(1.0, 1e-5)
+    split, budget = CrossFit(), PrivacyBudget(1.0, 1e-5)
     nuisances, release = split.nuisance_budget(budget), split.release_budget(budget)
     assert nuisances.epsilon == pytest.approx(0.7)
     assert nuisances.epsilon + release.epsilon == pytest.approx(1.0)

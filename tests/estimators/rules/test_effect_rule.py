@@ -11,8 +11,8 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import planned_targets
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.targets import planned_targets
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import Domain, OutcomeWeightedLearner, PrivacyBudget, TwoStageRule
+from tests.registered import OutcomeWeightedLearner, TwoStageRule
+from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release
@@ -57,13 +57,10 @@ def test_weights_are_those_of_the_design() -> None:
     frame = pd.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "p": P})
     by_column = OutcomeWeightedLearner(domain("p"), None).fit(frame, A, Y)
     assert torch.equal(by_strata.problem_.weights, by_column.problem_.weights)
-    right = OutcomeWeightedLearner(domain(0.4), None).fit(X, A, Y)
-    explicit = OutcomeWeightedLearner(domain(), None, propensity=0.4).fit(X, A, Y)
-    assert torch.equal(right.problem_.weights, explicit.problem_.weights)
 
 
 def test_a_private_propensity_is_not_paid_for_where_it_is_known() -> None:
-    learner = OutcomeWeightedLearner(domain(0.4), PURE, propensity=PrivateWeights()).fit(X, A, Y)
+    learner = OutcomeWeightedLearner(domain(0.4), PURE, weights="private").fit(X, A, Y)
     assert learner.settings_["weights"] == "known"
     assert TwoStageRule(domain(), PURE).scheme().name == "private"
     assert TwoStageRule(domain(0.4), PURE, weights="ipw").scheme().name == "ipw"
@@ -73,7 +70,7 @@ def test_a_table_without_one_is_refused() -> None:
     schema = TableSchema.from_domain(domain())
     with pytest.raises(InputError, match=r"give propensity: 0.5 in the domain .* or weights=private"):
         OutcomeWeightedLearner(schema, PURE).fit(X, A, Y)
-    assert OutcomeWeightedLearner(schema, PURE, propensity=PrivateWeights()).scheme().name == "private"
+    assert OutcomeWeightedLearner(schema, PURE, weights="private").scheme().name == "private"
 
 
 def test_generated_trials_state_theirs() -> None:

@@ -15,7 +15,7 @@ from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHing
 from torchdpcate.fit.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, better="higher")
+DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, propensity=0.5, better="higher")
 PURE = PrivacyBudget(1.0, 0.0)
 
 
@@ -98,8 +98,7 @@ class SeesAll(Smooth):
 
 
 def outcome_weighted(loss, **settings) -> OutcomeWeightedLearner:
-    given = {"outcome": "signed_residual", "ridge": 20.0, "perturbation": "box", "ridge_bound": math.inf}
-    return OutcomeWeightedLearner(DOMAIN, PURE, loss=loss, **(given | settings))
+    return OutcomeWeightedLearner(DOMAIN, PURE, loss=loss, **{"outcome": "signed_residual", "ridge": 20.0, **settings})
 
 
 def records(x: float, a: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,14 +111,14 @@ def records(x: float, a: float) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("mechanism", ["objective", "output"])
 def test_losses_for_other_targets_are_refused(loss, mechanism):
     """Fed labels of -1 and 1 they lost 1.95, 2.50 and more at a claim of one."""
-    learner = outcome_weighted(loss, mechanism=mechanism, perturbation="gamma")
+    learner = outcome_weighted(loss, mechanism=mechanism)
     with pytest.raises(InputError, match=rf"loss = {type(loss).__name__}: is for targets in \[0, 1\].*-1 and 1"):
         learner.fit(*records(1.0, 0.0))
 
 
 def test_the_remedy_for_cross_entropy_is_the_same_loss_in_labels():
     with pytest.raises(InputError, match="loss=logistic"):
-        make_loss(CrossEntropy(), None, 1.0)
+        make_loss(CrossEntropy())
     u, shares, labels = torch.linspace(-5, 5, 41).double(), torch.tensor([[0.0], [1.0]]), torch.tensor([[-1.0], [1.0]])
     for one, other in zip(CrossEntropy()(u, shares), Logistic()(u, labels), strict=True):
         torch.testing.assert_close(one.expand_as(other), other)
@@ -144,15 +143,7 @@ def test_the_remedy_for_cross_entropy_is_the_same_loss_in_labels():
 )
 def test_losses_that_break_what_they_declare_are_refused(loss, why):
     with pytest.raises(InputError, match=f"loss = {type(loss).__name__}.*{why}"):
-        make_loss(loss, None, 1.0)
-
-
-def test_bounds_need_hold_no_farther_than_the_radius_lets_scores_go():
-    with pytest.raises(InputError, match="slope"):
-        make_loss(SteepFarOut(), None, 1.0)
-    assert make_loss(SteepFarOut(), 20.0, 1.0)[1].radius == 20.0
-    with pytest.raises(InputError, match="slope"):
-        make_loss(SteepFarOut(), 40.0, 1.0)
+        make_loss(loss)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +158,7 @@ def test_bounds_need_hold_no_farther_than_the_radius_lets_scores_go():
     ids=lambda loss: type(loss).__name__,
 )
 def test_losses_that_keep_what_they_declare_are_taken(loss):
-    assert make_loss(loss, None, 1.0) == (loss, None)
+    assert make_loss(loss) == loss
 
 
 def test_the_tilting_loss_keeps_its_bounds_at_its_own_targets():
@@ -233,7 +224,7 @@ def test_a_subclass_of_a_library_s_loss_is_a_user_s():
         curvature = 0.2
 
     with pytest.raises(InputError, match="curvature"):
-        make_loss(Flatter(), None, 1.0)
+        make_loss(Flatter())
 
     class Same(Logistic):
         pass

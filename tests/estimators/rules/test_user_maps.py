@@ -6,14 +6,9 @@ import pytest
 import torch
 
 from tests.fit import own_maps
-from torchdpcate.candidates.kinds import Thresholds
+from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, RLearner, TwoStageRule
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
@@ -23,6 +18,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 
 AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25, better="higher")
+TRIAL = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 BUDGET = PrivacyBudget(4.0, 0.0)
 RAW, CENTRED = own_maps.RawCovariates(), own_maps.Centred()
 
@@ -34,23 +30,20 @@ def records(n: int = 400):
     return x, a, (2 * a - 1) * (x[:, 0] / 45 - 1)
 
 
-def learners(features):
-    yield OutcomeWeightedLearner(AGE, BUDGET, features=features)
-    yield OutcomeWeightedLearner(AGE, BUDGET, features=features, mechanism="output")
-    yield TwoStageRule(AGE, BUDGET, features=features)
-    for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
-        yield TwoStageRule(AGE, BUDGET, weights=scheme)
-    yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))
-    nuisance = StableNuisances(features=features)
-    yield PolicySelector(AGE, BUDGET, policies=Thresholds("x0", [30.0, 60.0]), nuisance=nuisance)
-
-
-CASES = range(len(list(learners(None))))
+LEARNERS = [
+    lambda features: OutcomeWeightedLearner(TRIAL, BUDGET, features=features),
+    lambda features: OutcomeWeightedLearner(TRIAL, BUDGET, features=features, mechanism="output"),
+    lambda features: TwoStageRule(AGE, BUDGET, features=features),
+    lambda features: TwoStageRule(AGE, BUDGET, weights=PrivateWeights(features=features)),
+    lambda features: TwoStageRule(AGE, BUDGET, weights=TiltingWeights(10.0, features=features)),
+    lambda features: TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features)),
+]
+CASES = range(len(LEARNERS))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case):
-    statement = list(learners(RAW))[case].fit(*records()).release().privacy
+    statement = LEARNERS[case](RAW).fit(*records()).release().privacy
     assert statement.level == "conditional"
     assert "conditional" in statement.claim
     assert statement.claims
@@ -61,11 +54,12 @@ def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case
     assert text in statement.to_markdown()
 
 
-AVERAGE = CovariateBalancingEffect(AGE, BUDGET, basis=CENTRED)
+AVERAGE = [lambda features: CovariateBalancingEffect(AGE, BUDGET, basis=features)]
 
 
-@pytest.mark.parametrize("learner", [*learners(CENTRED), AVERAGE], ids=lambda made: type(made).__name__)
-def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(learner):
+@pytest.mark.parametrize("make", LEARNERS + AVERAGE)
+def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(make):
+    learner = make(CENTRED)
     with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
         learner.fit(*records())
     assert not hasattr(learner, "_session")  # no ledger was opened
@@ -80,7 +74,7 @@ def test_a_head_on_rows_that_depend_on_each_other_is_refused_before_anything_is_
 
 
 def test_fit_and_release_see_the_same_bounded_rows():
-    learner = OutcomeWeightedLearner(AGE, BUDGET, features=RAW).fit(*records())
+    learner = OutcomeWeightedLearner(TRIAL, BUDGET, features=RAW).fit(*records())
     psi = learner.problem_.psi
     assert psi.norm(dim=1).max().item() <= 1
     release = learner.release()
@@ -90,7 +84,7 @@ def test_fit_and_release_see_the_same_bounded_rows():
 
 
 def test_a_registered_map_is_read_back_with_its_bounds_and_its_condition(tmp_path, monkeypatch):
-    release = OutcomeWeightedLearner(AGE, BUDGET, features=RAW).fit(*records()).release()
+    release = OutcomeWeightedLearner(TRIAL, BUDGET, features=RAW).fit(*records()).release()
     with pytest.raises(InputError, match="features = RawCovariates: has no name"):
         release.save(tmp_path / "rule.safetensors")
     assert list(tmp_path.iterdir()) == []

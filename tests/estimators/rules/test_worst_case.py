@@ -29,7 +29,7 @@ def changed_rows(problems):
 
 def facts(problem):
     """What must be public."""
-    return problem.ridge, problem.bounds, problem.largest_entry, problem.loss, problem.domain
+    return problem.ridge, problem.bounds, problem.largest_entry, problem.loss
 
 
 def test_one_term_of_outcome_weighted_learning_differs_and_all_that_is_public_agrees():

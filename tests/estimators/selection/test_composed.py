@@ -52,8 +52,6 @@ def test_the_best_policy_is_chosen_and_the_release_is_the_same_each_time(chosen)
     assert release.privacy.level == "certified"
     assert release.privacy.epsilon <= 4.0
     assert release.privacy.delta == 1e-5
-    with pytest.raises(InputError, match="have spent the selector's budget"):
-        chosen.release(PrivacyBudget(1.0, 0.0))
 
 
 def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
@@ -123,14 +121,13 @@ def test_a_few_large_gains_open_the_clip():
         (DOMAIN, (0, 1), BUDGET, "composed"),
         (DOMAIN, (0, 1), None, "composed"),
         (DOMAIN, (0, 1), PrivacyBudget(1.0, 0.0), "composed"),
-        (DOMAIN, (0, 1, 2), PrivacyBudget(1.0, 0.0), "stability"),
         (DOMAIN, (0, 1, 2), BUDGET, "composed"),
         (TRIAL, (0, 1), BUDGET, "centred"),
         (TRIAL, (0, 1), PrivacyBudget(1.0, 0.0), "centred"),
     ],
 )
 def test_public_facts_pick_the_scores(domain, actions, budget, guarantee):
-    assert AutoScores().chosen(domain, actions, budget).guarantee == guarantee
+    assert AutoScores().chosen(domain).guarantee == guarantee
     made = PolicySelector(domain, budget, policies=[Constants(actions)], actions=actions)
     assert made.nuisances().guarantee == guarantee
     gaussian = guarantee == "composed" and (budget is None or budget.delta > 0)
@@ -157,7 +154,7 @@ def purely() -> PolicySelector:
 
 
 def test_with_delta_zero_half_of_epsilon_finds_the_scores_and_half_chooses(purely):
-    plan, release = purely.choice_plan(4_000), purely.release()
+    plan, release = purely.plan(4_000), purely.release()
     assert not plan.clips_by_quantile
     assert plan.eta == 2.0
     (block,) = release.privacy.blocks
@@ -176,26 +173,6 @@ def test_with_delta_zero_half_of_epsilon_finds_the_scores_and_half_chooses(purel
     assert purely.mechanism_.scale == pytest.approx(clipped_range(4_000, clip) / 2.0)
 
 
-@pytest.mark.slow
-def test_a_pure_choice_by_composed_scores_is_nearer_to_the_best_than_one_by_stable_nuisances():
-    lost = {"composed": 0.0, "stability": 0.0}
-    for seed in range(8):
-        for guarantee in lost:
-            made = selector(budget=PURE, nuisance_guarantee=guarantee, noise=NoiseSource.fixed(seed))
-            made.fit(*records(1_000, seed))
-            chances = made.mechanism_.probabilities(made.utilities_)
-            lost[guarantee] += 1 - float(chances[made.library_.names.index("x1 > 0")])
-    assert lost["composed"] < 0.5 * lost["stability"]
-
-
-def test_a_pure_choice_is_charged_as_one():
-    made = selector(mechanism="permute_and_flip", noise=None).fit(*records(1_000))
-    (choice,) = [c.event for c in made.release().privacy.blocks[0].charges if c.is_release("permute_and_flip")]
-    assert type(choice) is PureEvent
-    assert choice.epsilon < made.choice_plan(1_000).eta
-    assert made.release().privacy.epsilon <= 4.0
-
-
 def test_without_privacy_nothing_is_clipped_or_released():
     made = selector(budget=None).fit(*records(2_000))
     assert made.utilities_.argmax() == made.library_.names.index("x1 > 0")
@@ -204,18 +181,9 @@ def test_without_privacy_nothing_is_clipped_or_released():
         made.release()
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            {"budget": PrivacyBudget(1.0, 0.0), "actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]},
-            "delta = 0: nuisance_guarantee = composed",
-        ),
-        ({"overlap": 0.2}, "composed takes the domain's"),
-    ],
-)
-def test_what_it_cannot_do_is_one_line(settings, said):
-    with pytest.raises(InputError, match=said) as error:
+def test_what_it_cannot_do_is_one_line():
+    settings = {"budget": PrivacyBudget(1.0, 0.0), "actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}
+    with pytest.raises(InputError, match="delta = 0: nuisance_guarantee = composed") as error:
         selector(nuisance=ComposedScores(), **settings).check(500)
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="clip"):

@@ -94,9 +94,9 @@ def test_known_propensities_are_not_paid_for(tmp_path):
     domain = TableSchema.from_dict({**facts, "overlap": 0.1, "propensity": [0.2, 0.3, 0.5]})
     assert selector(domain).nuisances().guarantee == "centred"
     requested = selector(domain, nuisance_guarantee="composed")
-    assert not any(step.startswith("propensity") for step in requested.choice_plan(4_000).composed.shares.shares)
+    assert not any(step.startswith("propensity") for step in requested.plan(4_000).composed.shares.shares)
     requested.fit(*records(2_000))
-    assert requested.choice_plan(2_000).most == 16.0 / 0.2
+    assert requested.plan(2_000).most == 16.0 / 0.2
     assert requested.composed_.fit.propensity[0].tolist() == [0.2, 0.3, 0.5]
     verify_release(requested.release().save(tmp_path / "release.safetensors"))
 

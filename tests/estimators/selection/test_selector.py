@@ -2,32 +2,26 @@
 
 import copy
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
 
-from experiments.spillover.learned import LearnedNuisances
-from tests.audit.shipped import audits_of, shipped_results
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies, PolicyLibrary
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import BudgetError, InputError, VerificationError
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.file import load_release
-from torchdpcate.release.rule import NUISANCE, SCORING
-from torchdpcate.verify.file import verify_release
+from torchdpcate.release.rule import SCORING
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1, better="higher")
 BUDGET = PrivacyBudget(4.0, 0.0)
@@ -44,21 +38,14 @@ def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 
 def selector(**settings) -> PolicySelector:
-    own = {} if "nuisance" in settings else {"nuisance_guarantee": "stability"}
+    own = {} if "nuisance" in settings else {"nuisance_guarantee": "fixed"}
     return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **own, **settings})
 
 
 @pytest.mark.parametrize(
-    ("settings", "blocks"),
-    [
-        ({}, {NUISANCE, SCORING}),
-        ({"nuisance_guarantee": "fixed"}, {SCORING}),
-        ({"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}, {SCORING}),
-        ({"mechanism": "exponential"}, {NUISANCE, SCORING}),
-        ({"mechanism": "report_noisy_max"}, {NUISANCE, SCORING}),
-    ],
+    "settings", [{}, {"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}]
 )
-def test_the_best_policy_is_chosen_and_each_block_pays_once(settings, blocks):
+def test_the_best_policy_is_chosen_and_paid_once(settings):
     chosen = selector(**settings).fit(*records(8000))
     release = chosen.release()
     # its utility is ahead by hundreds of scales: any other choice has probability below e^-20
@@ -68,11 +55,8 @@ def test_the_best_policy_is_chosen_and_each_block_pays_once(settings, blocks):
     assert release.privacy.level == ("conditional" if functions else "certified")
     assert release.privacy.epsilon == pytest.approx(4.0)
     assert release.privacy.delta == 0
-    assert set(chosen.blocks_) == blocks
-    assert {entry["block"] for entry in _entries(chosen)} == blocks
+    assert set(chosen.blocks_) == {entry.block for entry in chosen.ledger_.entries} == {SCORING}
     assert chosen.release() is release
-    with pytest.raises((BudgetError, InputError), match=r"budget|left"):
-        chosen.release(PrivacyBudget(1.0, 0.0))
 
 
 def test_one_policy_is_no_choice():
@@ -80,43 +64,9 @@ def test_one_policy_is_no_choice():
         selector(policies=[Thresholds("x0", [0.5])]).check(200)
 
 
-def _entries(chosen: PolicySelector) -> list[dict]:
-    return [{"block": entry.block} for entry in chosen.ledger_.entries]
-
-
-def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other():
-    nuisance = ConvexNuisanceConfig()
-    chosen = PolicySelector(
-        DOMAIN, PrivacyBudget(4.0, 1e-6), policies=POLICIES, nuisance=nuisance, nuisance_guarantee="private_nuisances"
-    ).fit(*records(8000))
-    release = chosen.release()
-    assert release.name == "x0 > 0.5"
-    paid = {entry.block: entry.label for entry in chosen.ledger_.entries}
-    assert "nuisances" in paid[NUISANCE]
-    assert paid[SCORING] == "release by permute_and_flip"
-    assert release.privacy.epsilon <= 4.0
-    assert 0 < release.privacy.delta <= 1e-6
-    assert not chosen.nuisances().moves_all_scores
-
-
-@pytest.mark.slow
-def test_three_actions_by_their_labels():
-    x, _, _ = records(6000)
-    a = torch.arange(6000) % 3 + 1
-    y = 0.4 * (a == 2).double() - 0.4 * (a == 3).double()
-    policies = [Constants([1, 2, 3]), Thresholds("x0", [0.5], above=3, below=2)]
-    for certificate in ("stability", "fixed"):
-        chosen = selector(policies=policies, actions=(1, 2, 3), nuisance_guarantee=certificate).fit(x, a, y)
-        release = chosen.release()
-        assert release.name == "always 2"
-        assert set(release.decide(x[:10]).tolist()) == {2}
-
-
-def test_spread_of_constant_nuisances_and_of_a_floor():
+def test_spread_of_constant_nuisances():
     fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(*records(100))
     assert fixed.range_sensitivity_ == pytest.approx(2.0, abs=1e-9)
-    floor = selector(nuisance=StableNuisances(ridge=1e-3, propensity_ridge=1e-3, constants="bounded_range"))
-    assert floor.fit(*records(100)).range_sensitivity_ >= 20.0
 
 
 def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
@@ -139,30 +89,14 @@ def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
 
 
 def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
-    learned = LearnedNuisances(outcome=HistGradientBoostingRegressor(), propensity=HistGradientBoostingClassifier())
-    for nuisance in (learned, HistGradientBoostingRegressor(), ConvexNuisanceConfig()):
+    for nuisance in (HistGradientBoostingRegressor(), ConvexNuisanceConfig()):
         with pytest.raises(InputError, match="double robustness is none") as refusal:
             selector(nuisance=nuisance).fit(*records(100))
         assert len(str(refusal.value).splitlines()) == 2
-    with pytest.raises(InputError, match="nuisance_guarantee = fixed"):
-        selector(nuisance=StableNuisances(), nuisance_guarantee="fixed").fit(*records(100))
-    with pytest.raises(
-        InputError, match="choose one of auto, centred, composed, fixed, frozen, private_nuisances, stability"
-    ):
+    with pytest.raises(InputError, match="nuisance_guarantee = frozen: FixedNuisances has the guarantee fixed"):
+        selector(nuisance=FixedNuisances(), nuisance_guarantee="frozen").fit(*records(100))
+    with pytest.raises(InputError, match="choose one of auto, centred, composed, fixed, frozen"):
         selector(nuisance_guarantee="hope").fit(*records(100))
-
-
-class Drifting(StableNuisances):
-    """A learner whose second fit is another one."""
-
-    def solve(self, records, ridge, propensity_ridge):
-        found = super().solve(records, ridge, propensity_ridge)
-        return found._replace(means=found.means + 1e-13 * torch.rand(1, dtype=torch.float64))
-
-
-def test_a_learner_that_is_not_deterministic_is_refused():
-    with pytest.raises(InputError, match="deterministic"):
-        selector(nuisance=Drifting()).fit(*records(200))
 
 
 @pytest.mark.parametrize(
@@ -171,22 +105,12 @@ def test_a_learner_that_is_not_deterministic_is_refused():
         ({"policies": []}, "empty"),
         ({"policies": [Thresholds("x0", [0.5]), Thresholds("x0", [0.5])]}, "twice"),
         ({"policies": [Constants([0, 2])]}, "action 2 is none of"),
-        ({"overlap": 0.6}, "overlap zeta = 0.6: K = 2"),
-        ({"mechanism": "argmax"}, "choose one of"),
-        ({"split": 1.5}, "split fraction"),
-        ({"split": 0.3, "nuisance_guarantee": "composed"}, r"split = 0\.3: composed scores train nothing"),
-        ({"split": 0.3, "nuisance_guarantee": "fixed"}, r"split = 0\.3: fixed scores train nothing"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
         selector(**settings, ledger_path=tmp_path / "ledger.sqlite").fit(*records(200))
     assert not (tmp_path / "ledger.sqlite").exists()
-
-
-def test_a_floor_that_three_propensities_cannot_keep():
-    with pytest.raises(InputError, match=r"overlap zeta = 0\.4: K = 3"):
-        selector(actions=(1, 2, 3), policies=[Constants([1, 2, 3])], overlap=0.4).check(200)
 
 
 def test_policies_made_from_these_records_are_refused():
@@ -235,44 +159,6 @@ def upper_half(x):
     return x[:, 0] > 0.5
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
-    chosen = selector(nuisance=StableNuisances(budget_fraction=share)).fit(*records(2000))
-    assert chosen.mechanism_.epsilon == pytest.approx(4.0)  # what the scoring block pays
-    assert chosen.ledger_.remaining(SCORING).epsilon == 4.0
-    release = chosen.release()
-    paid = [(entry.block, entry.label, entry.event.epsilon) for entry in chosen.ledger_.entries]
-    assert paid == [
-        (NUISANCE, "nuisances by laplace: arms", pytest.approx(share * 4.0)),
-        (NUISANCE, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
-        (SCORING, "release by permute_and_flip", pytest.approx(4.0)),
-    ]
-    public = release.privacy.public
-    assert public["choice_share"] == pytest.approx(1 - share)
-    # each block's own range, over the scale of the noise, is what it pays
-    paid_by_training = public["indirect_sensitivity"] / public["range_sensitivity"] * 4.0
-    assert paid_by_training == pytest.approx(0.1 * (1 - share) * 4.0, rel=1e-5)  # the ridge is larger than it must be
-    assert 2 * public["score_spread"] == pytest.approx(public["range_sensitivity"], rel=1e-5)
-    assert release.privacy.epsilon <= 4.0
-    assert release.privacy.public["target"] == "private"
-    verify_release(release.save(tmp_path / "release.safetensors"))
-    assert "root_polytope" in audits_of(release.privacy, shipped_results())
-    blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
-    unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    with pytest.raises(VerificationError, match="arms: its charges are not the one"):
-        verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))
-    for forged in ({**public, "choice_share": 0.05 * (1 - share)}, {**public, "choice_share": 1.0}):
-        other = replace(release, privacy=replace(release.privacy, public=forged))
-        with pytest.raises(VerificationError, match="plan"):
-            verify_release(other.save(tmp_path / f"forged{forged['choice_share']}.safetensors"))
-
-
-def test_private_nuisances_need_no_certificate_word():
-    nuisance = PrivateNuisances(ConvexNuisanceConfig())
-    chosen = PolicySelector(DOMAIN, PrivacyBudget(2.0, 1e-6), policies=POLICIES, nuisance=nuisance)
-    assert chosen.fit(*records(2000)).release().privacy.public["nuisance_guarantee"] == "private_nuisances"
-
-
 def test_fixed_nuisances_by_name_of_a_column():
     domain = Domain([0.0, 0.2], [1.0, 0.8], -0.5, 0.5, overlap=0.1, names=["x0", "coin"], better="higher")
     x, a, y = records(500)
@@ -283,14 +169,9 @@ def test_fixed_nuisances_by_name_of_a_column():
 
 def test_a_statement_tells_the_fit_whatever_is_set_since():
     chosen = selector().fit(*records(400))
-    chosen.set_params(nuisance_guarantee="fixed", overlap=0.01, split=0.9, seed=7, actions=(0, 1, 2))
+    chosen.set_params(nuisance_guarantee="frozen", actions=(0, 1, 2))
     public = chosen.release().privacy.public
-    assert (public["nuisance_guarantee"], public["overlap"], public["split"], public["actions"]) == (
-        "stability",
-        0.1,
-        0.5,
-        [0, 1],
-    )
+    assert (public["nuisance_guarantee"], public["actions"]) == ("fixed", [0, 1])
 
 
 def test_copies_spend_one_budget():

@@ -6,7 +6,7 @@ import torch
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.pages.reader import findings
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -61,8 +61,6 @@ def test_a_release_names_the_arm_of_each_effect():
     for given in ({}, {"arm": "placebo"}):
         with pytest.raises(InputError, match="choose one of low, high"):
             one.contrast("sex = m", "sex = f", **given)
-    with pytest.raises(InputError, match="it takes releases of two"):
-        shrunk(one)
 
 
 def test_two_arms_that_are_compared_are_a_table_of_these_arms():
@@ -110,8 +108,6 @@ def test_intervals_hold_as_often_as_they_say(simultaneous):
     assert np.mean(held) >= 0.87
 
 
-@pytest.mark.parametrize("given", ["auto", "known", "fitted", "composed"])
-def test_three_arms_of_no_trial_are_refused_with_what_takes_them(given):
-    cohort = TableSchema.from_dict(FACTS)
-    with pytest.raises(InputError, match="states none" if given == "known" else "3 arms, whose averages need a trial"):
-        SubgroupEffects(cohort, SOME, subgroups=CELLS, propensity=given).check(100)
+def test_three_arms_of_no_trial_are_refused_with_what_takes_them():
+    with pytest.raises(InputError, match="3 arms, whose averages need a trial"):
+        SubgroupEffects(TableSchema.from_dict(FACTS), SOME, subgroups=CELLS).check(100)

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.registered import AverageEffect, RLearner, SubgroupEffects
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
@@ -24,6 +22,7 @@ FACTS = {
 PLAIN = TableSchema.from_dict(FACTS)
 NAMED = TableSchema.from_dict(FACTS | {"cluster": "school"})
 STATED = TableSchema.from_dict(FACTS | {"cluster": {"name": "school", "size": SIZE, "correlation": RHO}})
+COHORT = TableSchema.from_dict({key: fact for key, fact in STATED.to_dict().items() if key != "propensity"})
 BUDGET = PrivacyBudget(2.0, 1e-5)
 
 
@@ -84,9 +83,7 @@ def test_what_cannot_count_clusters_has_no_intervals_or_is_refused():
         ),
         "Effect: records come in clusters": AverageEffect(NAMED, BUDGET),
         "cluster 'school': an interval must count clusters": SubgroupEffects(NAMED, BUDGET, subgroups="everybody"),
-        "cluster 'school': intervals count clusters of a trial": SubgroupEffects(
-            STATED, BUDGET, subgroups="everybody", propensity="composed"
-        ),
+        "cluster 'school': intervals count clusters of a trial": SubgroupEffects(COHORT, BUDGET, subgroups="everybody"),
     }
     for words, learner in refused.items():
         with pytest.raises(InputError, match=words):

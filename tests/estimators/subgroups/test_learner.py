@@ -6,15 +6,24 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from tests.estimators.subgroups.requested import requested
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
-from torchdpcate.estimators.subgroups.plan import plan_subgroups
-from torchdpcate.estimators.subgroups.terms import EQUAL, KNOWN, Weighting, cell_sums, record_numbers, sensitivity
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.plan import (
+    EQUAL,
+    KNOWN,
+    SubgroupPlan,
+    Weighting,
+    cell_sums,
+    plan_subgroups,
+    record_numbers,
+    sensitivity,
+)
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
 
@@ -31,8 +40,8 @@ def records(n=3000, seed=0, treated=0.5):
     return x, a, y
 
 
-def learner(budget=SOME, **settings):
-    return SubgroupEffects(DOMAIN, budget, **{"subgroups": CELLS, "propensity": "randomised", **settings})
+def learner(budget=SOME, law=None, released=None, **settings):
+    return requested(law, released)(DOMAIN, budget, **{"subgroups": CELLS, "propensity": "randomised", **settings})
 
 
 @pytest.mark.parametrize("law", BASES)
@@ -63,28 +72,25 @@ def test_weights_by_a_known_propensity_are_inverse_probabilities():
     e = 0.2 + 0.4 * x[:, 0]
     a = (torch.rand(len(x), generator=generator) < e).double()
     y = (0.5 + 2 * a * x[:, 0]).clamp(-1, 3)
-    for estimand, truth in (("ATE", 1.0), ("ATO", 2 * 0.24 / (0.24 + 0.16))):
-        settings = {"subgroups": [{"x1": [0.5]}], "estimand": estimand}
-        fitted = SubgroupEffects(domain, SOME, **settings).fit(x, a, y)
-        assert fitted.plan_.weighting.way == KNOWN
-        w = fitted.plan_.weighting.weights(a, e)
-        assert float(w.max()) == pytest.approx(1.0)
-        direct = torch.where(a > 0.5, 1 / e, 1 / (1 - e)) if estimand == "ATE" else torch.where(a > 0.5, 1 - e, e)
-        for z in (0, 1):
-            assert torch.allclose(w[a == z] / w[a == z].max(), direct[a == z] / direct[a == z].max())
-        assert fitted.nonprivate_effects().estimate.tolist() == pytest.approx([truth, truth], abs=0.1)
-
-
-def test_a_constant_propensity_weighs_all_alike():
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, propensity=0.3)
-    fitted = SubgroupEffects(domain, SOME, subgroups=CELLS).fit(*records(treated=0.3))
-    assert fitted.plan_.weighting.way == EQUAL
-    assert fitted.ledger_.entries == ()
+    fitted = SubgroupEffects(domain, SOME, subgroups=[{"x1": [0.5]}]).fit(x, a, y)
+    assert fitted.plan_.weighting.way == KNOWN
+    w = fitted.plan_.weighting.weights(a, e)
+    assert float(w.max()) == pytest.approx(1.0)
+    direct = torch.where(a > 0.5, 1 / e, 1 / (1 - e))
+    for z in (0, 1):
+        assert torch.allclose(w[a == z] / w[a == z].max(), direct[a == z] / direct[a == z].max())
+    assert fitted.nonprivate_effects().estimate.tolist() == pytest.approx([1.0, 1.0], abs=0.1)
 
 
 def test_a_stratified_trial_with_a_cell_for_each_stratum_weighs_all_alike():
     domain = Domain(
         [0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, two_levels=[True, False], propensity={"x0": {0: 0.2, 1: 0.6}}
+    )
+    assert (
+        SubgroupEffects(Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, propensity=0.3), SOME, subgroups=CELLS)
+        .plan(10)
+        .weighting.way
+        == EQUAL
     )
     for cells, way in (
         ([{"x0": True}], EQUAL),
@@ -119,7 +125,7 @@ def test_the_released_noise_is_that_of_the_plan(law):
     fitted = learner(law=law, released="separate").fit(x, a, y)
     plan, sums, runs = fitted.plan_, fitted._sums, 500
     moved = sensitivity(law, 2, len(x))
-    mu = gaussian_dp([(plan.sums_law.mechanism.event, 1)], 1e-5).mu
+    mu = event_mu(plan.sums_law.mechanism.event)
     assert plan.scale == pytest.approx(moved if law == LAPLACE else moved / mu, rel=1e-3)
     outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members = torch.eye(plan.strata.size, dtype=torch.float64)
@@ -158,7 +164,7 @@ def test_the_plan_takes_the_least_noise(partitions, budget, law, released):
     found = plan_subgroups(5000, schema, cells, budget, weighting)
     assert (found.law, found.released) == (law, released)
     others = [
-        plan_subgroups(5000, schema, cells, budget, weighting, law=one, released=way)
+        SubgroupPlan(5000, schema, cells, budget, weighting, one, way)
         for one in ((LAPLACE, GAUSSIAN) if budget.delta else (LAPLACE,))
         for way in ("separate", "crossed")
     ]
@@ -208,13 +214,6 @@ def test_records_of_a_noisy_cell_have_the_full_range():
     assert math.isfinite(release.estimate[0])
 
 
-def test_shrunk_points_lie_between_estimate_and_mean():
-    release = learner(law=LAPLACE).fit(*records()).release()
-    points, estimate = shrunk(release), release.estimate
-    assert (abs(points[2:] - points[2:].mean()) <= abs(estimate[2:] - estimate[2:].mean()) + 1e-9).all()
-    assert points[:2] == pytest.approx([0.0, 1.0], abs=0.3)  # what differs stays apart
-
-
 def covered(law, eps, n, partitions, seeds, level=0.95):
     """Share of data sets whose intervals hold the effect, by cell; and all at once: the data sets side by side."""
     generator = torch.Generator().manual_seed(7)
@@ -229,8 +228,8 @@ def covered(law, eps, n, partitions, seeds, level=0.95):
     moved = sensitivity(law, partitions, n)
     budget = PrivacyBudget(eps, 1e-5)
     schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
-    requested, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
-    plan = plan_subgroups(n, schema, Subgroups.of(requested, schema), budget, weighting, law, "separate")
+    cuts, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
+    plan = SubgroupPlan(n, schema, Subgroups.of(cuts, schema), budget, weighting, law, "separate")
     assert plan.sums_law.mechanism.sensitivity == moved
     noisy = plan.sums_law.mechanism.add_noise(sums.reshape(seeds, -1), NoiseSource.fixed(2)).reshape(sums.shape)
     found = cell_effects(noisy, torch.eye(seeds * cells, dtype=torch.float64), law, plan.scale, 0.5)
@@ -265,14 +264,8 @@ def test_a_gaussian_interval_is_the_normal_quantile():
 
 
 REFUSED = {
-    "Gaussian noise without delta": ({"budget": PURE, "law": "gaussian"}, "needs delta > 0"),
-    "a law that is none": ({"law": "cauchy"}, "choose auto, laplace or gaussian"),
-    "a way that is none": ({"released": "both"}, "choose auto, separate or crossed"),
     "a propensity that is none": ({"propensity": "0.5"}, "choose one of auto"),
-    "a known one that is not stated": ({"propensity": "known"}, "the domain states none"),
-    "an estimand that is none": ({"estimand": "ATT"}, "choose auto, ATE or ATO"),
-    "an overlap beyond a half": ({"propensity": "fitted", "overlap": 0.6}, "give a number"),
-    "a share of everything": ({"propensity": "fitted", "propensity_share": 1.0}, "propensity_share"),
+    "scores without delta": ({"budget": PURE, "propensity": "auto"}, "delta above 0"),
     "no cells": ({"subgroups": []}, "give a list of partitions"),
 }
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from experiments.defaults.hospital_laws import hospital_case
-from experiments.defaults.hospital_tune import subgroups
+from tests.estimators.subgroups.requested import requested
 from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.records import rows_of
@@ -16,10 +15,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.composed import ScoreSteps
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.estimators.subgroups.plan import CellSteps
-from torchdpcate.estimators.subgroups.terms import cell_sums, score_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import CellSteps, cell_sums, score_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -46,20 +42,19 @@ def records(n=3000, seed=0):
     return x, a, y.clamp(-10, 10)
 
 
-def learner(budget=BUDGET, domain=DOMAIN, **settings):
+def learner(budget=BUDGET, domain=DOMAIN, law=None, released=None, **settings):
     given = {"subgroups": CELLS, "noise": NoiseSource.fixed(5), **settings}
-    return SubgroupEffects(domain, budget, **given)
+    return requested(law, released)(domain, budget, **given)
 
 
 @pytest.mark.parametrize("released", ["separate", "crossed"])
 def test_without_privacy_each_cell_has_the_mean_of_the_textbook_scores(released):
     x, a, y = records()
-    fitted = learner(None, propensity="composed", released=released).fit(x, a, y)
-    domain = ScoreSteps(1, None, SCHEMA, 0.1).domain
-    plan = average_plan(len(x), None, domain, least=0.1)
+    fitted = learner(None, released=released).fit(x, a, y)
+    plan = average_plan(len(x), None, DOMAIN)
     order = NoiseSource.fixed(5)
-    rows = rows_of(CausalData(x, a, y), domain)
-    found = average_nuisances(rows, domain, plan, FitSession(order), (False, False, True)).scored.records
+    rows = rows_of(CausalData(x, a, y), DOMAIN)
+    found = average_nuisances(rows, DOMAIN, plan, FitSession(order), (False, False, True)).scored.records
     exact, cells = fitted.nonprivate_effects(), fitted.subgroups_
     for cell in range(cells.size):
         inside = (cells.positions(x) == cell).any(1)
@@ -125,47 +120,16 @@ def test_steps_and_sums_share_the_budget(law):
         assert plan.scale == pytest.approx(sensitivity(law, len(plan.strata.partitions), 800) / mu, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("budget", "settings", "way", "estimand"),
-    [
-        (BUDGET, {}, "composed", "ATE"),
-        (BUDGET, {"estimand": "ATE"}, "composed", "ATE"),
-        (BUDGET, {"estimand": "ATO"}, "fitted", "ATO"),
-        (BUDGET, {"propensity": "fitted"}, "fitted", "ATO"),
-        (PrivacyBudget(2.0, 0.0), {}, "fitted", "ATO"),
-        (BUDGET, {"domain": COIN}, "equal", "ATE"),
-        (BUDGET, {"domain": COIN, "propensity": "composed"}, "composed", "ATE"),
-    ],
-)
-def test_auto_takes_scores_where_delta_allows_them_and_the_propensity_is_not_known(budget, settings, way, estimand):
-    weighting = learner(budget, **settings).plan(3000).weighting
-    assert (weighting.way, weighting.estimand) == (way, estimand)
+@pytest.mark.parametrize(("domain", "way"), [(DOMAIN, "composed"), (COIN, "equal")])
+def test_scores_are_taken_where_the_propensity_is_not_known(domain, way):
+    assert learner(BUDGET, domain).plan(3000).weighting.way == way
 
 
-@pytest.mark.parametrize(
-    ("budget", "settings", "message"),
-    [
-        (PrivacyBudget(2.0, 0.0), {"propensity": "composed"}, "delta above 0"),
-        (BUDGET, {"propensity": "composed", "estimand": "ATO"}, "propensity=composed estimates ATE"),
-        (BUDGET, {"propensity": "composed", "overlap": 0.6}, "give a number"),
-        (PrivacyBudget(1e-9, 1e-5), {"law": "gaussian"}, "leaves no Gaussian event"),
-    ],
-)
-def test_what_scores_cannot_do_is_refused_before_anything_is_spent(budget, settings, message):
-    made = learner(budget, **settings)
-    with pytest.raises(InputError, match=message):
+def test_a_pure_budget_has_no_scores():
+    made = learner(PrivacyBudget(2.0, 0.0))
+    with pytest.raises(InputError, match="delta above 0"):
         made.fit(*records(100))
     assert not hasattr(made, "ledger_")
-
-
-def test_a_known_propensity_has_scores_without_errors_of_nuisances():
-    x, _, _ = records()
-    a = (torch.rand(len(x), generator=torch.Generator().manual_seed(1)) < 0.5).double()
-    fitted = learner(PrivacyBudget(8.0, 1e-5), COIN, propensity="composed").fit(x, a, (x[:, 0] + a).clamp(-10, 10))
-    release = fitted.release()
-    assert release.scores.error == 0.0
-    assert release.estimate == pytest.approx([1.0] * 4, abs=0.3)
-    assert COMPOSED_SCORES.with_part("propensity") not in {entry.charge for entry in fitted.ledger_.entries}
 
 
 def test_intervals_count_the_errors_of_nuisances_and_contrasts_count_them_opposed():
@@ -219,16 +183,4 @@ def test_expected_noise_says_what_it_leaves_out():
 
 
 def test_the_plan_is_that_of_an_average_effect():
-    plan = CellSteps(3000, BUDGET, SCHEMA, 0.2)
-    same = average_plan(3000, BUDGET, plan.domain, least=0.1)
-    assert plan.plan == same
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [101, 108])
-def test_a_hospitals_cells_are_less_biased_than_by_a_fitted_propensity(seed):
-    """Laws that constants were chosen by; the fitted propensity is off by half a deviation of the outcome."""
-    case, budget = hospital_case("cohort", seed, 4_000), PrivacyBudget(4.0, 1e-5)
-    fitted, scored = (torch.tensor(subgroups(case, budget, seed, way)) for way in ("fitted", "composed"))
-    assert float(scored[:, 1].mean()) < 0.5 * float(fitted[:, 1].mean())
-    assert float(scored[:, 2].mean()) == 1.0
+    assert CellSteps(3000, BUDGET, SCHEMA).plan == average_plan(3000, BUDGET, DOMAIN)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.subgroups.terms import cell_sums, record_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, basis, powers
 

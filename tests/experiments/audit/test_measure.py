@@ -4,53 +4,28 @@ import dataclasses
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from scipy.stats import multivariate_normal
 
-from experiments.audit import measure as figures_of
-from experiments.audit.measure import Case, influence_versus_truth, measure, scale_delta, truth_figure
+from experiments.audit.influence_truth import crowd_held_back
+from experiments.audit.measure import Case, measure, scale_delta
 from tests.release.helpers import DOMAIN, QUERIES, block
-from torchdpcate.causal.score import RScore
-from torchdpcate.data.domain import Domain
-from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.fit.feature_maps import Fourier, Legendre
-from torchdpcate.heads.stage import LinearStage, SecondStageBlock
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.stage import LinearStage
 from torchdpcate.privacy.calibration import smoothness
 
 pytestmark = pytest.mark.studies
-
-COLUMNS = ["n", "parameter", "p", "per_record", "gamma", "scale", "change", "ratio", "retrained_ratio", "gamma_ratio"]
 
 
 def legendre(n: int = 100, degree: int = 2, seed: int = 0) -> Case:
     return Case(LinearStage(block(n, seed), Legendre(degree).setup(DOMAIN), 0.01, threshold=0.3), QUERIES)
 
 
-def held_back(n: int, crowd: int, c: float) -> Case:
-    """One treated record holds back a crowd of controls, all at x = 0 with y = -1 and a propensity of 0.05.
-
-    The others lie at x = 1, orthogonal to them in feature space, with s = 0: at x = 0 the problem is scalar.
-    """
-    domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.05)
-    features = Fourier(pairs=1).setup(domain)
-    features.frequencies.fill_(math.pi / 4)
-    x, a, y = torch.ones(n, 1, dtype=torch.float64), *torch.zeros(2, n, dtype=torch.float64)
-    x[: crowd + 1], y[: crowd + 1], a[0] = 0.0, -1.0, 1.0
-
-    def regression(x, a, y):
-        return y, a - 0.05
-
-    own = SecondStageBlock(x, *regression(x, a, y), regression, domain, RScore().bounds(domain))
-    return Case(LinearStage(own, features, c / n), torch.zeros(1, 1, dtype=torch.float64))
-
-
 def test_theorem_1_fails_outright_where_one_record_holds_back_a_crowd():
     """Replacing the treated record by one more control frees the crowd: a closed form in one dimension."""
     n, crowd, c = 400, 20, 0.1
-    found = measure(held_back(n, crowd, c), starts=64)
+    found = measure(crowd_held_back(n, crowd, 0), starts=64)
     ridge = c / n
     before = (crowd * 0.05 - 0.95) / n / (ridge + (crowd * 0.05**2 + 0.95**2) / n)
     after = (crowd + 1) * 0.05 / n / (ridge + (crowd + 1) * 0.05**2 / n)
@@ -91,35 +66,3 @@ def test_the_scales_delta_is_that_of_the_note_and_of_a_simulation():
     simulated = np.clip(1 - np.exp(0.2 + narrow - wide), 0, None).mean()
     # at most one in standard deviation 0.5 / sqrt(400,000): five of them
     assert scale_delta(1.3, 3, 0.2) == pytest.approx(simulated, abs=4e-3)
-
-
-def test_the_table_has_a_row_for_each_size_and_says_what_is_missing(monkeypatch):
-    def figures(case: Case, **_) -> dict[str, float]:
-        return dict.fromkeys(figures_of._FIGURES, float(len(case.stage.block.s)))
-
-    def factory(n: int, degree: int, seed: int) -> Case:
-        if n == 60 and degree == 3:
-            raise NumericalError("no minimum")
-        return legendre(n, degree, seed)
-
-    monkeypatch.setattr(figures_of, "measure", figures)
-    table = influence_versus_truth(factory, [60, 80], [1, 3])
-    assert list(table.columns[: len(COLUMNS)]) == COLUMNS
-    assert table[["n", "parameter"]].to_numpy().tolist() == [[60, 1], [60, 3], [80, 1], [80, 3]]
-    assert table["p"][[0, 2, 3]].tolist() == [3, 3, 7]
-    assert table["per_record"][3] == 7 / 80
-    assert table["note"].tolist() == ["", "no minimum", "", ""]
-    assert table["ratio"].isna().tolist() == [False, True, False, False]
-
-
-def test_the_figure_shows_both_conditions_and_the_line_at_one():
-    rows = {"n": [100, 1000], "per_record": [0.1, 0.01], "ratio": [0.5, 2.0], "leak": [50.0, 3.0]}
-    table = pd.DataFrame({"head": "Legendre", **rows, "retrained_ratio": math.nan})
-    figure = truth_figure(table)
-    assert len(figure.axes) == 4
-    for axis, column in zip(figure.axes, ("ratio", "ratio", "leak", "leak"), strict=True):
-        assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
-        drawn = [np.asarray(line.get_ydata()).tolist() for line in axis.lines]
-        assert [1, 1] in drawn
-        assert rows[column] in drawn
-    assert "the condition fails" in figure.axes[0].get_ylabel()

@@ -6,8 +6,6 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from experiments.average_effects.literal import printed
-from experiments.covariate_balancing.lalonde import imbalance
 from experiments.covariate_balancing.laws import LAWS, average_effect
 from experiments.covariate_balancing.simulation import GROUPS, simulate
 from torchdpcate.data.split import public_generator
@@ -60,20 +58,6 @@ def test_draws_have_the_moments_of_their_law(name, treated, low, high):
     # nothing confounds by much: the difference in means is near the effect
     plain = y[z > 0.5].mean() - y[z < 0.5].mean()
     assert plain.item() == pytest.approx(effect_by_integral(largest.item()), abs=0.002 + six)
-
-
-def test_shares_add_up_to_the_budget_by_both_readings():
-    for r in (0.3, 1 / 6):
-        shares = printed(r)
-        assert shares.stage_one + 4 * shares.total + shares.variance == pytest.approx(1.0)
-    assert printed(1 / 6).stage_one == pytest.approx(1 / 6)
-    assert printed(1 / 6).total == pytest.approx(1 / 6)
-
-
-def test_imbalance_without_weights_is_the_difference_of_means():
-    x = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 4.0]]).double()
-    z, e = torch.tensor([1.0, 1.0, 0.0]).double(), torch.full((1, 3), 0.5).double()
-    assert imbalance(x, z, e).tolist() == [[2.0, -3.0]]
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -7,19 +7,14 @@ import torch
 from scipy.stats import chi2
 
 from experiments.covariate_balancing.gradient_sampler import (
-    CoefficientSet,
     CurvedBalancingLoss,
     GradientSampler,
     L1Set,
-    cell_loss,
-    curvature_floor,
     log_curvature,
 )
 from tests.estimators.average import eight
 from torchdpcate import Domain, NoiseSource
 from torchdpcate.causal.estimand import ATE, ATO, make_estimand
-from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import L1Ball
 from torchdpcate.fit.losses import BalancingLoss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
 from torchdpcate.fit.user_maps import on_domain
@@ -93,14 +88,6 @@ def test_draws_on_many_data_sets_follow_each_one_s_density():
     assert p_value(of, one, drawn[1::2]) < FALSE_ALARM
 
 
-def test_one_data_set_with_a_leading_dimension_is_one_data_set():
-    of, data = sampler(), records()
-    alone = of.draw(data, arm, NoiseSource.fixed(5), 50)
-    assert torch.equal(alone, of.draw(side_by_side(data), arm, NoiseSource.fixed(5), 50))
-    with pytest.raises(InputError, match="2 data sets"):
-        of.draw(side_by_side(data, data), arm, NoiseSource.fixed(5), 3)
-
-
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
 def test_the_floor_is_below_all_log_determinants_and_close(estimand):
     of = sampler(estimand, 0.1)
@@ -109,12 +96,6 @@ def test_the_floor_is_below_all_log_determinants_and_close(estimand):
         values = log_curvature(data, of.loss, arm, of.ridge, points[of.region.holds(points)])
         edge = 0.0 if estimand == "ATE" else 0.2  # the least lies in a corner, where the grid has no point
         assert 0 < (values.min() - of.floor(data, arm)).item() < 0.02 + edge
-
-
-def test_floors_of_data_sets_do_not_depend_on_those_beside():
-    of, sets = sampler(), [records(seed=seed, slope=slope) for seed, slope in ((0, 1.0), (1, 4.0), (2, -2.0))]
-    alone = torch.cat([of.floor(data, arm) for data in sets])
-    assert torch.allclose(of.floor(side_by_side(*sets), arm), alone, atol=0.01)
 
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
@@ -153,70 +134,3 @@ def test_the_continued_loss_is_the_same_inside_and_smooth_beyond(estimand):
         assert torch.allclose(slope, first, atol=1e-12)
         assert bool((second >= 0).all())
         assert second.amax().item() <= loss.curvature * (1 + 1e-12)
-
-
-def test_random_gradients_do_not_lie_on_the_grid_of_their_noise():
-    """On the grid u would reveal which data set has that gradient at theta: all parts of a cell are as likely."""
-    of = sampler()
-    u = of._gradients(4_000, 2, NoiseSource.fixed(0)) / NoiseSource.grid(of.scale)
-    parts = (u - u.round() + 0.5).flatten()
-    assert torch.histc(parts, 8, 0, 1).std().item() < 5 * math.sqrt(1_000)
-    assert cell_loss(9, 2.0) == 3 * cell_loss(9, math.inf) >= NoiseSource.grid(of.scale) / of.scale
-
-
-class BallSet(CoefficientSet):
-    """Coefficients with |psi'theta| <= L for psi = (1, x) / sqrt 2 and x in the unit ball, radius L sqrt 2."""
-
-    def norm(self, theta):
-        return theta[:, 0].abs() + theta[:, 1:].norm(dim=1)
-
-    def dual(self, slope):
-        return torch.maximum(slope[:, 0].abs(), slope[:, 1:].norm(dim=1))
-
-    def project(self, theta):
-        lengths = torch.stack([theta[:, 0], theta[:, 1:].norm(dim=1)], 1)
-        new = L1Ball(self.radius).project(lengths)
-        return torch.cat([new[:, :1], theta[:, 1:] * (new[:, 1:] / lengths[:, 1:].clamp_min(1e-300))], 1)
-
-
-def in_the_ball(n, d, slope=1.375):
-    """Covariates uniform in a cube within the unit ball, and a propensity that depends on them."""
-    generator = torch.Generator().manual_seed(0)
-    x = (2 * torch.rand(n, d - 1, generator=generator, dtype=torch.float64) - 1) / math.sqrt(d - 1)
-    e = torch.sigmoid(0.1 + slope / math.sqrt(d - 1) * x.sum(1))
-    z = (torch.rand(n, generator=generator) < e).double()
-    psi = torch.cat([torch.ones(n, 1).double(), x], 1) / math.sqrt(2)
-    return StackedRecords(Batch(x, psi, z, torch.zeros_like(z)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "d", "epsilon", "share"),
-    [
-        (5_000, 5, 0.2, 0.16),
-        (5_000, 5, 1.0, 0.78),
-        (5_000, 5, 5.0, 0.87),
-        (20_000, 5, 0.2, 0.64),
-        (5_000, 10, 1.0, 0.07),
-        (5_000, 10, 5.0, 0.77),
-        (5_000, 20, 5.0, 0.02),
-    ],
-)
-def test_acceptance_is_that_of_the_note(n, d, epsilon, share):
-    """The note does not say where its records come from; ours are kept as often, within 0.12."""
-    loss = CurvedBalancingLoss(ATE(0.1))
-    of = GradientSampler(
-        loss, 1e-3, BallSet(loss.estimand.score_bound * math.sqrt(2)), 2 * 2 * loss.slope / epsilon, 2, 1e-7
-    )
-    data, proposals = in_the_ball(n, d), 200
-    chances = of.propose(data, arm, NoiseSource.fixed(1), of.floor(data, arm).expand(proposals))[1]
-    assert chances.mean().item() == pytest.approx(share, abs=0.12)
-
-
-def test_the_floor_of_another_set():
-    data, loss = in_the_ball(300, 3), CurvedBalancingLoss(ATE(0.1))
-    region = BallSet(loss.estimand.score_bound * math.sqrt(2))
-    line = torch.linspace(-region.radius, region.radius, 21, dtype=torch.float64)
-    points = torch.cartesian_prod(line, line, line)
-    values = log_curvature(data, loss, arm, 1.0, points[region.holds(points)])
-    assert 0 < (values.min() - curvature_floor(data, loss, arm, 1.0, region)).item() < 0.1

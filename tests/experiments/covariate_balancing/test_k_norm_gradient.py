@@ -9,33 +9,17 @@ from experiments.covariate_balancing import k_norm_gradient as worst_case_gradie
 from experiments.covariate_balancing.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
 from experiments.covariate_balancing.k_norm_gradient import KNormGradient, gradient_sensitivity, solver_cover
 from tests.estimators.average import eight
-from tests.estimators.average.confounded import DOMAIN, FEATURES
-from torchdpcate import CausalData, Domain, NoiseSource, PrivacyBudget
+from tests.estimators.average.confounded import FEATURES
+from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.data.records import RecordStream
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
-from torchdpcate.fit.losses import BalancingLoss, Logistic
-from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.mechanisms import k_norm_deviation
+from torchdpcate.fit.losses import BalancingLoss
+from torchdpcate.fit.stacked_records import arm
 from torchdpcate.privacy.worst_case import WorstCase
 
 ATE = BalancingLoss(make_estimand("ATE", 0.1))
 ONE = PrivacyBudget(1.0, 0.0)
 CASE = WorstCase("k_norm_gradient", KNormGradient, "Neyman-Pearson", "a record apart", worst_case_gradient._gradient)
-
-
-def records(n=2_000, seed=0):
-    """Milder confounding than the note's, whose best coefficients lie outside the set."""
-    generator = torch.Generator().manual_seed(seed)
-    x = 2 * torch.rand(n, 4, generator=generator, dtype=torch.float64) - 1
-    e = torch.sigmoid(0.05 + x @ torch.tensor([0.4, 0.4, -0.25, -0.3], dtype=torch.float64))
-    z = (torch.rand(n, generator=generator) < e).double()
-    return StackedRecords(Batch(x, FEATURES(x), z, torch.zeros_like(z)))
 
 
 def test_log_density_of_the_note():
@@ -108,79 +92,6 @@ def test_the_solvers_share_pays_for_stop_and_grid(order):
     step = NoiseSource.grid(scale)
     rounding = 2 * math.sqrt(p) * step / scale
     assert spent - (4 * r + 2 * x * radius) * (1 / cover.scale - 1 / scale) + rounding <= share * (1 + 1e-12)
-
-
-def test_what_is_public():
-    fit = KNormGradient().prepare(ATE, 5_000, FEATURES, ONE)
-    assert fit.event == PureEvent(1.0)
-    assert fit.level is Level.CONDITIONAL
-    assert [condition.holds for condition in fit.conditions] == [None, True]
-    assert fit.ridge == 1.0
-    m = math.sqrt(0.2)
-    assert fit.public["gradient_scale"] == pytest.approx(2 * 20 * m / 0.99)
-    assert fit.imbalance == pytest.approx(math.sqrt(14) * 2 * 20 / 0.99)  # in phi = psi / m
-    assert fit.public["solver_scale"] < 1e-4  # of theta, whose own noise is about a hundredth
-    assert KNormGradient().prepare(ATE, 10_000_000, FEATURES, ONE).ridge == pytest.approx(180.0)
-
-
-@pytest.mark.slow
-def test_draws_are_as_imbalanced_as_announced():
-    data, runs = records(), 300
-    for order in (2, math.inf):
-        fit = KNormGradient(order).prepare(ATE, data.n, FEATURES, PrivacyBudget(4.0, 0.0))
-        theta = fit.draw(data, arm, NoiseSource.fixed(0), runs)
-        phi = data.slopes(ATE, arm, theta)[1] / FEATURES.largest_entry
-        # a law of the second order in the noise: a tenth is four standard errors of 1500 entries' root mean square
-        assert phi.square().mean().sqrt().item() == pytest.approx(fit.imbalance, rel=0.1)
-    assert k_norm_deviation(5, 2) < k_norm_deviation(5, math.inf)
-
-
-class Stream(RecordStream):
-    """Records in memory, read in batches."""
-
-    def __init__(self, x, z):
-        self.schema, self.n = TableSchema.of(DOMAIN), len(z)
-        self.records = CausalData(x, z, torch.zeros_like(z))
-
-    def __iter__(self):
-        for rows in torch.arange(self.n).split(700):
-            yield CausalData(*(part[rows] for part in (self.records.x, self.records.a, self.records.y)))
-
-
-def test_a_stream_gives_the_same_draws():
-    data = records()
-    fit = KNormGradient().prepare(ATE, data.n, FEATURES, ONE)
-    streamed = StreamedRecords(Stream(data.batch.x, data.batch.z), FEATURES, DOMAIN)
-    drawn = [fit.draw(source, arm, NoiseSource.fixed(2), 2) for source in (data, streamed)]
-    assert torch.allclose(*drawn, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("fit", "loss", "n", "epsilon", "words"),
-    [
-        (KNormGradient(), Logistic(), 5_000, 1.0, "fitter=objective"),
-        (KNormGradient(), BalancingLoss(make_estimand("ATO", 0.1)), 5_000, 1.0, "ATE, ATT and ATC"),
-        (KNormGradient(), BalancingLoss(make_estimand("ATE", 0.5)), 5_000, 1.0, "smaller overlap"),
-        (KNormGradient(ridge=1e-3), ATE, 1_000_000, 1.0, "larger ridge"),
-        (KNormGradient(), ATE, 100, 0.5, "more epsilon"),
-        (KNormGradient(), BalancingLoss(make_estimand("ATT", 0.1)), 50_000, 1.0, "fewer features"),
-    ],
-)
-def test_refused_before_anything_is_spent(fit, loss, n, epsilon, words):
-    with pytest.raises(InputError, match=words):
-        fit.prepare(loss, n, FEATURES, PrivacyBudget(epsilon, 0.0))
-
-
-@pytest.mark.parametrize("settings", [{"order": 1}, {"order": 3}, {"ridge": 0.0}, {"ridge": math.inf}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
-        KNormGradient(**settings)
-
-
-def test_few_features_of_the_treated_alone_are_drawn():
-    one = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
-    fit = KNormGradient().prepare(BalancingLoss(make_estimand("ATT", 0.2)), 2_000, one, ONE)
-    assert fit.public["dry_run_acceptance"] == pytest.approx(0.25**2, rel=0.2)
 
 
 @pytest.mark.slow

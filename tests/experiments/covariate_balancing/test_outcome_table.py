@@ -11,8 +11,6 @@ from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.privacy.draws import root_norm
-from torchdpcate.privacy.mechanisms import RootPolytopeMechanism
-from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7
@@ -65,40 +63,6 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
     mu, size = means.mu[0], means.size[0]
     direct = (torch.where(z > 0.5, 1 / size[0], 1 / size[1]) * w * (y - torch.where(z > 0.5, mu[0], mu[1]))).square()
     torch.testing.assert_close(shares.flatten() * means.largest_term(bounds), direct, rtol=1e-12, atol=1e-16)
-
-
-def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
-    """To first order: the estimate's error is the noise of the cells times its slopes in them."""
-    estimand, facts = ATT(ETA), EffectFacts(16_000, ATT(ETA))
-    batch = _weighted(estimand, 2_000)
-    readout = OutcomeTable(facts, EPSILONS)
-    found = drawn(readout, lambda exact: exact(batch), 3)
-    table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
-    pairs = table.reshape(1, 2, 2)
-    mu = pairs[:, :, 0] / pairs.sum(2)
-    (slopes,) = torch.autograd.grad((mu[:, 0] - mu[:, 1]).sum(), table)
-    units = facts.weight_bounds.repeat_interleave(2, -1)
-    torch.testing.assert_close(found.polytope, slopes * units / EPSILONS["table"], rtol=1e-4, atol=0)
-    assert found.laplace.shape[1] == 0
-    # and the noise in the cells is what a draw of the mechanism gives them
-    exact = readout.without_noise(lambda exact: exact(batch)).released
-    draw = RootPolytopeMechanism(EPSILONS["table"], 1.0).add_noise(torch.zeros(1, 4).double(), NoiseSource.fixed(3))
-    noise = table.detach() - torch.stack([exact[name] for name in CELLS], 1)
-    torch.testing.assert_close(noise, draw * units, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_noise_by_the_root_polytope_is_three_quarters_of_the_variance_of_laplace_noise(estimand: str) -> None:
-    """Of the contrast of two means of 1/2, whatever the arms' largest weights are."""
-    estimand = make_estimand(estimand, ETA)
-    facts = EffectFacts(16_000, estimand)
-    y = torch.tensor([0.0, 1.0], dtype=torch.float64).repeat(1, 8_000)
-    z = (torch.arange(16_000) // 2 % 2).double()[None]
-    half = Weighted(z, y, estimand.at(torch.full_like(z, 0.5), z), y)
-    found = OutcomeTable(facts, {"table": 20.0, "variance": 1.0}).planned(lambda exact: exact(half))
-    sizes = torch.stack([half.w[z == one].sum() for one in (1.0, 0.0)])
-    laplace = (2 * facts.weight_bounds / 20.0 / sizes).norm()  # 8 W^2 / epsilon^2 (1/4 + 1/4) / N^2 an arm
-    assert found.noise.item() == pytest.approx(math.sqrt(0.75) * laplace.item(), rel=1e-5)
 
 
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:

@@ -10,7 +10,7 @@ from experiments.covariate_balancing.peers import (
     group_estimates,
     group_positions,
 )
-from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
+from tests.estimators.average.confounded import EFFECT, SCHEMA, data_sets
 from torchdpcate import Domain, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
@@ -35,16 +35,6 @@ def released(estimates: torch.Tensor, plan: SubsampleAggregate, runs: int = 1) -
     return plan.estimate({"sums": plan.ask_each(FitSession(NoiseSource.fixed(0)), runs, "sums", exact)})
 
 
-@pytest.mark.parametrize(("n", "groups"), [(10, 3), (9, 3), (5000, 70), (7, 7)])
-def test_groups_share_out_all_records_evenly_and_publicly(n, groups):
-    positions, there = group_positions(n, groups, seed=4)
-    assert sorted(positions[there].tolist()) == list(range(n))
-    assert set(there.sum(1).tolist()) <= {n // groups, n // groups + 1}
-    assert torch.equal(positions[there], group_positions(n, groups, seed=4)[0][there])
-    if n > 100:
-        assert not torch.equal(positions[there], group_positions(n, groups, seed=5)[0][there])
-
-
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
 def test_groups_as_one_batch_are_groups_one_by_one(estimand):
     records, estimand = data_sets(2, 103, seed=2), make_estimand(estimand, 0.1)
@@ -60,17 +50,6 @@ def test_groups_as_one_batch_are_groups_one_by_one(estimand):
             w = estimand.weights(psi @ theta, z)
             hajek = (w * z * y).sum() / (w * z).sum() - (w * (1 - z) * y).sum() / (w * (1 - z)).sum()
             assert found[run, group].item() == pytest.approx(hajek.item(), abs=1e-5)
-
-
-def test_a_group_with_an_empty_arm_counts_zero():
-    x, y = torch.zeros(12, 4, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
-    plan = planned(12, ATE, 1.0)
-    positions, _ = group_positions(12, plan.groups, 0)
-    z = torch.zeros(12, dtype=torch.float64)
-    z[positions[0]] = 1.0  # all treated in one group, all controls in the others
-    assert group_estimates(StackedRecords(Batch(x, FEATURES(x), z, y)), plan).tolist() == [[0.0, 0.0, 0.0]]
-    z[positions[1][0]], y[positions[1][1:]] = 1.0, 0.0
-    assert group_estimates(StackedRecords(Batch(x, FEATURES(x), z, y)), plan).tolist() == [[0.0, 1.0, 0.0]]
 
 
 def contrasts(x: torch.Tensor, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from experiments.designs.hospital import Hospital
-from torchdpcate.data.covariates import Categorical
-from torchdpcate.errors import InputError
 
 N = 40_000
 SDS = 6.0  # two-sided normal tail 2e-9
@@ -22,11 +20,6 @@ def mean_outcome(source, x, a):
 
 def drawn(source: Hospital, n: int = N, seed: int = 0):
     return source.draw(n, torch.Generator().manual_seed(seed))
-
-
-def naive(records) -> float:
-    treated = records.a == 1
-    return float(records.y[treated].mean() - records.y[~treated].mean())
 
 
 def close(sample: torch.Tensor, other: torch.Tensor | float = 0.0) -> bool:
@@ -62,12 +55,6 @@ def test_covariates_are_those_of_a_hospital(law):
     )
 
 
-def test_few_and_many_covariates():
-    kinds = [type(c) for c in Hospital(columns=5).schema().covariates]
-    assert (len(kinds), kinds.count(Categorical)) == (5, 2)
-    assert Hospital(columns=45).domain().dimension == 45 + 66
-
-
 @pytest.mark.first(2)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("effect", EFFECTS)
@@ -83,41 +70,6 @@ def test_the_effect_is_that_of_both_outcomes(outcome, effect):
     assert close((treated - control)[strong], source.effect(x)[strong])
     for y in (treated, control):
         source.domain().check_outcome(y)
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_the_average_effect_is_the_mean_over_patients(outcome):
-    source = Hospital(outcome, "smooth", law=2, **FEW)
-    records = drawn(source, 100_000)
-    effect, e = source.effect(records.x), source.propensity(records.x)
-    assert close(effect, source.average_effect("ATE"))
-    assert close(e * (effect - source.average_effect("ATT")))
-    assert close(e * (1 - e) * (effect - source.average_effect("ATO")))
-    assert math.sqrt(float(effect.var()) / 200_000) < 0.002 * float(records.y.std())
-    with pytest.raises(InputError):
-        source.average_effect("mean")
-
-
-@pytest.mark.first(2)
-@pytest.mark.parametrize("law", range(12))
-def test_the_subgroup_is_about_a_tenth(law):
-    source = Hospital(law=law)
-    assert 0.05 < float((source.effect(drawn(source, 10_000).x) > 0).double().mean()) < 0.16
-
-
-@pytest.mark.slow
-@pytest.mark.first(1)
-@pytest.mark.parametrize("law", range(6))
-def test_a_cohort_is_confounded_and_a_trial_is_not(law):
-    cohort, trial = Hospital(law=law), Hospital(law=law, trial=True)
-    records = drawn(cohort)
-    sd = float(records.y.std())
-    assert 0.85 < sd < 1.15
-    assert 7.0 < cohort.domain().outcome_range / sd < 15.0
-    assert 0.4 < (naive(records) - cohort.average_effect("ATE")) / sd < 1.2
-    error = 2.0 / math.sqrt(N)  # of a difference of halves, in standard deviations
-    assert abs(naive(drawn(trial)) - trial.average_effect("ATE")) < 5.0 * error * sd
 
 
 @pytest.mark.first(2)
@@ -155,47 +107,3 @@ def test_deaths_are_rare_and_costs_have_zeros_and_a_tail(law):
     assert 0.18 < float((cost == 0).double().mean()) < 0.52
     assert 0.0 < float((cost == high).double().mean()) < 0.001
     assert 0.75 < float(cost[cost > 0].log().std()) < 1.3
-
-
-def test_mean_costs_are_those_of_costs_cut_at_the_bound():
-    source = Hospital("cost", "smooth", law=1, **FEW)
-    x = drawn(source, 5_000).x
-    traits, outcome = source._law.traits(x), source._outcome
-    z = torch.linspace(-9.0, 9.0, 20_001, dtype=torch.float64)
-    density = torch.exp(-(z**2) / 2.0) * (z[1] - z[0]) / math.sqrt(2.0 * math.pi)
-    worst = traits.baseline.argsort()[-50:]
-    for a in (0.0, 1.0):
-        costs = torch.exp(outcome._logarithm(traits, a)[worst, None] + outcome._sd * z)
-        some = outcome._any(traits)[worst]
-        cut, whole = (some * (c * density).sum(1) for c in (costs.clamp(max=outcome.high), costs))
-        assert torch.allclose(mean_outcome(source, x, a)[worst], cut, rtol=1e-6)
-        assert bool((cut < 0.999 * whole).all())
-
-
-@pytest.mark.slow
-def test_the_noise_of_a_score_is_skewed_and_uneven():
-    source = Hospital("score", "constant", law=0)
-    records = drawn(source, 100_000)
-    noise = records.y - mean_outcome(source, records.x, records.a)
-    assert close(noise)
-    spread = source._law.traits(records.x).spread
-    assert float(noise[spread > 1.2].std() / noise[spread < 0.8].std()) > 1.4
-    assert 0.6 < float((noise / noise.std()).pow(3).mean()) < 2.0
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"outcome": "weight"}, "choose one of score, death, cost"),
-        ({"effect": "none"}, "choose one of constant, subgroup, threshold, smooth"),
-        ({"treated": 0.001}, r"from 0\.005 to 0\.995"),
-        ({"columns": 4}, "from 5 to 400"),
-        ({"columns": True}, "from 5 to 400"),
-        ({"law": -1}, "data.law is -1"),
-        ({"overlap": 0.3}, r"0\.25, or less"),
-        ({"overlap": 0.0}, r"0\.25, or less"),
-    ],
-)
-def test_other_arguments_are_refused(given, message):
-    with pytest.raises(InputError, match=message):
-        Hospital(**given)

@@ -7,7 +7,7 @@ import torch
 
 from experiments.dp_2erm import certified, laws
 from experiments.dp_2erm.printed import inverse_propensity
-from experiments.dp_2erm.study import DEFAULT, STUDY
+from experiments.dp_2erm.study import STUDY
 from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Settings
 
 N = 200_000
@@ -64,22 +64,6 @@ def test_certified_rules_by_all_weights_and_a_refusal():
     assert {one.method for one in found} == set(certified.methods("linear", 400))
     assert {one.level for one in found if one.place.epsilon != "inf"} == {"certified"}
     assert min(one.values[0] for one in found if one.place.epsilon == "inf") > 0.9
-
-
-def test_confounded_records_mislead_constant_weights_and_the_weight_for_everybody():
-    """Population minimisers: the effect's own rule by one's own propensity; by the others, also who was treated."""
-    cell = {"setting": certified.CONFOUNDED, "n": 4_000, "who": "weights", "first": 0, "repeats": 1}
-    free = {one.method: one.values[0] for one in STUDY.compute(cell, Settings()) if one.place.epsilon == "inf"}
-    assert free[certified.OWN] > 0.9
-    assert free[certified.CENTRED] > 0.9
-    assert free[certified.EVERYBODY] < 0.85
-    assert free[certified.CONSTANT] < 0.85
-    (default,) = {
-        one.method
-        for one in STUDY.compute(cell | {"n": 1_000, "who": "ours"}, Settings())
-        if one.place.table == certified.CONFOUNDED
-    }
-    assert default == DEFAULT
 
 
 def test_movement_of_estimated_inverse_propensities():

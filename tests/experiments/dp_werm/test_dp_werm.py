@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from experiments.dp_werm import robustness, selection, simulated
+from experiments.dp_werm import robustness, selection
 from experiments.dp_werm.study import STUDY
 from experiments.dp_werm.trial import Trials
 from experiments.dp_werm.tuning import output_noise
@@ -53,13 +53,6 @@ def test_the_selection_keeps_what_moves_the_effect_and_nothing_of_a_coin():
     assert public.x.shape == (1, 1_000, 10)
 
 
-def test_covariates_beyond_four_do_not_move_outcomes():
-    drawn = Trials.draw(1, 100, torch.Generator().manual_seed(0), 10)
-    noise = drawn.y - Trials(drawn.x[..., :4], drawn.a, drawn.y).effect * (drawn.a - 0.5)
-    assert noise.std().item() == pytest.approx(0.5, abs=0.2)
-    assert torch.equal(drawn.effect, Trials(drawn.x[..., :4], drawn.a, drawn.y).effect)
-
-
 def test_one_small_cell_of_each_part():
     settings = Settings(quick=True)
     cells = list(STUDY.cells(settings))
@@ -83,14 +76,3 @@ def test_one_small_cell_of_each_part():
     accuracy = [v for one in found if one.place.metric == "accuracy_percent" for v in one.values]
     assert all(0 <= v <= 100 for v in accuracy)
     assert all(one.level != "certified" for one in found if one.role == PRINTED)
-
-
-@pytest.mark.parametrize(
-    ("n", "epsilon", "table", "expected"),
-    [(">= 2000", ">= 1", simulated.FIGURE, ("2000", "1")), ("200 to 2500", "inf", simulated.TABLE, ("200", "inf")),
-     ("smaller", "smaller", simulated.TABLE, ("200", "0.1"))],
-)  # fmt: skip
-def test_what_the_text_says_of_many_places_stands_at_the_hardest(n, epsilon, table, expected):
-    line = {"setting": "simulated_trial", "n": n, "epsilon": epsilon, "metric": "accuracy_percent"}
-    place = STUDY.place("figure1_text_values", line)
-    assert (place.table, place.n, place.epsilon) == (table, *expected)

@@ -7,15 +7,12 @@ import torch
 
 from experiments.dp_werm.matched import GAPS, AllPairs, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0, better="higher")
-BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
 
 
@@ -164,68 +161,3 @@ def test_a_rule_learns_who_gains():
     )  # a learner outside the library
     public = release.privacy.public
     assert (public["matching"], public["gap"]) == ("all", "difference")
-
-
-def test_a_kernel_compares_like_with_like():
-    """The sick are treated more often and fare worse either way: only within cells is that no sign of harm."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.rand(4000, 2, generator=generator, dtype=torch.float64) * 2 - torch.tensor([1.0, 0.0])
-    x[:, 1] = x[:, 1].floor()
-    sick = x[:, 1] == 1
-    a = (torch.rand(4000, generator=generator) < torch.where(sick, 0.9, 0.1)).double()
-    y = a * x[:, 0].sign() - 2 * sick
-    scores = {}
-    for matching in (AllPairs(), CellPairs(["x1"])):
-        score = PairwiseRule(DOMAIN, None, matching=matching).fit(x, a, y).nonprivate_score(x)
-        scores[matching.name] = ((score > 0) == (x[:, 0] > 0).numpy()).mean()
-    assert scores["cells"] > scores["all"] + 0.1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"matching": CellPairs(["age"])}, "name columns of"),
-        ({"gap": "square"}, "choose one of difference, sign"),
-        ({"outcome": "shifted"}, "signed_residual"),
-        ({"loss": "squared", "radius": 1.0}, "pairs have labels"),
-        ({"ridge": 0.5}, "at least"),
-    ],
-)
-def test_settings_without_a_guarantee_are_refused_before_anything_is_spent(settings, message, tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    with pytest.raises(InputError, match=message):
-        PairwiseRule(DOMAIN, BUDGET, ledger_path=path, **settings).fit(*records(50))
-    assert not path.exists()
-
-
-def test_empty_matched_sets_release_the_noise_of_the_ridge_alone():
-    """One record more in the other arm's cell would be matched: a refusal would reveal that it is not there."""
-    x, a, y = records(50)
-    x[:, 1] = a  # no cell holds both arms
-    learner = PairwiseRule(DOMAIN, BUDGET, matching=CellPairs(["x1"])).fit(x, a, y)
-    assert not learner.problem_.weights.any()
-    assert not learner.problem_.minimiser.any()
-    release = learner.release()
-    assert release.theta.any()
-    assert (release.privacy.level, release.privacy.epsilon) == ("conditional", pytest.approx(BUDGET.epsilon))
-
-
-class Shouting(SignedResidual):
-    """Keeps its promise at the outcomes that are tried, and breaks it between them."""
-
-    def transform(self, y, domain):
-        magnitude, sign = super().transform(y, domain)
-        return torch.where(y == SECRET, 50.0, magnitude), sign
-
-
-SECRET = 0.123456789
-
-
-def test_pairs_have_magnitudes_within_their_range_whatever_the_outcome_map_says():
-    x, a, y = records(60)
-    y[5] = SECRET
-    learner = PairwiseRule(DOMAIN, BUDGET, outcome=Shouting()).fit(x, a, y)
-    ends = PairwiseRule(DOMAIN, BUDGET).fit(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
-    raised = CausalData(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
-    torch.testing.assert_close(learner.problem(CausalData(x, a, y)).weights, ends.problem(raised).weights)
-    assert learner.release().privacy.level == "conditional"

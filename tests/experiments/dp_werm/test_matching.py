@@ -44,13 +44,6 @@ def test_totals_are_those_of_all_pairs(matching, sized, n, monkeypatch):
     assert min(totals.treat.min(), totals.leave.min()) >= 0
 
 
-@pytest.mark.parametrize("matching", MATCHINGS[1:3], ids=repr)
-def test_cells_of_one_arm_match_nobody(matching):
-    x, a = torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0]).double()
-    assert not torch.cat(matching.totals(x, a, a / 2, DOMAIN, True)).any()
-    assert torch.cat(AllPairs().totals(x, a, a / 2, DOMAIN, True)).any()
-
-
 @pytest.mark.parametrize("bandwidth", [1e-9, 1e-7, 1e-2, 1.0])
 def test_a_gaussian_weight_looks_at_two_records_whatever_the_bandwidth(bandwidth):
     """Twins are compared in full, and no pair's weight changes with the records around it."""

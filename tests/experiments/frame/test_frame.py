@@ -99,13 +99,6 @@ def test_rows_hold_published_printed_certified_and_free(toy, papers):
     assert (rest.place.epsilon, rest.published, rest.printed.mean) == ("2", None, 2.0)
 
 
-def test_two_certified_methods_at_one_place_are_refused():
-    place = Place("t", "s", "1", "1", "", "m")
-    two = [Found(place, CERTIFIED, name, "certified", [1.0]) for name in "ab"]
-    with pytest.raises(ValueError, match="two certified"):
-        join([], summarise(two))
-
-
 def test_a_stopped_study_continues_with_the_cells_that_are_left(toy, tmp_path):
     cells = toy.cells(Settings())
     assert run_cells(toy, cells, Settings(), tmp_path, until=-1.0) == 4

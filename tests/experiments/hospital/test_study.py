@@ -6,10 +6,10 @@ from importlib.util import find_spec
 import pytest
 
 from experiments.defaults.hospital_laws import FAMILIES, REPORTED
-from experiments.frame.study import OTHER, Found, Place, Settings
+from experiments.frame.study import Settings
 from experiments.frame.table import summarise
 from experiments.hospital import study
-from experiments.hospital.groups import AVERAGES, DECISIONS, EFFECTS, GROUPS
+from experiments.hospital.groups import GROUPS
 from experiments.hospital.study import EPSILONS, SEEDS, SIZES, STUDY
 
 N = 300
@@ -54,27 +54,3 @@ def test_a_group_of_another_library_finds_its_methods(name):
     values = found(name, epsilon="inf")
     assert {method for method, _ in values} == set(group.methods)
     assert all(math.isfinite(value) for value in values.values())
-
-
-def test_the_page_has_a_line_for_each_method_and_widths_over_that_without_privacy(tmp_path):
-    def one(part: str, method: str, metric: str, values: list[float], epsilon: str = "1") -> Found:
-        return Found(Place(part, "trial", "4000", epsilon, method, metric), OTHER, method, "certified", values)
-
-    means = summarise(
-        [
-            one(EFFECTS, "RLearner", "error", [0.5, 1.5]),
-            one(AVERAGES, "AverageEffect", "width", [0.3]),
-            one(AVERAGES, "AverageEffect", "error", [0.03]),
-            one(AVERAGES, "AverageEffect, no budget", "width", [0.1], "inf"),
-            one(AVERAGES, "AverageEffect", "coverage", [1.0, 0.0]),
-            one(DECISIONS, "EffectRule", "error", [0.25]),
-        ]
-    )
-    text = STUDY.page(means, ["A note."])
-    assert "| RLearner | certified | 4,000 | 1 | 2 | 1 ± 0.5 |" in text
-    assert "| AverageEffect | certified | 4,000 | 1 | 1 | 3 |" in text
-    assert "| AverageEffect | certified | 4,000 | 1 | 2 | 50% |" in text
-    assert "| EffectRule | certified | 4,000 | 1 | 1 | 0.25 |" in text
-    assert "A note." in text
-    STUDY.draw([], means, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"effects.png", "averages.png"}

@@ -1,6 +1,5 @@
 """The study of the spillover paper: its printed design by hand, its scales, and one small cell of each part."""
 
-import csv
 import math
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from experiments.frame.study import CERTIFIED, PRINTED, Settings
 from experiments.frame.table import summarise
 from experiments.spillover import audited, control
 from experiments.spillover.design import CONTROL, SCALED, WHOLE, Law, law
-from experiments.spillover.pairs import DEFAULT, FLOOR, Pair
+from experiments.spillover.pairs import FLOOR, Pair
 from experiments.spillover.study import AUDITS, FILES, STUDY
 
 SHARED = Path(__file__).parents[4] / "shared"
@@ -156,19 +155,6 @@ def test_one_small_cell_of_each_part(part):
         here = {place.setting for place in printed} & settled
         assert {place for place in wanted if place.setting in here} <= printed
         assert {one.place.metric for one in found if one.role == CERTIFIED} or part == "control"
-
-
-def test_pages_quote_the_committed_run():
-    folder = Path(control.__file__).parent
-    with (folder / "found.csv").open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if line["table"] == control.FIGURE]
-    regrets = {(line["setting"], line["epsilon"], line["method"]): float(line["mean"]) for line in lines}
-    ours = (control.PRINTED_CHOICE, "control, localised bounds", DEFAULT)
-    plain, there = ([regrets[name, "1", method] for method in ours] for name in (CONTROL, SCALED))
-    page = " ".join((folder.parents[1] / "docs" / "selection.md").read_text(encoding="utf-8").split())
-    assert f"regret {plain[0]:.4f} with the noise as printed and {plain[1]:.4f} with localised bounds" in page
-    assert f"rare region {there[0]:.4f}, {there[1]:.4f} and {there[2]:.4f}" in page
-    assert plain[2] < 1e-4
 
 
 def test_a_study_without_data_says_so():

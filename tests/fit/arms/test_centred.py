@@ -18,7 +18,7 @@ DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=100.0, overlap=0.1, 
 
 
 def facts(n: int, domain: Domain = DOMAIN) -> SelectionFacts:
-    return SelectionFacts(domain, (0, 1), domain.overlap, 0, n)
+    return SelectionFacts(domain, (0, 1), domain.overlap, n)
 
 
 def records(n: int) -> CausalData:

@@ -14,7 +14,7 @@ DOMAIN = Domain([0.0, 0.2], [1.0, 0.7], outcome_low=-1.0, outcome_high=3.0, name
 
 
 def facts(arms: int = 2, overlap: float = 0.1) -> SelectionFacts:
-    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, 0, 50)
+    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, 50)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,6 @@ def test_spreads(arms, settings, spread):
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(None, facts(arms))
     assert certified.range_sensitivity == pytest.approx(spread)
-    assert not FixedNuisances.moves_all_scores
     x = DOMAIN.grid(50)
     e = certified.nuisances.propensity(x)
     assert e.shape == certified.nuisances.outcome(x).shape == (50, arms)
@@ -61,7 +60,6 @@ def test_fitted_objects_of_other_data(arms):
     expected = np.stack([model.predict(grid.numpy()) for model in outcome], 1).clip(-1, 3)
     np.testing.assert_allclose(mu.numpy(), expected)
     assert certified.range_sensitivity == pytest.approx(2 * 4 / 0.1)
-    assert not FrozenNuisances.moves_all_scores
     assert nuisances.fitted_on == ("ab" * 32,)
 
 

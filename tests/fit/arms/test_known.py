@@ -11,8 +11,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import SelectionFacts, WithKnown
 from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.fit.arms.private import PrivateNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
 
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
 THIRDS = [0.3333333333, 0.3333333333, 0.3333333333]
@@ -20,15 +18,7 @@ THIRDS = [0.3333333333, 0.3333333333, 0.3333333333]
 
 def facts(propensity=None, actions=(0, 1), overlap: float = 0.1) -> SelectionFacts:
     domain = Domain([-1, 0], [1, 1], 0.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity)
-    return SelectionFacts(domain, actions, overlap, training=1500, scoring=1500)
-
-
-def drawn(n: int = 1500, arms: int = 2) -> CausalData:
-    generator = torch.Generator().manual_seed(0)
-    x = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64) - 1
-    x[:, 1] = (x[:, 1] > 0).double()
-    a = torch.randint(arms, (n,), generator=generator).double()
-    return CausalData(x, a, torch.rand(n, generator=generator, dtype=torch.float64))
+    return SelectionFacts(domain, actions, overlap, n=1500)
 
 
 def test_ranges_are_those_of_the_design() -> None:
@@ -66,38 +56,13 @@ def test_frozen_outcomes_stand_beside_it() -> None:
     assert frozen.public["propensity"] == "known"
 
 
-@pytest.mark.parametrize("constants", ["localised", "bounded_range", "paper"])
-@pytest.mark.parametrize("target", [None, {"propensity": 0.5}])
-def test_stable_nuisances_need_less_noise_by_it(constants, target) -> None:
-    nuisances = StableNuisances(constants=constants, target=target, ridge=1.0, propensity_ridge=1.0)
-    known, fitted = nuisances.bound(facts(0.5)), nuisances.bound(facts())
-    assert known.beta_e == 0
-    assert known.indirect(1500) < fitted.indirect(1500)
-    assert known.own <= fitted.own
-    assert nuisances.range_sensitivity(facts(0.5)) < nuisances.range_sensitivity(facts())
-
-
-def test_a_replaced_training_record_moves_no_score_by_more_than_the_bound() -> None:
-    own, train, score = facts(0.5), drawn(), drawn(1500)
-    nuisances = StableNuisances(target=None, ridge=0.02, propensity_ridge=0.02)
-    other = CausalData(train.x.clone(), train.a.clone(), train.y.clone())
-    other.x[0], other.a[0], other.y[0] = torch.ones(2), 1.0, 1.0
-    train.x[0], train.a[0], train.y[0] = torch.tensor([-1.0, 0.0]), 1.0, 0.0
-    values = [nuisances.fit(part, own).nuisances.outcome(score.x) for part in (train, other)]
-    moved = (values[1] - values[0]).abs().sum(1)  # of both arms, each by at most (1 / e) of what its model moves
-    assert moved.sum().item() <= nuisances.bound(own).indirect(1500)
-
-
-def test_private_nuisances_have_its_range() -> None:
-    own, records = facts(STRATA), drawn()
-    fitted = PrivateNuisances().fit(records, own)
-    assert fitted.nuisances.ranges()[0].tolist() == [[0.4, 0.7], [0.3, 0.6]]
-    three = PrivateNuisances().fit(drawn(arms=3), facts(THIRDS, (0, 1, 2)))
-    assert three.nuisances.ranges()[0].shape == three.nuisances.ranges()[1].shape == (3, 2)
-
-
 def test_records_bring_their_own() -> None:
-    records, own = drawn(5).with_propensity(torch.linspace(0.1, 0.9, 5, dtype=torch.float64)), facts("p")
+    records, own = (
+        CausalData(torch.zeros(5, 2).double(), torch.zeros(5).double(), torch.zeros(5).double()).with_propensity(
+            torch.linspace(0.1, 0.9, 5, dtype=torch.float64)
+        ),
+        facts("p"),
+    )
     both = WithKnown(FixedNuisances().fit(None, own).nuisances, own.known)
     assert both.of(records)[:, 1].tolist() == records.propensity.tolist()
     assert both.propensity(records.x).tolist() == [[0.5, 0.5]] * 5

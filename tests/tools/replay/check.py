@@ -29,7 +29,7 @@ from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 _PLAIN = (str, bytes, int, float, type(None))
 _PROBLEM = ("n", "ridge", "threshold", "weight_bound", "target_bound", "tolerance", "condition")
@@ -49,13 +49,6 @@ def leaves(value: Any, path: str = "result") -> dict[str, Any]:
 
     Modules give their state, objects with ``to_dict`` that dictionary, dataclasses their fields, functions and classes
     their names.
-
-    Raises:
-        InputError: Something else, which cannot be compared.
-
-    Example:
-        >>> leaves({"theta": [1.0, 2.0]}, "release")
-        {'release.theta[0]': 1.0, 'release.theta[1]': 2.0}
     """
     if isinstance(value, Enum):
         return {path: value.value}
@@ -89,12 +82,6 @@ def outcome(result: Any) -> dict[str, Any]:
     A release is read back from a file of its own, so that nothing in the file is overlooked. A ``folder`` is read
     file by file, names included. Of a learner the public facts are taken: settings, ledger, blocks of records, paid
     numbers, declared bounds and sensitivities; not its private fit.
-
-    Args:
-        result: A release; or an object with any of ``release``, ``learner`` and ``folder``; or plain data.
-
-    Raises:
-        InputError: A part that ``leaves`` cannot read.
     """
     if isinstance(result, Release):
         return _release(result)
@@ -107,12 +94,7 @@ def outcome(result: Any) -> dict[str, Any]:
 
 
 def compare(on_d: Mapping[str, Any], on_neighbour: Mapping[str, Any], kind: str) -> list[Difference]:
-    """The leaves that are not the same, bit for bit.
-
-    Example:
-        >>> compare({"ridge": 0.1}, {"ridge": 0.2}, "result")
-        [Difference(kind='result', place='ridge', on_d='0.1', on_neighbour='0.2')]
-    """
+    """The leaves that are not the same, bit for bit."""
     found = []
     for path in dict.fromkeys([*on_d, *on_neighbour]):
         before, after = on_d.get(path, _ABSENT), on_neighbour.get(path, _ABSENT)
@@ -233,12 +215,7 @@ Pipeline = Callable[[CausalData, NoiseSource], Any]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a learner's pipeline returns.
-
-    Attributes:
-        release: What the reader gets.
-        learner: The fitted learner, the curator's; its public facts are compared.
-    """
+    """What a learner's pipeline returns."""
 
     release: Release
     learner: CATELearner
@@ -246,13 +223,7 @@ class Run:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What one record changed besides the charged outputs. Not private: the differences may quote records.
-
-    Attributes:
-        differences: Each once by kind and place.
-        neighbours: How many neighbours were replayed.
-        outputs: How many charged outputs were kept.
-    """
+    """What one record changed besides the charged outputs. Not private: the differences may quote records."""
 
     differences: list[Difference]
     neighbours: int
@@ -285,24 +256,6 @@ def replay(
 
     What passes is no proof: scales that are wrong on every data set alike are the attacks' business, and another
     neighbour may show more. A record that no batch of DP-SGD drew shows nothing there.
-
-    Args:
-        pipeline: What is checked; it must take all its privacy noise from the source it is given.
-        records: D.
-        neighbours: D with one record replaced; ``neighbours_for_replay`` gives extreme ones.
-        noise: Where the first run's noise comes from; None takes the operating system's entropy.
-
-    Raises:
-        InputError: No neighbour, or one that does not differ from D in exactly one record.
-        Exception: What the pipeline raises, if it raises the same on every data set.
-
-    Example:
-        >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])
-        >>> domain = Domain([0.0], [1.0], 0.0, 4.0)
-        >>> leak = lambda records, noise: {"largest outcome": float(records.y.max())}
-        >>> print(replay(leak, records, *neighbours_for_replay(records, domain)))
-        neighbours replayed: 6, charged outputs kept: 0, differences: 1
-          result at result.largest outcome: 2.0 on D, 4.0 on a neighbour
     """
     _check(records, neighbours)
     recording = RecordingNoise(noise, keep_order=True)
@@ -326,17 +279,7 @@ def learner_pipeline(
     mechanism: "str | Mechanism" = "objective",
     queries: Tensor | None = None,
 ) -> Pipeline:
-    """Return the pipeline that fits a copy of a learner and releases from it.
-
-    Args:
-        learner: Its settings are used; it is left as it is. The ledger is kept in memory.
-        release: ``function`` or ``queries``.
-        mechanism: Name or mechanism.
-        queries: Public queries [d, q]; None takes 16 points of the domain.
-
-    Raises:
-        InputError: ``release`` is neither.
-    """
+    """Return the pipeline that fits a copy of a learner and releases from it."""
     if release not in ("function", "queries"):
         raise InputError(f"release = {release}: choose function or queries")
     points = TableSchema.of(learner.domain).grid(16) if queries is None else queries
@@ -359,17 +302,6 @@ def neighbours_for_replay(
 
     Replaced are the first and the last record and the first one of each block; each by the lowest and the highest
     corner of the domain, with another arm and the outcome at the same bound.
-
-    Args:
-        records: D.
-        domain: Public bounds; of a schema with categories, the first and the last are the corners.
-        split: The learner's.
-        seed: The learner's.
-
-    Example:
-        >>> records = CausalData.from_arrays([[0.5], [0.5], [0.5]], [0, 1, 1], [2.0, 2.0, 2.0])
-        >>> [n.y.tolist() for n in neighbours_for_replay(records, Domain([0.0], [1.0], 0.0, 4.0))][:2]
-        [[0.0, 2.0, 2.0], [4.0, 2.0, 2.0]]
     """
     schema = TableSchema.of(domain)
     ends = torch.tensor([0.0, 1.0 - 2**-53], dtype=torch.float64)

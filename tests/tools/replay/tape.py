@@ -30,14 +30,7 @@ _INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries, also of
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of the noise source or of the ledger.
-
-    Attributes:
-        kind: What was called.
-        place: Where, as ``file:line in function``.
-        facts: What has to be the same on every neighbour, because a reader may learn it.
-        output: What was handed out.
-    """
+    """One call of the noise source or of the ledger."""
 
     kind: str
     place: str
@@ -47,14 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that one record changed without a charge. Not private: it may quote records.
-
-    Attributes:
-        kind: What differs.
-        place: Where: a place in the code, or the name of what the reader gets.
-        on_d: How it was on D.
-        on_neighbour: How it was on the neighbour.
-    """
+    """Something that one record changed without a charge. Not private: it may quote records."""
 
     kind: str
     place: str
@@ -63,22 +49,7 @@ class Difference:
 
 
 class RecordingNoise(NoiseSource):
-    """Hands out the noise of another source and writes every call on a tape. For audits alone.
-
-    Args:
-        inner: Where the noise comes from; None takes the operating system's entropy.
-        keep_order: Whether records stay in their order, so that neighbours differ in a place that is known.
-
-    Attributes:
-        tape: The calls so far.
-        streams: The generators handed out.
-
-    Example:
-        >>> noise = RecordingNoise()
-        >>> value = noise.released(noise.gaussian(2, scale=1.0))
-        >>> [call.kind for call in noise.tape]
-        ['gaussian', 'released']
-    """
+    """Hands out the noise of another source and writes every call on a tape. For audits alone."""
 
     def __init__(self, inner: NoiseSource | None = None, keep_order: bool = False) -> None:
         self.inner, self.keep_order = inner or NoiseSource.system(), keep_order
@@ -165,20 +136,6 @@ class ReplayingNoise(RecordingNoise):
 
     Noise, streams, selections and charged outputs are those of the tape. A call that is not the next one is sought
     further on; the calls passed over, and a call that the tape does not hold, are differences.
-
-    Args:
-        recorded: The tape.
-        inner: Where noise comes from that the tape does not hold.
-
-    Attributes:
-        differences: What was found.
-
-    Example:
-        >>> recording = RecordingNoise()
-        >>> first = recording.gaussian(1, scale=1.0)
-        >>> replaying = ReplayingNoise(recording.tape)
-        >>> bool(replaying.gaussian(1, scale=2.0) == first), replaying.differences[0].kind
-        (True, 'scale of gaussian')
     """
 
     def __init__(self, recorded: Sequence[Call], inner: NoiseSource | None = None) -> None:
@@ -279,19 +236,6 @@ def watched(noise: RecordingNoise) -> Iterator[None]:
     """Write on the tape of ``noise`` every change of a ledger, every start of DP-SGD and every draw from a stream.
 
     It changes ``Ledger`` and ``DPSGD`` for the length of the block: one run at a time in a process.
-
-    Args:
-        noise: What the run draws from.
-
-    Example:
-        >>> import torch
-        >>> from torchdpcate.privacy import PrivacyBudget, PureEvent
-        >>> noise = RecordingNoise()
-        >>> with watched(noise):
-        ...     entry = Ledger({"all": PrivacyBudget(1.0, 0.0)}).charge("all", "mean", PureEvent(0.5))
-        ...     draw = torch.rand(3, generator=noise.generator())
-        >>> [call.kind for call in noise.tape]
-        ['charge', 'generator', 'draw']
     """
     ledgers: list[Ledger] = []
 
@@ -326,18 +270,6 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
 
     The rule: each charged event covers one output, so a mechanism of several outputs hands them out together;
     an output needs noise drawn since the one before; and an entry is never settled below what it covered.
-
-    Args:
-        tape: All calls of a run.
-
-    Returns:
-        What breaks the rule; ``on_d`` says how, ``on_neighbour`` what was wanted.
-
-    Example:
-        >>> noise = RecordingNoise()
-        >>> _ = noise.released(noise.gaussian(1, scale=1.0))
-        >>> [found.kind for found in unpaid(noise.tape)]
-        ['unpaid gaussian', 'unpaid output']
     """
     charged: dict[tuple[int, int], int] = {}
     used: dict[tuple[int, int], int] = {}

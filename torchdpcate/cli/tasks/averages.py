@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,96 +11,43 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
-from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.data._csv import CsvForm
-from torchdpcate.data.study import StreamedStudy, Study, read_queries, record_average
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.data.study import StreamedStudy, Study, record_average
+from torchdpcate.errors import NumericalError
+from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.pages.figures import interval_row, released_rows
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
-    from torchdpcate.estimators.average.automatic import AverageEffect
+    from torchdpcate.data.streams import RecordStream
+    from torchdpcate.estimators.average.automatic import AverageEffect, ChosenEstimator
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
-    Learner = AverageEffectLearner | AverageEffect
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from torchdpcate.data.records import RecordStream
-    from torchdpcate.estimators.average.automatic import AverageEffect, ChosenEstimator
-
-
-BALANCE_FILE = "balance.csv"
-"""Balance without noise, in the curator's folder."""
-NONPRIVATE, MEANS = "non-private", "difference in means, non-private"
+_LEVEL = 0.95
+NONPRIVATE, MEANS = "non-private", "difference in means"
 """Estimates that the curator sees beside the release, and that are not released."""
-_UNRELEASED = {
-    "estimate_nonprivate": NONPRIVATE,
-    "difference_in_means": MEANS,
-}
-_ERRORS = {
-    "estimate": "error",
-    "estimate_nonprivate": "error_nonprivate",
-    "difference_in_means": "error_difference_in_means",
-}
+_KEYS = {NONPRIVATE: "nonprivate", MEANS: "difference_in_means"}
+_SAMPLE = "public_sample"
 
 
-def unreleased(study: Study | StreamedStudy, learner: Learner) -> dict[str, Estimate]:
-    """Return the estimates that the release is held against; none of them is released.
-
-    Args:
-        study: The data.
-        learner: The fitted learner.
-    """
-    found = {MEANS: Estimate(_difference_in_means(study), None)}
-    try:
-        found[NONPRIVATE] = learner.nonprivate_estimate()
-    except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
-        say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
-    return found
-
-
-def _difference_in_means(study: Study | StreamedStudy) -> float:
-    """Return the difference of the arms' mean outcomes, which adjusts for nothing and is not private."""
-    sums = torch.zeros(2, 2, dtype=torch.float64)  # of the treated and of the controls: outcomes, and their weights
-    for records in [study.records] if isinstance(study, Study) else study.records:
-        weight = torch.ones_like(records.y) if records.weight is None else records.weight
-        arms = weight * torch.stack([records.a, 1 - records.a]).double()
-        sums += torch.stack([arms @ records.y.double(), arms.sum(1)], 1)
-    treated, controls = (sums[:, 0] / sums[:, 1]).tolist()
-    return float(treated - controls)
-
-
-def measures(
-    study: Study | StreamedStudy, release: AverageEffectRelease, others: Mapping[str, Estimate]
-) -> dict[str, float | int | None]:
-    """Return the estimate with its interval, what it is held against, and errors where the truth is known.
-
-    Args:
-        study: The data.
-        release: What was released.
-        others: Estimates that were not, from `unreleased`.
-    """
-    truth, interval = true_average(study, release.estimand), release.summary()["interval"]
-    values = {"estimate": release.estimate} | {
-        name: others[key].value if key in others else None for name, key in _UNRELEASED.items()
-    }
-    errors = {
-        _ERRORS[name]: None if truth is None or value is None else abs(value - truth) for name, value in values.items()
-    }
-    ends: dict[str, float | int | None] = dict.fromkeys(("low", "high", "width", "covered"))
-    if interval is not None:
-        low, high = interval
-        ends = {"low": low, "high": high, "width": high - low}
-        ends["covered"] = None if truth is None else int(low <= truth <= high)
-    return {**values, **ends, "truth": truth, **errors}
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    columns = balance.columns()
+    with (
+        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(("feature", *columns))
+        names = map(spreadsheet_cell, balance.names)
+        writer.writerows(zip(names, *columns.values(), strict=True))
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -120,92 +66,36 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
     return None if effect is None else record_average(effect, study.records.a, estimand)
 
 
-def write_estimates(others: Mapping[str, Estimate], bound: float, per_person: int, folder: Path) -> None:
-    """Write ``estimates.csv``.
-
-    Args:
-        others: Estimates that were not released, by name.
-        bound: Largest effect there can be.
-        per_person: Records of each person.
-        folder: The curator's folder.
-    """
-    none = (None, None)
-    rows = [
-        (name, estimate.value, *(none if estimate.law is None else estimate.range(0.95, bound, per_person)))
-        for name, estimate in others.items()
-    ]
-    _write_rows(("estimate", "value", "low", "high"), rows, folder / "estimates.csv")
-
-
-def write_balance(balance: BalanceTable, folder: Path) -> None:
-    """Write ``balance.csv`` into the curator's folder."""
-    columns = balance.columns()
-    _write_rows(("feature", *columns), zip(balance.names, *columns.values(), strict=True), folder / BALANCE_FILE)
-
-
-def _write_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
-    with atomic_path(path, PRIVATE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows([spreadsheet_cell(name), *numbers] for name, *numbers in rows)
-
-
-_SAMPLE = "public_sample"
-
-
 class Averages(TaskSpec):
     """Average effects, compared by their error and their interval."""
 
     heading = "Average effects side by side"
     note = "Means over runs; without a known truth error and coverage are dashes."
     settings = ("effect", "estimand", "features", "nuisance")
-    summarised = ("effect.estimand", f"effect.{_SAMPLE}")
+    summarised = ("effect.estimand",)
     measures = (
         Measure(
-            key="estimate",
-            title="estimate",
-            heading="Average effects against budget",
-            note="Mean ± standard error over runs. The difference in means is not private, and adjusts for nothing.",
-            figure="estimate_against_budget.png",
-            references={"estimate_nonprivate": "non-private", "difference_in_means": "difference in means"},
+            "estimate",
+            "estimate",
+            "Mean ± standard error over runs. The difference in means is not private, and adjusts for nothing.",
+            {"estimate_nonprivate": NONPRIVATE, "difference_in_means": MEANS},
+            public=True,
         ),
         Measure(
-            key="error",
-            title="error",
-            heading="Error of average effects against budget",
-            note="Absolute error: mean ± standard error over runs.",
-            figure="average_error_against_budget.png",
-            references={"error_nonprivate": "non-private", "error_difference_in_means": "difference in means"},
+            "error",
+            "error",
+            "Absolute error: mean ± standard error over runs.",
+            {"error_nonprivate": NONPRIVATE, "error_difference_in_means": MEANS},
         ),
-        Measure(
-            key="width",
-            title="interval width",
-            heading="Width of intervals against budget",
-            note="Of the 95 % interval: mean ± standard error over runs.",
-            figure="width_against_budget.png",
-        ),
-        Measure(
-            key="covered",
-            title="coverage",
-            heading="Coverage of intervals against budget",
-            note="Share of runs whose 95 % interval holds the truth.",
-            figure=None,
-        ),
+        Measure("width", "interval width", "Of the 95 % interval: mean ± standard error over runs.", public=True),
+        Measure("covered", "coverage", "Share of runs whose 95 % interval holds the truth.", drawn=False),
     )
-    numbers = ("low", "high", "truth", "clipped", "planned_error")
-    noise_checks = (
-        NoiseCheck("planned_error", "width", "standard error of the estimate", "Sampling and noise: planned for an "
-                   "assumed outcome law, realised as the 95 % interval's width divided by twice 1.96.", 1 / 3.92),
-    )  # fmt: skip
-    shown: ClassVar = {
-        "estimate": "estimate",
+    numbers = ("low", "high", "truth", "planned_error")
+    also_shown: ClassVar = {
         "low": "95 % interval from",
         "high": "95 % interval to",
         "planned_error": "planned standard error",
         "truth": "unreleased: truth",
-        "estimate_nonprivate": "unreleased: estimate without noise",
-        "difference_in_means": "unreleased: difference in means without noise",
-        "clipped": "clipped share of the public sample",
     }
 
     learner: AverageEffectLearner | AverageEffect
@@ -222,11 +112,8 @@ class Averages(TaskSpec):
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
-        effect = self.config.effect
-        settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
-        make = instantiate(OmegaConf.masked_copy(effect, [str(name) for name in effect if name != _SAMPLE]))
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return make(domain=self.study.schema, budget=budget, **settings, **rest)
+        return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
 
     def fit(self) -> None:
         """Fit the learner on the records, all at once or batch by batch; its warnings are shown."""
@@ -250,7 +137,6 @@ class Averages(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return str(getattr(getattr(self.learner, "mechanism", None), "name", "auto"))
 
     def choices(self) -> dict[str, str | None]:
@@ -267,62 +153,54 @@ class Averages(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
-        found: dict[str, Any] = measures(self.study, self.release, self._others)
+        release, truth = self.release, true_average(self.study, self.release.estimand)
+        others = {_KEYS[name]: estimate.value for name, estimate in self._others.items()}
+        values = {"estimate": release.estimate, "estimate_nonprivate": others.get("nonprivate")}
+        values["difference_in_means"] = others["difference_in_means"]
+        known = {"": release.estimate, **{f"_{name}": value for name, value in others.items()}}
+        errors = {f"error{name}": None if truth is None else abs(value - truth) for name, value in known.items()}
+        found: dict[str, Any] = {
+            **values,
+            **errors,
+            "truth": truth,
+            **dict.fromkeys(("low", "high", "width", "covered")),
+        }
+        interval = release.summary()["interval"]
+        if interval is not None:
+            low, high = interval
+            found |= {"low": low, "high": high, "width": high - low}
+            found["covered"] = None if truth is None else int(low <= truth <= high)
         planned = self.learner.planned_error(self.study.records.n)
         found["planned_error"] = None if planned is None else planned.total
-        if self._sample is not None and self.release.weights is not None:
-            found["clipped"] = self.release.weights.clipped_share(self._sample)
         return found
 
-    def facts(self) -> dict[str, Any]:
-        """Return the public settings of the fit."""
-        return {"public": dict(self.learner.settings_)}
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the estimates that are not released, and the balance."""
-        numbers: dict[str, Any] = {f"unreleased.{name}": estimate.value for name, estimate in self._others.items()}
-        columns = {} if self._balance is None else self._balance.columns()
-        numbers |= {f"balance.{name}": column for name, column in columns.items()}
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
-
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write the curator's tables and figures."""
-        from torchdpcate.cli.tasks.average_figures import draw_balance, draw_intervals
-
-        others, balance, folder = self._others, self._balance, self.folder / "curator"
-        with self.attempt("curator/estimates.csv"):
-            write_estimates(others, self.study.domain.outcome_range, self.study.unit.records, folder)
+        """Write the curator's table and figures."""
+        release, balance, folder = self.release, self._balance, self.folder / "curator"
+        claim = release.privacy.claim
         if balance is not None:
-            with self.attempt(f"curator/{BALANCE_FILE}"):
+            with self.attempt("curator/balance.csv"):
                 write_balance(balance, folder)
             with self.attempt("curator/balance.png"):
-                draw_balance(self.release, balance, folder)
+                mark = CURATOR_ONLY if release.balance is None else claim
+                figure = balance_figure(release.balance, nonprivate=balance, claim=mark)
+                save_figure(figure, folder / "balance.png", PRIVATE)
         with self.attempt("curator/interval.png"):
-            draw_intervals(self.release, others, summary.get("truth"), folder)
+            rows = released_rows(release, "released")
+            rows += [interval_row(release, name, estimate, secret=True) for name, estimate in self._others.items()]
+            figure = interval_figure(
+                rows, level=_LEVEL, truth=summary.get("truth"), claim=claim, assumptions=release.assumptions
+            )
+            save_figure(figure, folder / "interval.png", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which estimator was chosen and why; warn where the interval says nothing."""
         if self.release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
-                "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
-                "help"
+                "interval is the whole range. More records, a larger privacy.epsilon or a larger overlap would help"
             )
         return [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
-
-    @classmethod
-    def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the figures of intervals and balances; see the class above."""
-        from torchdpcate.cli.tasks.average_figures import report_figures
-
-        return report_figures(runs)
-
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the balance of each run with what was not released of it; see the class above."""
-        from torchdpcate.cli.tasks.average_figures import curator_balances
-
-        return curator_balances(runs)
 
     @property
     def _choice(self) -> ChosenEstimator | None:
@@ -332,28 +210,25 @@ class Averages(TaskSpec):
     @cached_property
     def _others(self) -> dict[str, Estimate]:
         """Estimates that the release is held against, and that are not released."""
-        return unreleased(self.study, self.learner)
+        found = {MEANS: Estimate(self._difference_in_means(), None)}
+        try:
+            found[NONPRIVATE] = self.learner.nonprivate_estimate()
+        except NumericalError:  # without a private fit's ridge, records of little overlap may have no balancing weights
+            say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
+        return found
+
+    def _difference_in_means(self) -> float:
+        """Return the difference of the arms' mean outcomes, which adjusts for nothing and is not private."""
+        study: Any = self.study
+        sums = torch.zeros(2, 2, dtype=torch.float64)  # of the treated and of the controls: outcomes, and their weights
+        for records in study.records if isinstance(study, StreamedStudy) else [study.records]:
+            weight = torch.ones_like(records.y) if records.weight is None else records.weight
+            arms = weight * torch.stack([records.a, 1 - records.a]).double()
+            sums += torch.stack([arms @ records.y.double(), arms.sum(1)], 1)
+        treated, controls = (sums[:, 0] / sums[:, 1]).tolist()
+        return float(treated - controls)
 
     @cached_property
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
-
-    @cached_property
-    def _sample(self) -> Tensor | None:
-        """Covariates of the public sample, [m, q].
-
-        Raises:
-            InputError: It cannot be read, or is the records themselves.
-        """
-        given = self.config.effect.get(_SAMPLE)
-        if given is None:
-            return None
-        paths = self.config.data.get("path") or []
-        for path in [paths] if isinstance(paths, str) else paths:
-            if os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path):
-                raise InputError(
-                    f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other "
-                    "people, or leave it out"
-                )
-        return read_queries(str(given), self.study.schema, CsvForm.of(self.config.data))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from hydra.utils import instantiate
@@ -17,39 +15,29 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices, words
+from torchdpcate.cli.task import Measure, TaskSpec, choices
 from torchdpcate.cli.tasks.averages import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, ObjectivePerturbation
 from torchdpcate.evaluation.balance_figure import balance_figure
-from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
-from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
+from torchdpcate.evaluation.comparison import pehe
+from torchdpcate.evaluation.figures import effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.kernel import KernelSecondStage
-from torchdpcate.heads.recipes import LinearSecondStage, SecondStage, TangentSecondStage
-from torchdpcate.heads.stage import RKHSStage
+from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import RELEASE_FILE
-from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
-
-_COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
 class Effects(TaskSpec):
@@ -62,31 +50,11 @@ class Effects(TaskSpec):
         Measure(
             key="pehe",
             title="PEHE",
-            heading="Error against budget",
-            note="PEHE: mean ± standard error over runs.",
-            figure="error_against_budget.png",
-            references={
-                "pehe_plug_in": "plug-in",
-                "pehe_nonprivate": "non-private",
-                "pehe_constant": "private constant",
-            },
+            note="Mean ± standard error over runs.",
+            references={"pehe_plug_in": "plug-in", "pehe_nonprivate": "non-private"},
         ),
     )
-    numbers = ("pehe_zero", "effect_mean", "effect_least", "effect_most", "noise")
-    noise_checks = (
-        NoiseCheck("planned_noise", "noise", "noise of the second stage", "Standard deviation of an answer's noise: "
-                   "planned at a typical covariate, realised as the mean public scale at the queries."),
-        NoiseCheck("planned_noise", "planned_error", "error that noise leaves", "Planned for residuals of an assumed "
-                   "size (1/14 of the outcome's range, or plan.residual_scale), realised for those that the release "
-                   "found; without sampling and noise of the nuisances."),
-    )  # fmt: skip
-    shown: ClassVar = {
-        "pehe": "unreleased: PEHE of the release",
-        "pehe_nonprivate": "unreleased: PEHE non-private learner",
-        "pehe_plug_in": "unreleased: PEHE free plug-in",
-        "pehe_constant": "unreleased: PEHE private constant",
-    }
-
+    numbers = ("effect_mean", "effect_least", "effect_most", "noise")
     study: Study  # or a StreamedStudy, which has no records in memory
     learner: CATELearner
     release: EffectRelease
@@ -100,9 +68,6 @@ class Effects(TaskSpec):
         if not 0 < float(config.figure.level) < 1:
             raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
         self.mechanism = instantiate(config.mechanism)
-        if not isinstance(self.mechanism, Mechanism):
-            given = words().get("mechanism")
-            raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
         if isinstance(self.mechanism, Composed) != ("split" not in config):
             chosen = choices(config, ["mechanism", "second_stage"])
             raise InputError(
@@ -111,9 +76,9 @@ class Effects(TaskSpec):
             )
         if isinstance(self.mechanism, Composed):
             return config
-        left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
-        open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
-        settings: dict[str, Any] = {"second_stage": open_}
+        settings: dict[str, Any] = {}
+        if "loss" in config.second_stage and config.second_stage.loss is None:
+            settings["second_stage"] = {"loss": self.mechanism.loss}
         if not isinstance(self.mechanism, FunctionMechanism):
             settings["release"] = {"public_queries": True}  # where answers are published, so are their points
         return OmegaConf.merge(config, settings)  # type: ignore[return-value]
@@ -122,15 +87,16 @@ class Effects(TaskSpec):
         """Return the learner of effects; see the class above."""
         config = self.config
         blocks = {"split": instantiate(config.split)} if "split" in config else {}
+        gaussian = self.mechanism.gaussian and budget is not None and not self._composed
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.learner)(
             domain=self.study.schema,
             budget=budget,
             nuisance=None if self._composed else instantiate(config.nuisance),
             second_stage=self._second_stage(None if budget is None else self._site),
-            trainer=instantiate(config.trainer),
+            trainer=self.trainer,
             seed=config.seed,
-            filter="gaussian" if self._by_gaussian_filter(budget) else "sums",
+            filter="gaussian" if gaussian else "sums",
             **blocks,
             **rest,
         )
@@ -158,37 +124,24 @@ class Effects(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return self.mechanism.name
 
     def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
         requested = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
-        return learner.expected_noise(n, self.mechanism, requested, self.residual_scale)
+        return learner.expected_noise(n, self.mechanism, requested)
 
     def certified_ways(self) -> list[str]:
-        """See ``TaskSpec``: the default, smooth sensitivity, Gaussian-process noise, and a tangent head.
-
-        They are not ranked: no plan knows their errors, and their noise orders them wrongly.
-        """
-        mine = self.noise_of(self.learner, self.n)
-        if mine.level is Level.CERTIFIED:
-            return []
-        found = []
-        for way, second_stage, mechanism in _CERTIFIED:
-            learner = type(self.learner)(self.study.schema, self.learner.budget, second_stage=second_stage)
-            with suppress(InputError):  # a way that these data do not have
-                noise = learner.expected_noise(self.n, mechanism, self.study.queries)
-                found.append("; ".join((f"  {way}", *noise.remarks)))
-        level = f"{self.mechanism.name} is {mine.level.value} here"
-        return ["; ".join((level, *mine.remarks, _UNRANKED)), *found]
+        """See ``TaskSpec``; ways beside the default are in no order, for no plan knows all their errors."""
+        level = self.noise_of(self.learner, self.n).level
+        return [] if level is Level.CERTIFIED else [f"{self.mechanism.name} is {level.value} here; {_CERTIFIED}"]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
         learner, queries = self.learner, self.study.queries
         requested = 0 if queries is None else queries.numel() + 2 * len(queries)
         if self._composed:
-            return requested + _COMPOSED_NUMBERS * (1 + self.study.domain.dimension)
+            return requested + super().size()
         if not hasattr(learner, "stage_"):
             return requested
         weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
@@ -198,19 +151,18 @@ class Effects(TaskSpec):
         """Release the function, or answers at the queries."""
         learner, mechanism, kind = self.learner, self.mechanism, self.config.release
         if kind.kind == "queries":
-            self._offer()
             return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
-        service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
+        service = learner.answer_online(self.folder / "curator" / "online", mechanism)
         release, self._curve = service.release(self._queries), service.release(self._where.points(None))
         return release
 
     def results(self) -> dict[str, Any]:
         """Return effects and noise at the queries, and errors where the truth is known, as of generated data."""
         study, learner, release = self.study, self.learner, self.release
-        scales = None if study.queries is None else noise_scales(release, study.queries)
+        scales = None if study.queries is None else release.known_noise(study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)
@@ -226,53 +178,18 @@ class Effects(TaskSpec):
         estimates = {
             "pehe": release.effect_tensor(queries),
             "pehe_nonprivate": self._nonprivate.nonprivate_effect(queries),
-            "pehe_constant": self._constant_effect(queries),
-            "pehe_zero": torch.zeros_like(truth),
         }
         if not self._composed:
-            estimates["pehe_head_without_noise"] = learner.nonprivate_effect(queries)
             estimates["pehe_plug_in"] = learner.plug_in_effect(queries)
         return noise | {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of the second stage."""
+    def exact(self) -> dict[str, Tensor]:
+        """Return the head without noise, in outcome and covariate units, of a second stage of its own."""
         if self._composed:
-            plan = self.learner.plan_
-            return {
-                "plan": plan.facts(),
-                "shares": dict(plan.shares.shares),
-                "nuisances": self._nuisances(),
-                "residual_scale": self.learner.composed_.effect.scale,
-            }
+            return {}
         stage = self.learner.stage_
-        return {
-            "head_gradient_norm": stage.gradient_norm,
-            "huber_threshold": self.learner.threshold_,
-            "hessian_bound": 2 * len(stage.block.s) * (1 + stage.ridge),  # features and weights are at most 1
-            "head_parameters": stage.coefficients.numel(),
-        }
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the regression pairs (s, w) in summary and the head without noise, in outcome and covariate units."""
-        if self._composed:
-            return self._composed_secrets()
-        stage, queries = self.learner.stage_, self.study.queries
-        block = stage.block
-        if self.mechanism.loss == "squared" and isinstance(stage, RKHSStage):
-            stage = stage.squared()  # the head that such a mechanism answers from
-
-        def effect(x: Tensor) -> Tensor:
-            return torch.from_numpy(self.learner.nonprivate_effect(x, stage))
-
-        curve = {} if self._curve is None else {"public.effect_in_figure": self._curve.effect_tensor(self._points)}
-        return {
-            **_moments("regression_s", block.s),
-            **_moments("regression_w", block.w),
-            "theta_without_noise": stage.coefficients,
-            "effect_in_figure_without_noise": effect(self._points),
-            **({} if queries is None else {"effect_at_queries_without_noise": effect(queries)}),
-            **curve,
-        }
+        bound = 2 * len(stage.block.s) * (1 + stage.ridge)  # features and weights are at most 1
+        return {"theta_without_noise": stage.coefficients, "hessian_bound": torch.tensor(float(bound))}
 
     def share(self) -> None:
         """Send the release to the coordinator, where there are several sites."""
@@ -290,7 +207,7 @@ class Effects(TaskSpec):
                 save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
         if self._curve is None:
             return
-        study, release, x = self.study, self._curve, self._points
+        study, release, x = self.study, self._curve, self._where.points(self._curve)
         level, claim = float(self.config.figure.level), release.privacy.claim
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
@@ -304,65 +221,10 @@ class Effects(TaskSpec):
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
-        band = None if isinstance(release, ComposedRelease) else first.band  # that is an interval
-        with self.attempt(f"curator/{CURVES_FILE}"):
-            EffectCurves(first.covariate, first.grid, first.released, band, level, known).save(curator / CURVES_FILE)
         if known:  # else it would be the reader's figure once more
             with self.attempt("curator/effect.png"):
                 figure = effect_panels([replace(first, band=None, others=known)], claim=claim)
                 save_figure(figure, curator / "effect.png", PRIVATE)
-
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the effect of a single run beside what was not released; those of several runs are a report's."""
-        from torchdpcate.cli.report import problem_of  # pandas, for reports alone
-
-        path = runs["folder"].iloc[0] / "curator" / CURVES_FILE
-        if len(runs) > 1 or not path.exists():
-            return {}
-        found = EffectCurves.load(path)
-        figure = effect_figure(
-            found.grid,
-            found.released,
-            found.band,
-            covariate=found.covariate,
-            others=found.others,
-            level=found.level,
-            claim=problem_of(runs).iloc[0],
-            place="as in the run's own figure",
-        )
-        return {"Effect against one covariate": figure}
-
-    def _offer(self) -> None:
-        """Say so where the function's own noise, restricted to the queries, is certainly less."""
-        if self.mechanism.name != SmoothSensitivity.name:
-            return
-        noise = self.learner.plan(self._queries)
-        if noise["function"] < noise["smooth_sensitivity"]:
-            print(
-                f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "
-                f"queries, {self.mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
-                file=sys.stderr,
-            )
-
-    def _composed_secrets(self) -> dict[str, Tensor]:
-        """Return the nuisances of the records in summary."""
-        fit = self.learner.composed_
-        if fit.worked is None:
-            return {}  # of a stream
-        y = self.study.records.y
-        return {**_moments("outcome_model", fit.outcome), **_moments("propensity", fit.propensity), **_moments("y", y)}
-
-    def _constant_effect(self, queries: Tensor) -> Tensor:
-        """Return a private constant effect at the same budget, for comparison where the truth is known."""
-        from torchdpcate.estimators.cate.learner import RLearner  # trainers, for those who train
-
-        records, budget = self.study.records, self.learner.budget
-        second_stage = AdaptiveSecondStage(constant_only=True)
-        kind = RLearner if self.learner.plans is None else type(self.learner)
-        learner = kind(self.study.schema, budget, second_stage=second_stage, noise=self.learner.noise)
-        learner.fit(records.x, records.a, records.y)
-        return torch.as_tensor(learner.release_function().effect(queries))
 
     def _second_stage(self, site: Site | None) -> SecondStage | AdaptiveSecondStage:
         """Return the second stage; that of a composition has nuisances of its own kind, and may be one of a site."""
@@ -373,8 +235,10 @@ class Effects(TaskSpec):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
+                "nuisance=auto, additive, wide_and_deep or mlp, others mlp or convex"
             )
+        if isinstance(second_stage, RidgeSecondStage):
+            return replace(second_stage, noise_ratio=self.mechanism.noise_ratio)
         if not isinstance(nuisance, ComposedNuisance):
             return second_stage
         return replace(second_stage, nuisance=nuisance, site=site)
@@ -392,17 +256,6 @@ class Effects(TaskSpec):
             raise InputError("sites.path: sites add up the sums of one composition; use second_stage=adaptive")
         return Site(str(given.name), read_sizes(given.path), SocketLink(str(given.name), given.socket, given.wait))
 
-    def _nuisances(self) -> dict[str, str]:
-        """Return what learnt each nuisance of a composition, which follows from public facts."""
-        settings, plan = self.learner.second_stage, self.learner.plan_
-        assert isinstance(settings, AdaptiveSecondStage)
-        _, nuisance = settings.learnt_by(self.learner.budget, self.streams or settings.site is not None)
-        steps = [step for step in ("outcome", "propensity") if step in plan.shares.shares]
-        return {step: type(nuisance.chosen(step, plan.size)).__name__ for step in steps}
-
-    def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:
-        return self.mechanism.gaussian and budget is not None and not self._composed
-
     @property
     def _composed(self) -> bool:
         """Whether all is one composition."""
@@ -416,17 +269,14 @@ class Effects(TaskSpec):
     @cached_property
     def _nonprivate(self) -> CATELearner | None:
         """The same learner without privacy, where the truth is known, for comparison."""
-        records = self.study.records
-        if self.study.effect is None:
-            return None
         try:
-            return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
+            return None if self.study.effect is None else self.nonprivate
         except NumericalError:  # a comparison must not end a run that has paid
             return None
 
     @cached_property
-    def _all_where(self) -> list[FigurePoints]:
-        """Where the figures are drawn, a panel each."""
+    def _where(self) -> FigurePoints:
+        """Where the curator's figure is drawn, the first panel of the reader's; the others' covariates are checked."""
         figure = self.config.figure
         if not (figure.profile is None or OmegaConf.is_dict(figure.profile)):
             raise InputError(f"figure.profile = {figure.profile}: give values by column, as figure.profile={{age: 40}}")
@@ -434,44 +284,11 @@ class Effects(TaskSpec):
         names = list(figure.covariate) if OmegaConf.is_list(figure.covariate) else [figure.covariate]
         if not names:
             raise InputError("figure.covariate = []: name at least one covariate, or leave it out")
-        return [FigurePoints(self.study.schema, name, profile) for name in names]
-
-    @property
-    def _where(self) -> FigurePoints:
-        """The first of them, which the curator's figure shows too."""
-        return self._all_where[0]
-
-    @property
-    def _points(self) -> Tensor:
-        """Points of the figures, [m, q]."""
-        return self._where.points(self._curve)
+        return [FigurePoints(self.study.schema, name, profile) for name in names][0]  # noqa: RUF015
 
 
-_UNRANKED = (
-    "certified ways to the same question, the default first, the others in no order (planned noise alone does not "
-    "order them: errors of nuisances and second stage come on top):"
+_CERTIFIED = (
+    "certified ways to the same question: second_stage=adaptive (the default), second_stage=tangent, "
+    "second_stage=kernel_ridge mechanism=gaussian_process, second_stage=linear release=queries "
+    "mechanism=smooth_sensitivity"
 )
-_CERTIFIED: tuple[tuple[str, SecondStage | AdaptiveSecondStage, Mechanism], ...] = (
-    ("second_stage=adaptive (the default)", AdaptiveSecondStage(), Composed()),
-    (
-        "second_stage=linear release=queries mechanism=smooth_sensitivity",
-        LinearSecondStage(loss=SmoothSensitivity.loss, noise_ratio=SmoothSensitivity.noise_ratio),
-        SmoothSensitivity(),
-    ),
-    (
-        "second_stage=kernel_ridge mechanism=gaussian_process",
-        KernelSecondStage(noise_ratio=GaussianProcess.noise_ratio),
-        GaussianProcess(),
-    ),
-    ("second_stage=tangent", TangentSecondStage(), ObjectivePerturbation()),
-)
-"""Certified ways to an effect, as words and as what they choose."""
-
-
-def _moments(name: str, values: Tensor) -> dict[str, Tensor]:
-    return {
-        f"{name}.mean": values.mean(),
-        f"{name}.sd": values.std(),
-        f"{name}.smallest": values.min(),
-        f"{name}.largest": values.max(),
-    }

@@ -16,12 +16,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
-from torchdpcate._text import plain, spreadsheet_cell
+from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.cli.choice_by_scores import by_scores
-from torchdpcate.cli.curator import read_table, released_by
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, words
+from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -31,12 +29,10 @@ from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.arms.base import ScoreSource
 from torchdpcate.fit.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from torchdpcate.estimators.selection.selector import PolicySelector
 
@@ -51,75 +47,37 @@ class Policies(TaskSpec):
 
     heading = "Choices of a policy side by side"
     note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
-    settings = ("nuisance_guarantee", "policies", "nuisance")
-    summarised = ("selection",)
+    settings = ("nuisance_guarantee", "policies")
     measures = (
         Measure(
             key="regret_expected",
             title="regret",
-            heading="Regret of the choice against budget",
             note="True mean outcome lost against the library's best policy, expected of the choice: mean ± standard "
             "error over runs. Non-private: the policy of the best estimate.",
-            figure="regret_against_budget.png",
             references={"regret_nonprivate": "non-private", "regret_uniform": "uniform choice"},
         ),
         Measure(
             key="value_expected",
             title="value",
-            heading="Value of the choice against budget",
             note="Mean outcome if the policy decided, estimated by the same doubly robust scores, expected of the "
             "choice: mean ± standard error over runs.",
-            figure="choice_against_budget.png",
             references={"value_nonprivate": "non-private", "value_uniform": "uniform choice"},
         ),
     )
     numbers = ("regret", "value", "estimated_regret", "spread")
-    noise_checks = (
-        NoiseCheck("planned_noise", "estimated_regret", "mean outcome that the private choice loses", "Expected of the "
-                   "choice's law: planned for policies that are all equally far behind the best, realised for the "
-                   "estimated values of these."),
-    )  # fmt: skip
-    shown: ClassVar = {
-        "value": "unreleased: value of the policy, estimated",
-        "value_expected": "unreleased: value expected of the choice",
-        "value_uniform": "unreleased: value of a uniform choice",
-        "value_nonprivate": "unreleased: value of the best estimate",
-        "regret": "unreleased: regret of the policy",
-        "regret_expected": "unreleased: regret expected of the choice",
-        "regret_uniform": "unreleased: regret of a uniform choice",
-        "regret_nonprivate": "unreleased: regret of the best estimate",
-    }
-
+    also_shown: ClassVar = {name: f"unreleased: {name} of the policy" for name in ("value", "regret")}
     study: Study
     learner: PolicySelector
     release: PolicyRelease
-    _plan: Any
-
-    def checked(self, config: DictConfig) -> DictConfig:
-        """Refuse a mechanism of effects; see the class above."""
-        _mechanism(config)
-        return config
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
         # Before the selector, for a mistake in them is answered without scikit-learn, which it imports.
         library, nuisances = make_library(config, schema), make_nuisances(config)
-        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return instantiate(config.selection)(
-            domain=schema,
-            budget=budget,
-            policies=library,
-            nuisance=nuisances,
-            mechanism=_name(_mechanism(config)),
-            seed=config.seed,
-            **rest,
-        )
+        from torchdpcate.estimators.selection.selector import PolicySelector
 
-    def check(self) -> None:
-        """Refuse what can be refused, and plan, before anything is spent."""
-        super().check()
-        self._plan = self.learner.plan(self.n)
+        return PolicySelector(schema, budget, policies=library, nuisance=nuisances, **rest)
 
     def size(self) -> int:
         """Return more than the letters of the library, once it is made."""
@@ -157,43 +115,11 @@ class Policies(TaskSpec):
             "estimated_regret": estimated,
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of the nuisances."""
-        selector = self.learner
-        return {
-            "spread": selector.range_sensitivity_,
-            "nuisance_guarantee": selector.nuisances().guarantee,
-            "public": dict(selector.settings_),
-        }
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return utilities, the law of the choice, and nuisances that were not paid for."""
-        selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
-        assert selector.mechanism_ is not None
-        mark = "" if selector.nuisances().moves_all_scores else "public."
-        known = (
-            {} if fitted is None else {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
-        )
-        composed = selector.composed_
-        gains: dict[str, Tensor] = {}
-        if composed is not None and not self.streams:
-            gains = {"gains": composed.rows.each(composed.gains), "propensity": composed.fit.propensity}
-        cuts = _numbers_of([family.config() for family in selector.library_.families])
-        return {
-            "utility": selector.utilities_,
-            "probability": selector.mechanism_.probabilities(selector.utilities_),
-            **gains,
-            **({} if x is None else {f"{mark}{name}_at_queries": find(x).flatten() for name, find in known.items()}),
-            **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
-        }
-
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write what the curator knows of each policy, its figure, and the plan."""
+        """Write what the curator knows of each policy, and its figure."""
         table, folder = self._table, self.folder / "curator"
         with self.attempt(f"curator/{_TABLE_FILE}"), atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
-        with self.attempt("curator/plan.txt"):
-            write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
         with self.attempt("curator/policies.png"):
             figure = policy_figure(
                 table["policy"].tolist(),
@@ -217,33 +143,9 @@ class Policies(TaskSpec):
             f"within {shown(behind)} (outcome units) of the library's best",
         ]
 
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return what each policy would lose and how likely its choice was, for each run."""
-        figures: dict[str, Figure] = {}
-        for name, folder in zip(runs["run"], runs["folder"], strict=True):
-            table = read_table(folder / "curator" / _TABLE_FILE, "policy", ("probability", "value", "regret"))
-            release = None if table is None else released_by(folder, PolicyRelease)
-            if table is None or release is None or len(figures) >= _MOST_FIGURES:
-                continue
-            names = table["policy"].tolist()
-            chosen = plain(spreadsheet_cell(release.name))
-            if "value" not in table or chosen not in names:
-                continue
-            mark = "" if len(runs) == 1 else f", run {name}"
-            figures[f"Selection probabilities{mark}"] = policy_figure(
-                names,
-                table["value"].to_numpy(),
-                table["probability"].to_numpy(),
-                names.index(chosen),
-                regrets=table["regret"].to_numpy() if "regret" in table else None,
-                claim=release.privacy.claim,
-            )
-        return figures
-
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``: the one that the scores decide on, where none is requested."""
+        """See ``TaskSpec``: the one that the scores decide on."""
         return self.learner.chance.name
 
     @property
@@ -343,29 +245,3 @@ def _imported(name: str, given: Any, allow: Sequence[str]) -> Any:
             f"nuisance_guarantee.{name} = {given}: cannot be imported ({error}); give package.module:function, of a "
             "module on Python's path"
         ) from None
-
-
-def _name(kind: type[SelectionMechanism] | None) -> str | None:
-    return None if kind is None else kind.name
-
-
-def _mechanism(config: DictConfig) -> type[SelectionMechanism] | None:
-    """Return the class of the choice; None where the scores decide."""
-    kind = getattr(instantiate(config.mechanism), "func", None)
-    if kind is by_scores:
-        return None
-    if not (isinstance(kind, type) and issubclass(kind, SelectionMechanism)):
-        given = words().get("mechanism", "of an effect")
-        raise InputError(
-            f"mechanism = {given}: releases effects; with task=policy_selection choose {', '.join(SELECTIONS)}"
-        )
-    return kind
-
-
-def _numbers_of(value: Any) -> list[float]:
-    """Return the numbers of plain types, in any depth."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for entry in value for number in _numbers_of(entry)]
-    return [float(value)] if isinstance(value, int | float) else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,14 +11,13 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, write_text
-from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of, words
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.study import Study, read_queries
 from torchdpcate.errors import InputError
+from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
 from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.tangent_features import Tangent
@@ -28,13 +26,8 @@ from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.learner import RuleLearner
-    from torchdpcate.estimators.rules.noise_report import NoiseReport
 
 
 def check_rule(config: DictConfig) -> None:
@@ -62,9 +55,7 @@ class Rules(TaskSpec):
         Measure(
             key="accuracy",
             title="accuracy",
-            heading="Accuracy of rules against budget",
             note="Share of decisions that are those of the best rule: mean ± standard error over runs.",
-            figure="accuracy_against_budget.png",
             references={
                 "accuracy_nonprivate": "non-private",
                 "accuracy_treat_all": "treat all",
@@ -74,10 +65,8 @@ class Rules(TaskSpec):
         Measure(
             key="value",
             title="value",
-            heading="Value of rules against budget",
             note="Mean outcome if the rule decided, estimated by self-normalised inverse-propensity weights: mean ± "
             "standard error over runs.",
-            figure="value_against_budget.png",
             references={
                 "value_nonprivate": "non-private",
                 "value_treat_all": "treat all",
@@ -86,17 +75,7 @@ class Rules(TaskSpec):
         ),
     )
     numbers = ("regret", "regret_constant", "share_treated")
-    shown: ClassVar = {
-        "regret": "unreleased: regret of the release",
-        "regret_constant": "unreleased: regret of the best constant rule",
-        "accuracy": "unreleased: accuracy of the release",
-        "accuracy_nonprivate": "unreleased: accuracy non-private rule",
-        "value": "unreleased: value of the release",
-        "value_nonprivate": "unreleased: value non-private rule",
-        "value_treat_all": "unreleased: value treat all",
-        "value_treat_none": "unreleased: value treat none",
-    }
-
+    also_shown: ClassVar = {"regret": "unreleased: regret", "regret_constant": "unreleased: regret, best constant rule"}
     study: Study
     learner: RuleLearner
     release: DecisionRelease
@@ -114,11 +93,10 @@ class Rules(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
         """Return the rule's learner; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
+        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, **rest)
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return str(self.learner.mechanism)
 
     def size(self) -> int:
@@ -127,98 +105,46 @@ class Rules(TaskSpec):
         return instantiate(self.config.features).setup(domain).dimension * (2 + domain.dimension)
 
     def results(self) -> dict[str, Any]:
-        """Return the shares of treated, of best decisions and the regret at the queries, and values on the records."""
-        queries = self.study.queries
-        treated = {} if queries is None else {"share_treated": self._decided(queries).double().mean().item()}
-        return {**treated, **self._accuracies(), **self._regrets(), **self._values()}
+        """Return the share of treated, best decisions and regrets where the truth is known, and values on records."""
+        study, queries, found = self.study, self.study.queries, dict[str, Any]()
+        if queries is not None:
+            found["share_treated"] = self._decided(queries).double().mean().item()
+        if queries is not None and study.effect is not None:
+            gain, decisions = self._gain(study.effect), self._decisions(queries)
+            found |= {f"accuracy{name}": decision_accuracy(chosen, gain) for name, chosen in decisions.items()}
+            best = gain.clamp_min(0).mean()
+            found["regret"] = float(best - (gain * decisions[""]).mean())
+            found["regret_constant"] = float(best - gain.mean().clamp_min(0))
+        return found | self._values()
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of the objective."""
+    def exact(self) -> dict[str, Tensor]:
+        """Return the rule without noise; its curvature has a bound unless a set confines the rule."""
         problem = self.learner.problem_
         bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
-        return {
-            "ridge": problem.ridge,
-            "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
-            "rule_parameters": problem.size,
-        }
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the weights in summary, the rule and its scores without noise."""
-        problem, queries = self.learner.problem_, self.study.queries
-        scores = None if queries is None else torch.from_numpy(self.learner.nonprivate_score(queries))
-        return {
-            "weight.mean": problem.weights.mean(),  # the largest is often the public bound
-            "weight.sd": problem.weights.std(),
-            "theta_without_noise": problem.minimiser,
-            **({} if scores is None else {"score_at_queries_without_noise": scores}),
-        }
-
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Report the noise to the curator."""
-        with self.attempt("curator/noise.txt"):
-            write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
-
-    @classmethod
-    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the rule of a single run; several are compared by a report's figures."""
-        folder = runs["folder"].iloc[0]
-        release = released_by(folder, DecisionRelease) if len(runs) == 1 else None  # type: ignore[type-abstract]
-        return {} if release is None else {"The released rule, from the release alone": release.plot()}
+        return {"theta_without_noise": problem.minimiser, "hessian_bound": torch.tensor(float(bound))}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return what the report of the noise comes to."""
         if not self.release.privacy.claims:
             return []
-        agreement = (
-            f"about {self._noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
-            "records speak as clearly as hoped (curator/noise.txt)"
-        )
-        return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
-
-    @cached_property
-    def _nonprivate(self) -> RuleLearner:
-        records = self.study.records
-        learner: Any = self.make(None)
-        return learner.fit(records.x, records.a, self.study.outcomes, **self.study.own)
-
-    @cached_property
-    def _noise(self) -> NoiseReport:
-        return self.learner.plan()
+        noise = self.learner.plan()
+        return [
+            f"noise: about {noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
+            f"records speak as clearly as hoped; {noise.records_needed:,} records would make it 90 %"
+        ]
 
     def _decided(self, x: Tensor) -> Tensor:
-        return self.release.answer(self.learner.view(x))
+        return self.release.answer(x)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
         everybody = torch.ones(len(x), dtype=torch.int64)
-        return {
-            "": self._decided(x),
-            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_score(x)) > 0).long(),
-            "_treat_all": everybody,
-            "_treat_none": torch.zeros_like(everybody),
-        }
+        found = (self._decided(x), self._without_privacy(x).long(), everybody, torch.zeros_like(everybody))
+        return dict(zip(_DECISIONS, found, strict=True))
 
-    def _accuracies(self) -> dict[str, float]:
-        """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
-        from torchdpcate.evaluation.metrics import decision_accuracy
-
-        study = self.study
-        if study.effect is None or study.queries is None:
-            return {}
-        decisions = self._decisions(study.queries)
-        return {
-            f"accuracy{name}": decision_accuracy(chosen, self._gain(study.effect)) for name, chosen in decisions.items()
-        }
-
-    def _regrets(self) -> dict[str, float]:
-        """Return what the release and the best constant rule lose of the mean gain; nothing where truth is unknown."""
-        study = self.study
-        if study.effect is None or study.queries is None:
-            return {}
-        gain = self._gain(study.effect)
-        best = gain.clamp_min(0).mean()
-        decided = (gain * self._decisions(study.queries)[""]).mean()
-        return {"regret": float(best - decided), "regret_constant": float(best - gain.mean().clamp_min(0))}
+    def _without_privacy(self, x: Tensor) -> Tensor:
+        """Return whom the rule without privacy would treat, bool [m]."""
+        return torch.as_tensor(self.nonprivate.nonprivate_score(x)) > 0
 
     def _gain(self, effect: Tensor) -> Tensor:
         """Return what a treatment gains where its effect is this, [m]."""
@@ -226,21 +152,16 @@ class Rules(TaskSpec):
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
-        from torchdpcate.evaluation.metrics import policy_value
-
         # a rule without privacy takes all passes of a stream again; outcomes beyond the end of follow-up are not known
         if self.streams or self.study.domain.censoring is not None:
             return dict.fromkeys(f"value{name}" for name in _DECISIONS)
         records = self.study.records
         propensity, decisions = self.learner.propensity_of(records), self._decisions(records.x)
         if propensity is None:
-            return dict.fromkeys(f"value{name}" for name in decisions)
+            return dict.fromkeys(f"value{name}" for name in _DECISIONS)
         facts = records.a, records.y, propensity, records.weight
         values = {name: policy_value(d, *facts) for name, d in decisions.items()}
         return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}
-
-
-_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
 class EffectRules(Rules):
@@ -271,7 +192,7 @@ class EffectRules(Rules):
             domain=self.study.schema,
             budget=budget,
             second_stage=stage,
-            trainer=instantiate(config.trainer),
+            trainer=self.trainer,
             seed=config.seed,
             population=None if path is None else read_queries(path, self.study.schema, CsvForm.of(config.data)),
             **rest,
@@ -279,39 +200,19 @@ class EffectRules(Rules):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return "composed"
 
-    def noise_of(self, learner: Any, n: int) -> PlannedNoise:
-        """See ``TaskSpec``."""
-        return learner.expected_noise(n, residual_scale=self.residual_scale)
-
     def size(self) -> int:
-        """Return the numbers of a composed effect."""
-        return _NUMBERS * (1 + self.study.domain.dimension)
+        """See ``TaskSpec``: the numbers of a composed effect."""
+        return TaskSpec.size(self)
 
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
         return {"form": self.release.effect.form, **super().results()}
 
-    def facts(self) -> dict[str, Any]:
-        """Return the plan."""
-        plan = self.learner.plan_
-        return {"plan": plan.facts(), "shares": dict(plan.shares.shares), "residual_scale": self.release.effect.scale}
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the nuisances of the records in summary."""
-        if self.streams:
-            return {}
-        fit, y = self.learner.composed_, self.study.records.y
-        return {
-            f"{name}.{what}": value
-            for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
-            for what, value in (("mean", values.mean()), ("sd", values.std()))
-        }
-
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write nothing: the curator has no more than the release."""
+    def exact(self) -> dict[str, Tensor]:
+        """Return nothing: sums and solved systems have no coefficients of their own."""
+        return {}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; and what it does where it is a constant one."""
@@ -322,23 +223,12 @@ class EffectRules(Rules):
         everybody = "everybody" if constant else "nobody"
         return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
 
-    @cached_property
-    def _nonprivate(self) -> EffectRule:  # type: ignore[override]
-        records = self.study.records
-        return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
-
     def _decided(self, x: Tensor) -> Tensor:
         return self.release.answer(x)
 
-    def _decisions(self, x: Tensor) -> dict[str, Tensor]:
-        everybody, least = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
-        effect = torch.as_tensor(self._nonprivate.nonprivate_effect(x))
-        return {
-            "": self._decided(x),
-            "_nonprivate": (self.study.domain.direction * effect > least).long(),
-            "_treat_all": everybody,
-            "_treat_none": torch.zeros_like(everybody),
-        }
+    def _without_privacy(self, x: Tensor) -> Tensor:
+        effect = torch.as_tensor(self.nonprivate.nonprivate_effect(x))
+        return self.study.domain.direction * effect > self.release.cost + self.release.cutoff
 
     def _gain(self, effect: Tensor) -> Tensor:
         return super()._gain(effect) - self.release.cost - self.release.threshold

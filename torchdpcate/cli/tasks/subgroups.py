@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
-from torchdpcate._text import file_name
-from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices
+from torchdpcate.cli.task import Measure, TaskSpec, choices
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
@@ -28,9 +25,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
 FOREST_FILE = "forest.png"
@@ -47,50 +41,30 @@ class SubgroupTask(TaskSpec):
         Measure(
             key="noise",
             title="noise",
-            heading="Privacy noise of effects in subgroups against budget",
             note="Standard deviation of the privacy noise, root mean square over the cells: mean ± standard error over "
             "runs. Planned: by public facts, before any record was read.",
-            figure="subgroup_noise_against_budget.png",
             references={"noise_planned": "planned"},
         ),
         Measure(
             key="rmse",
             title="error",
-            heading="Error of effects in subgroups against budget",
             note="Root mean squared error over the cells: mean ± standard error over runs.",
-            figure="subgroup_error_against_budget.png",
             references={"rmse_nonprivate": "non-private"},
         ),
         Measure(
             key="width",
             title="interval width",
-            heading="Width of intervals of subgroups against budget",
             note="Mean over the cells of the 95 % interval: mean ± standard error over runs.",
-            figure="subgroup_width_against_budget.png",
             references={"width_nonprivate": "non-private"},
         ),
         Measure(
             key="covered",
             title="coverage",
-            heading="Coverage of intervals of subgroups against budget",
             note="Share of cells whose 95 % interval holds the truth.",
-            figure=None,
+            drawn=False,
         ),
     )
     numbers = ("estimate_least", "estimate_most", "covered_at_once", "dominated", "cells_count")
-    noise_checks = (
-        NoiseCheck("noise_planned", "noise", "noise of a cell's effect", "Standard deviation of the privacy noise, "
-                   "root mean square over cells: planned for cells of equal size, realised at the released counts."),
-    )  # fmt: skip
-    shown: ClassVar = {
-        "cells_count": "cells",
-        "noise": "privacy noise",
-        "noise_planned": "privacy noise, planned",
-        "width": "mean width of 95 % intervals",
-        "rmse": "unreleased: root mean squared error",
-        "rmse_nonprivate": "unreleased: error without noise",
-    }
-
     study: Study
     learner: SubgroupEffects
     release: SubgroupRelease
@@ -109,7 +83,6 @@ class SubgroupTask(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``."""
         return SubgroupPlan.name
 
     def size(self) -> int:
@@ -157,14 +130,6 @@ class SubgroupTask(TaskSpec):
             "covered_at_once": int(all_held.all()),
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Return the public settings of the fit."""
-        return {"public": self.learner.plan_.public()}
-
-    def secrets(self) -> dict[str, Tensor]:
-        """Return the effects without noise."""
-        return {"unreleased.effects": self.learner.nonprivate_effects().estimate}
-
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the curator's plot and plan."""
         release, curator = self.release, self.folder / "curator"
@@ -184,17 +149,6 @@ class SubgroupTask(TaskSpec):
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
         return lines_of(release)
-
-    @classmethod
-    def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
-        """Return the forest plot of each run, from release numbers alone."""
-        found: dict[str, Figure] = {}
-        for name, folder in list(zip(runs["run"], runs["folder"], strict=True))[:_MOST_FIGURES]:
-            release = released_by(folder, SubgroupRelease)
-            if release is not None:
-                mark = "" if len(runs) == 1 else f"_{file_name(name)}"
-                found[f"forest{mark}.png"] = release.plot()
-        return found
 
     @cached_property
     def _truth(self) -> np.ndarray | None:

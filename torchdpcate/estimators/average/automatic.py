@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
 from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, Parameters
 from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR, ErrorPrior, PlannedError
@@ -18,15 +18,11 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.feature_maps import FeatureMap, Identity
-from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.typing import Covariates, Outcome, Treatment
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +58,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
 
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect``; else
     ``CovariateBalancingEffect`` and, of the ATE with a delta, ``ComposedAverageEffect``, which estimate the propensity.
-    The choice is by ``planned_error``: n, budget, bounds, overlap, estimand and a stated prior, all of it public. No
+    The choice is by ``planned_error``: n, budget, bounds, overlap and estimand, all of it public. No
     record is read, and nothing is spent on it.
 
     Guarantee:
@@ -73,15 +69,8 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of fit and release; None fits without privacy.
         estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
-        overlap: Public clip of an estimated propensity; None takes the domain's overlap bound.
         basis: Public feature map of the balancing weights; None takes intercept and scaled covariates. With another
             one ``ComposedAverageEffect``, whose features follow from its plan, is not considered.
-        nuisance: Recipe of the doubly robust estimator's nuisances; None takes linear convex ones.
-        trainer: Makes a Lightning Trainer for it.
-        seed: Public seed of its split and nuisances.
-        public_sample: See ``CovariateBalancingEffect``; with one ``ComposedAverageEffect``, which releases no weights,
-            is not considered.
-        prior: What a plan takes for what only the records know; None takes ``ErrorPrior.of`` the domain.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
@@ -106,13 +95,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     budget: PrivacyBudget | None
     _: KW_ONLY
     estimand: str = "ATE"
-    overlap: float | None = None
     basis: FeatureMap | None = None
-    nuisance: NuisanceRecipe | None = None
-    trainer: "Callable[..., Trainer] | None" = None
-    seed: int = 0
-    public_sample: Any = None
-    prior: ErrorPrior | None = None
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
@@ -247,7 +230,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         if stream:
             learner.check_stream()
         learner.check(n)
-        return learner.planned_error(n, self.prior)
+        return learner.planned_error(n)
 
     def _valid(self) -> dict[str, type[AverageEffectLearner]]:
         """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
@@ -269,8 +252,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         Raises:
             InputError: What was requested needs balancing weights, or no privacy, and it has neither.
         """
-        without = {"budget": self.budget is None, "public_sample": self.public_sample is not None}
-        needed = without | {"basis": not isinstance(self.basis, Identity | None)}
+        needed = {"budget": self.budget is None, "basis": not isinstance(self.basis, Identity | None)}
         for setting in needed if name == "composed" else ():
             if needed[setting]:
                 raise InputError(f"{setting} = {getattr(self, setting)!r}: {kind.__name__} has no use for it")

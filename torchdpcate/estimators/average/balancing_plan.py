@@ -24,9 +24,9 @@ from torchdpcate.estimators.average.effect_plan import (
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, Total
 from torchdpcate.estimators.average.weighted import (
+    EITHER,
     BalancedDifference,
     EffectFacts,
-    contrast_assumption,
     left_imbalance,
     released_ranges,
     weigh,
@@ -44,13 +44,11 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 
 STAGE_ONE, OUTCOME_MODEL = "stage_one", "outcome_model"
 BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
 """What its planned error does not count."""
-PLAIN_SLOPE_BOUND = 0.5
-"""B of the interval where no outcome model takes the slopes away."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class BalancingPlan(AverageEffectPlan):
         balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
         ratio: r, noise per record of the balancing loss, that decides it.
         propensity: Stage one, prepared.
-        outcome: The outcome model, prepared; None where its bounds leave none.
+        outcome: The outcome model, prepared.
         fitters: Names of the fitters of both.
         facts: What is public for it.
         epsilons: Epsilon of every part, by name.
@@ -70,14 +68,13 @@ class BalancingPlan(AverageEffectPlan):
 
     name: ClassVar[str] = BalancedDifference.name
     formula: ClassVar[str] = BalancedDifference.formula  # type: ignore[override]
-    rests_on: ClassVar[tuple[str, ...] | None] = None
     close: ClassVar[float] = 1e-9
 
     features: FeatureMap
     balancing: bool
     ratio: float
     propensity: PreparedFit
-    outcome: PreparedFit | None
+    outcome: PreparedFit
     fitters: tuple[str, str]
     facts: EffectFacts
     epsilons: Mapping[str, float]
@@ -94,32 +91,26 @@ class BalancingPlan(AverageEffectPlan):
 
     @property
     def fits(self) -> dict[str, FirstFit]:
-        """See ``AverageEffectPlan``: stage one, and the outcome model if there is one."""
-        found = {"weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm)}
-        if self.outcome is not None:
-            charge = Charge(Purpose.OUTCOME_MODEL, self.fitters[1])
-            found[OUTCOME_MODEL] = FirstFit(charge, self.outcome, outcome)
-        return found
+        """See ``AverageEffectPlan``: stage one, and the outcome model."""
+        return {
+            "weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm),
+            OUTCOME_MODEL: FirstFit(Charge(Purpose.OUTCOME_MODEL, self.fitters[1]), self.outcome, outcome),
+        }
 
     def readout(self, learnt: Mapping[str, Any]) -> BalancedDifference:
-        """See ``AverageEffectPlan``."""
         return BalancedDifference(self.released(learnt), self.epsilons)
 
     def released(self, learnt: Mapping[str, Tensor]) -> EffectFacts:
         """Return what is public for stage two, with the ranges that coefficients leave where there are some."""
         if "weights" not in learnt:
             return self.facts
-        ranges = released_ranges(self.facts, self.features, learnt["weights"], learnt.get(OUTCOME_MODEL))
+        ranges = released_ranges(self.facts, self.features, learnt["weights"], learnt[OUTCOME_MODEL])
         return replace(self.facts, ranges=ranges)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``: what the contrast rests on with these fits."""
-        return (contrast_assumption(self._models()),)
-
-    def _models(self) -> dict[str, Any]:
-        bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}
-        return {"loss": self.loss, **bounds}
+        return (EITHER,)
 
     def stated_budget(self) -> dict[str, Any]:
         """See ``AverageEffectPlan``: the epsilons of all parts."""
@@ -128,9 +119,9 @@ class BalancingPlan(AverageEffectPlan):
         return {f"epsilon_{part}": epsilon for part, epsilon in {**self.epsilons, **whole}.items()}
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return {
-            **self._models(),
+            "loss": self.loss,
+            "outcome_bounds": [self.facts.low, self.facts.high],
             "basis": self.features.title,
             "noise_per_record": self.noise,
             "slope_bound": self.facts.slope_bound if self.facts.imbalance > 0 else 0.0,
@@ -143,35 +134,30 @@ class BalancingPlan(AverageEffectPlan):
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return stated_plan(release)
 
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
         """See ``AverageEffectPlan``: with the weights and centres that were learnt."""
-        weighted = partial(weigh, self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
+        weighted = partial(weigh, self.released(learnt), learnt["weights"], learnt[OUTCOME_MODEL])
         return lambda exact: records.total(lambda batch: exact(weighted(batch)))
 
     def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
         """See ``AverageEffectPlan``: coefficients, and the balance to expect of them."""
-        theta, model, fit = answers["weights"], answers.get(OUTCOME_MODEL), self.propensity
+        theta, model, fit = answers["weights"], answers[OUTCOME_MODEL], self.propensity
         size, table = found.size[0].item(), None
         if self.balancing:
             table = expected_balance(theta[0], self.features, fit.ridge, fit.imbalance, size)
         return {
             # the learner's own weights may have been shown records since
             "weights": ReleasedWeights(theta[0], self.features.twin(), self.estimand),
-            "outcome_theta": None if model is None else model[0],
+            "outcome_theta": model[0],
             "balance": table,
         }
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``AverageEffectPlan``."""
         assert release.weights is not None
-        learnt = {"weights": release.weights.theta[None]}
-        if self.outcome is not None:
-            assert release.outcome_theta is not None
-            learnt[OUTCOME_MODEL] = release.outcome_theta[None]
-        return learnt
+        assert release.outcome_theta is not None
+        return {"weights": release.weights.theta[None], OUTCOME_MODEL: release.outcome_theta[None]}
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; conditions of the fits are stated."""
@@ -187,12 +173,11 @@ class BalancingPlan(AverageEffectPlan):
             self,
             budget=None,
             propensity=exact_fit(loss, self.n, self.features),
-            outcome=None if self.outcome is None else exact_fit(CrossEntropy(), self.n, self.features),
+            outcome=exact_fit(CrossEntropy(), self.n, self.features),
             facts=replace(self.facts, imbalance=0.0, slope_bound=0.0),
         )
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``AverageEffectPlan``."""
         noise = 0.0
         if self.budget is not None:
             facts = with_typical_ranges(self.facts, prior.least_propensity)
@@ -206,13 +191,12 @@ class BalancingPlan(AverageEffectPlan):
         .. math:: \min\Big\{\frac{a\, \sigma_V\, s \sqrt{p}}{N},\; b\Big\}
 
         with sigma_V the noise in each of p entries of the summed gradient, a its amplification where the logistic loss
-        was fitted, and s how far the outcome model's slopes are off, 1/2 where there is no model; b is
-        what confounds by the prior, more of which no noise brings back.
+        was fitted, and s how far the outcome model's slopes are off; b is what confounds by the prior, more of which no
+        noise brings back.
         """
         amplified = self.estimand.amplification * (not self.balancing) + self.balancing
-        slope = prior.slope if self.outcome is not None else PLAIN_SLOPE_BOUND
         size = planned_size(self.facts, prior.treated)
-        moved = amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
+        moved = amplified * self.propensity.imbalance * prior.slope * math.sqrt(self.features.dimension) / size
         return min(moved, prior.confounding)
 
 
@@ -224,16 +208,14 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
     """
     assert release.weights is not None
     privacy, public, features = release.privacy, release.privacy.public, release.weights.features
-    estimand = make_estimand(str(public["estimand"]), as_number(public["eta"]))
+    estimand = make_estimand(str(public["estimand"]), release.domain.overlap)
     balancing = {"balancing": True, "logistic": False}[public["loss"]]
-    modelled = "outcome_bounds" in public
-    bounds = public["outcome_bounds"] if modelled else public.get("model_range", (0.5, 0.5))
-    low, high = map(as_number, bounds)
-    if not 0 <= low <= high <= 1 or (low < high) is not modelled:
+    low, high = map(as_number, public["outcome_bounds"])
+    if not 0 <= low < high <= 1:
         raise InputError(f"({low:g}, {high:g}): no bounds of an outcome model")
     block = next(block for block in privacy.blocks if block.name == RECORDS)
     weights = BalancingLoss(estimand) if balancing else Logistic()
-    losses: dict[str, Loss] = {"weights": weights, **({OUTCOME_MODEL: CrossEntropy()} if modelled else {})}
+    losses: dict[str, Loss] = {"weights": weights, OUTCOME_MODEL: CrossEntropy()}
     purposes = {"weights": Purpose.WEIGHTS, OUTCOME_MODEL: Purpose.OUTCOME_MODEL}
     fits, fitters, epsilons = [], ["none", "none"], {}
     for k, (name, loss) in enumerate(losses.items()):
@@ -251,7 +233,7 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
         "balancing": balancing,
         "ratio": fits[0].imbalance / privacy.n,
         "propensity": fits[0],
-        "outcome": fits[1] if modelled else None,
+        "outcome": fits[1],
         "fitters": tuple(fitters),
         "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
         "epsilons": epsilons,

@@ -18,9 +18,9 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import WEIGHTS, propensity_of
 from torchdpcate.composition.summaries import Weights
-from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import weighted_balance
@@ -50,7 +50,6 @@ NUMBERS = ("centre", "clip", "error")
 """Numbers that the steps before the sums have paid for, in outcome ranges."""
 WEIGHT = "weight"
 """The mean weight of the records, which they have paid for too where records have weights."""
-_MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,26 +60,16 @@ class ScoreSteps:
         n: Number of records.
         budget: Of the steps and the sums of scores together; None without privacy.
         schema: Columns and public bounds.
-        overlap: Public clip of the propensity in scores.
     """
 
     n: int
     budget: PrivacyBudget | None
     schema: TableSchema
-    overlap: float
-
-    @cached_property
-    def domain(self) -> Domain:
-        """The domain with the clip as its overlap, which may be a half or beyond the share of the treated."""
-        facts, overlap = self.schema.domain.to_dict(), min(self.overlap, _MOST_OVERLAP)
-        treated = self.schema.domain.treated
-        share = {} if treated is None else {"treated": min(max(treated, overlap), 1 - overlap)}
-        return Domain.from_dict({**facts, "overlap": overlap, **share})
 
     @cached_property
     def plan(self) -> ComposedPlan:
         """The plan of the steps."""
-        return average_plan(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+        return average_plan(self.n, self.budget, self.schema.domain)
 
     @property
     def query(self) -> Query:
@@ -94,8 +83,8 @@ class ScoreSteps:
             records: See ``rows_of``.
             session: Scope of the block of records.
         """
-        rows = rows_of(records, self.domain)
-        return average_nuisances(rows, self.domain, self.plan, session, self.schema.two_levels)
+        domain = self.schema.domain
+        return average_nuisances(rows_of(records, domain), domain, self.plan, session, self.schema.two_levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +115,6 @@ class ClippedScores(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``."""
         return {SCORES: sums_law(self.n, self.epsilon)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
@@ -134,7 +122,6 @@ class ClippedScores(RatioOfSums):
         return sum_and_squares(self.n, partial(_clipped, self.centre, self.clip), names=("difference", "spread"))
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
-        """See ``RatioOfSums``."""
         total, n = numbers["difference"], self.mass
         every = torch.ones_like(total)
         gaussian = (self.clip * self.upper_squares(numbers["spread"]).sqrt() / n).hypot(self.error * every)
@@ -192,14 +179,12 @@ class ComposedScoresPlan(AverageEffectPlan):
     @cached_property
     def steps(self) -> ScoreSteps:
         """The steps before the sums."""
-        return ScoreSteps(self.n, self.budget, self.schema, self.estimand.overlap)
+        return ScoreSteps(self.n, self.budget, self.schema)
 
     def learning(self) -> dict[str, Query]:
-        """See ``AverageEffectPlan``."""
         return {"steps": self.steps.query}
 
     def readout(self, learnt: Mapping[str, Any]) -> ClippedScores:
-        """See ``AverageEffectPlan``."""
         epsilon = self.steps.plan.score_epsilon or 1.0
         if not learnt:
             return ClippedScores(self.n, epsilon)
@@ -220,7 +205,6 @@ class ComposedScoresPlan(AverageEffectPlan):
         return lambda exact: records.scored.total(lambda batch: exact(scores(batch)))
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         return self.steps.plan.facts() | super().own_settings()
 
     def sums(
@@ -237,7 +221,6 @@ class ComposedScoresPlan(AverageEffectPlan):
         return {**answers, "steps": torch.tensor(numbers, dtype=torch.float64)}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``AverageEffectPlan``."""
         names = NUMBERS if self.steps.plan.weight is None else (*NUMBERS, WEIGHT)
         return {"steps": torch.tensor([[release.numbers[name] for name in names]], dtype=torch.float64)}
 
@@ -369,4 +352,4 @@ class ComposedAverageEffect(AverageEffectLearner):
         scored = self.nuisances_.scored
         if not isinstance(scored, InMemory):
             return None
-        return weighted_balance(self._plan.steps.domain, self._records, propensity_of(scored.records))
+        return weighted_balance(self._plan.schema.domain, self._records, propensity_of(scored.records))

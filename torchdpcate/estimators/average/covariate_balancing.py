@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,7 +15,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import exact_balance
 from torchdpcate.estimators.average.balancing_plan import (
     OUTCOME_MODEL,
-    PLAIN_SLOPE_BOUND,
     STAGE_ONE,
     BalancingPlan,
 )
@@ -28,7 +27,7 @@ from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.stacked_records import Records
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import EventCount
-from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
+from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
 from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.guarantee import Condition, Level, user_code
 from torchdpcate.release.average_effect import BalanceTable, ReleasedWeights
@@ -39,9 +38,10 @@ MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
 LOSSES = ("auto", "balancing", "logistic")
 
-_MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
+MODEL_SLOPE_BOUND = 0.25
+"""B, how far the slopes of the outcome model are taken to be off at most, in the interval."""
 _VARIANCE = 1 / 3  # of a feature over its largest square, if it is uniform in its range
-_STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
+_SHARES = {STAGE_ONE: 0.30, OUTCOME_MODEL: 0.15, **BalancedDifference.parts}
 
 
 def make_plan(
@@ -55,7 +55,6 @@ def make_plan(
     loss: str = "auto",
     fitter: str | PrivateLinearFit | None = None,
     outcome_bounds: tuple[float, float] = (0.3, 0.7),
-    slope_bound: float | None = None,
     shares: Mapping[str, float] | None = None,
 ) -> BalancingPlan:
     r"""Share the budget, choose the loss and calibrate every mechanism on public facts.
@@ -75,8 +74,6 @@ def make_plan(
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
             perturbation.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
-        slope_bound: B of the interval; None takes 0.25, 0.5 where there is no outcome model, and with one and the
-            logistic loss what noise in its fit is planned to make it.
         shares: Of the parts in epsilon, for an attack on one of them; None takes those of the library.
 
     Raises:
@@ -91,29 +88,25 @@ def make_plan(
         >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
         (False, 0.084, 0.4)
     """
-    facts = _facts(n, estimand, outcome_bounds, slope_bound)
-    columns, model = schema or TableSchema.of(features.domain), None
+    facts = EffectFacts(n, estimand, *outcome_bounds, slope_bound=MODEL_SLOPE_BOUND)
+    columns = schema or TableSchema.of(features.domain)
     make = partial(BalancingPlan, n, columns, estimand, budget, features, learner=learner)
     if budget is None:
-        epsilons, exact = _share_out(1.0, facts), exact_fit(Logistic(), n, features)
-        model = exact if OUTCOME_MODEL in epsilons else None
-        return make(loss != "logistic", 0.0, exact, model, ("none", "none"), facts, epsilons).noiseless()
-    epsilons = _share_out(budget.epsilon, facts) if shares is None else split_epsilon(budget.epsilon, shares)
-    first = _fitter(fitter, features, budget)
-    second = None if OUTCOME_MODEL not in epsilons else _fitter(None, features, budget)
-    delta = budget.delta / (1 + (second is not None))
+        exact = exact_fit(Logistic(), n, features)
+        epsilons = split_epsilon(1.0, _SHARES)
+        return make(loss != "logistic", 0.0, exact, exact, ("none", "none"), facts, epsilons).noiseless()
+    epsilons = split_epsilon(budget.epsilon, _SHARES if shares is None else shares)
+    first, second = _fitter(fitter, features, budget), _fitter(None, features, budget)
+    delta = budget.delta / 2
     stage_one = PrivacyBudget(epsilons[STAGE_ONE], delta)
     balancing, ratio, propensity = _propensity(loss, first, n, features, estimand, stage_one)
-    if second is not None:
-        model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
+    model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
     facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
-    if slope_bound is None and model is not None and not balancing:
+    if not balancing:
         facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
-    fits = (propensity,) if model is None else (propensity, model)
-    epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in fits])
+    epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in (propensity, model)])
     BalancedDifference(facts, epsilons).public()  # which refuses noise that no number could carry
-    names = first.name, second.name if second is not None else "none"
-    return make(balancing, ratio, propensity, model, names, facts, epsilons)
+    return make(balancing, ratio, propensity, model, (first.name, second.name), facts, epsilons)
 
 
 def _within(budget: PrivacyBudget, epsilons: Mapping[str, float], fits: Sequence[EventCount]) -> dict[str, float]:
@@ -147,30 +140,7 @@ def _planned_slope(noise: float, dimension: int) -> float:
         noise: r, in units of the features' largest entry.
         dimension: p.
     """
-    return min(math.sqrt(dimension) * noise / _VARIANCE, _MODEL_SLOPE_BOUND)
-
-
-def _share_out(epsilon: float, facts: EffectFacts) -> dict[str, float]:
-    """Return the epsilon of every part; without an interval to vary in there is no outcome model."""
-    model = {OUTCOME_MODEL: _OUTCOME_SHARE} if facts.low < facts.high else {}
-    return split_epsilon(epsilon, {STAGE_ONE: _STAGE_ONE_SHARE, **model, **BalancedDifference.parts})
-
-
-def _facts(n: int, estimand: Estimand, bounds: tuple[float, float], slope_bound: float | None) -> EffectFacts:
-    try:
-        low, high = (number("outcome_bounds", bound) for bound in bounds)
-    except (TypeError, ValueError):
-        raise InputError(f"outcome_bounds = {bounds!r}: give a pair of numbers, such as (0.3, 0.7)") from None
-    if not 0 <= low <= high <= 1:
-        raise InputError(
-            f"outcome_bounds = ({low:g}, {high:g}): give two numbers in [0, 1], the lower first (outcomes are scaled "
-            "to that); equal ones leave the outcome model out"
-        )
-    default = _MODEL_SLOPE_BOUND if low < high else PLAIN_SLOPE_BOUND
-    slope = default if slope_bound is None else number("slope_bound", slope_bound)
-    if slope < 0:
-        raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
-    return EffectFacts(n, estimand, low, high, 0.0, slope)
+    return min(math.sqrt(dimension) * noise / _VARIANCE, MODEL_SLOPE_BOUND)
 
 
 def _fitter(fitter: str | PrivateLinearFit | None, features: FeatureMap, budget: PrivacyBudget) -> PrivateLinearFit:
@@ -213,7 +183,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
         sensitivities are public); (epsilon, delta) with a Gaussian fitter. The interval counts sampling and all noise;
         its coverage is asymptotic, and rests on overlap and on one of two models: log-odds of treatment that are linear
-        in ``basis``, or mean outcomes that are (with ``loss="balancing"`` or an outcome model; of an outcome that is no
+        in ``basis``, or mean outcomes that are (of an outcome that is no
         more than nearly linear, what is left is small). Where both models are wrong it may never hold the effect: with
         log-odds 3 x_1 x_2, outcomes that follow 2 x_1 x_2 and 5,000 records, 0 of 100 intervals did with the default
         basis. Take ``Products()`` for interactions. Conditions: those of ``AverageEffectLearner``. Source: theory note
@@ -225,14 +195,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
-        loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
         fitter: ``objective``, ``noisy_gradient`` or a ``PrivateLinearFit``; None takes the noisy
             gradient beyond 30 features if the budget has a delta, else objective perturbation.
-        outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
-            the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
-        slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, .5
-            where there is no model, and with one and the logistic loss what noise in its fit is planned to make it.
-        public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
 
     Attributes:
         plan_: Public plan; None without privacy.
@@ -243,7 +207,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
+        >>> domain = Domain([0, 0], [1, 1], 0.0, 1.0, overlap=0.2)
+        >>> learner = CovariateBalancingEffect(domain, PrivacyBudget(4.0, 0.0))
         >>> release = learner.fit(X, A, Y).release()
         >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
         (True, (2,), 'certified')
@@ -251,11 +216,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     _: KW_ONLY
     basis: FeatureMap | None = None
-    loss: str = "auto"
     fitter: str | PrivateLinearFit | None = None
-    outcome_bounds: tuple[float, float] = (0.3, 0.7)
-    slope_bound: float | None = None
-    public_sample: Any = None
 
     mechanism: ClassVar[type[BalancedDifference]] = BalancedDifference
     """How weighted records become an estimate."""
@@ -265,10 +226,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return on_domain(self.basis, TableSchema.of(self.domain).domain)
 
     def check(self, n: int) -> None:
-        """See ``AverageEffectLearner``."""
         self.plan(n)
-        if self.public_sample is not None:
-            self._sample()
 
     @property
     def level(self) -> Level:
@@ -288,7 +246,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return super()._user_conditions() + conditions_of(self.basis) + user_code("weights", fitter)
 
     def plan(self, n: int) -> BalancingPlan:
-        """See ``AverageEffectLearner``."""
         facts = self._facts(n)
         return make_plan(
             n,
@@ -297,10 +254,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             self.budget,
             schema=facts["schema"],
             learner=facts["learner"],
-            loss=self.loss,
             fitter=self.fitter,
-            outcome_bounds=self.outcome_bounds,
-            slope_bound=self.slope_bound,
         )
 
     def _part_levels(self, n: int) -> tuple[Level, ...]:
@@ -311,16 +265,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if plan.propensity.warning:
             warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
-            counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
-                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
+                "the interval counts it as far as the outcome model's slopes are taken to be off, and may undercover; "
+                "take fewer features, more epsilon or overlap",
                 stacklevel=5,
             )
         learnt = super()._learnt_first(records)
         self.weights_ = ReleasedWeights(learnt["weights"][0], plan.features, plan.estimand)
-        if self.public_sample is not None:
-            self._look_at_sample()
         return learnt
 
     def nonprivate_balance(self) -> BalanceTable:
@@ -328,18 +280,3 @@ class CovariateBalancingEffect(AverageEffectLearner):
         self._require_fitted("nonprivate_balance")
         plan = self._plan
         return exact_balance(self._records, plan.estimand, plan.features, self._learnt["weights"])
-
-    def _sample(self) -> Tensor:
-        """Return the public sample as encoded covariates, [m, q]."""
-        schema = TableSchema.of(self.domain)
-        return schema.within(schema.matrix(self.public_sample, "public_sample"), "query")
-
-    def _look_at_sample(self) -> None:
-        share = self.weights_.clipped_share(self._sample())
-        if share > 0.5:
-            warnings.warn(
-                f"overlap = {self.target.overlap:g}: the propensity of {share:.0%} of the public sample lies beyond "
-                "[overlap, 1 - overlap] and is clipped, which changes whom the effect is an average of; take a smaller "
-                "overlap, or estimand=ATO",
-                stacklevel=6,
-            )

@@ -31,7 +31,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 LARGE = 0.1
@@ -59,9 +59,7 @@ class ErrorPrior:
         slope: How far each of the outcome model's slopes is off after a private fit, which multiplies an imbalance.
         spread: Mean of 1/(4 e (1 - e)) over people where the propensity is not known: 1 at e = 1/2 for everybody.
         least_propensity: Least propensity that a private fit releases where the overlap bound lets it be smaller.
-        product: What the errors of private nuisances add to a doubly robust score, times n epsilon over the number of
-            coefficients; found by simulation (``experiments/average_effects/defaults.md``).
-        furthest: Most that they add.
+        furthest: Most that the errors of private nuisances add to a doubly robust score.
 
     Example:
         >>> ErrorPrior.of(Domain([0.0], [1.0], 0.0, 1.0)).deviation
@@ -78,7 +76,6 @@ class ErrorPrior:
     slope: float = 0.07
     spread: float = 1.2
     least_propensity: float = 0.1
-    product: float = 3.5
     furthest: float = 0.25
 
     @classmethod
@@ -388,7 +385,6 @@ class AverageEffectPlan(Plan):
         return {} if self.budget is None else self.readout(answers).public()
 
     def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``."""
         assert isinstance(release, AverageEffectRelease)
         learnt = self.stated_learnt(release)
         numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in release.numbers.items()}
@@ -407,11 +403,9 @@ class AverageEffectPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """See ``Plan``."""
         return (self.assumption,)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         chosen = {} if self.chosen is None else {CHOSEN_BY: AUTO, PLANNED_ERROR: self.chosen}
         return {
             "learner": self.learner,
@@ -434,13 +428,12 @@ class AverageEffectPlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, AverageEffectRelease)
         privacy, public = release.privacy, release.privacy.public
         return cls(
             n=privacy.n,
             schema=release.schema,
-            estimand=make_estimand(str(public["estimand"]), as_number(public["eta"])),
+            estimand=make_estimand(str(public["estimand"]), release.domain.overlap),
             budget=cls.budget_of(public, next(block for block in privacy.blocks if block.name == RECORDS)),
             learner=str(public["learner"]),
             chosen=_chosen(public, release.domain.outcome_range),
@@ -448,7 +441,6 @@ class AverageEffectPlan(Plan):
         )
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> AverageEffectRelease:
-        """See ``Plan``."""
         found = self.estimate(answers)
         main = found.in_units(self.schema.domain.outcome_range, self.intervals)
         numbers = {name: values[0].item() for name, values in found.released.items()}

@@ -13,8 +13,9 @@ from torchdpcate.causal.estimand import Estimand
 from torchdpcate.composition.records import weight_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -208,12 +209,10 @@ class CentredSums(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``."""
         laws = {part: AddedNoise(LaplaceMechanism(epsilon, 1.0), 1) for part, epsilon in self.epsilons.items()}
         return laws | ({SUMS: sums_law(self.facts.n, self.epsilons[SUMS])} if SUMS in laws else {})
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``."""
         facts, n = self.facts, self.facts.n
         zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
         if query == "centre":
@@ -232,7 +231,6 @@ class CentredSums(RatioOfSums):
         return Sums.within("spread", partial(_squares, facts, centre, tau, most), n, (zero, one), 1.0, unit=most)
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
-        """See ``RatioOfSums``."""
         facts, centre, scales = self.facts, self.centre(numbers), self.scales(numbers)
         tau, size = effect(numbers, facts)
         if facts.public_size:
@@ -319,7 +317,6 @@ class DesignPlan(AverageEffectPlan):
         return DesignFacts(self.n, self.estimand, *bounds, self.schema.domain.expected_weight)
 
     def readout(self, learnt: Mapping[str, Any]) -> CentredSums:
-        """See ``AverageEffectPlan``."""
         return CentredSums(self.facts, self.epsilon)
 
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
@@ -327,7 +324,6 @@ class DesignPlan(AverageEffectPlan):
         return records.total
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``AverageEffectPlan``."""
         sums, ends = self.readout({}), {"propensity_range": [self.facts.low, self.facts.high]}
         if self.budget is None:
             return ends
@@ -335,7 +331,6 @@ class DesignPlan(AverageEffectPlan):
         return {**super().own_settings(), **ends, "scale_centre": scale}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``AverageEffectPlan``."""
         facts, noise = self.facts, 0.0
         size = facts.mass * sum(facts.tilts) / 2
         if self.budget is not None:

@@ -12,8 +12,9 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
@@ -52,8 +53,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
-        overlap: eta, public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as
-            1/eta, and clipping changes whom the effect is an average of.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
@@ -68,7 +67,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     budget: PrivacyBudget | None
     _: KW_ONLY
     estimand: str = "ATE"
-    overlap: float | None = None
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
@@ -216,9 +214,8 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     @property
     def target(self) -> Estimand:
-        """The estimand, with its overlap."""
-        overlap = TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
-        return make_estimand(self.estimand, overlap)
+        """The estimand, with the domain's overlap as the public clip of the propensity."""
+        return make_estimand(self.estimand, TableSchema.of(self.domain).domain.overlap)
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:

@@ -19,8 +19,6 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
-"""Effect estimators on weighted records, by name."""
-
 
 class Weighted(NamedTuple):
     """Records with the weights and the centre that stage one fixed.
@@ -150,27 +148,11 @@ def left_imbalance(noise: float, estimand: Estimand, balancing: bool) -> float:
     return noise if balancing else noise * estimand.amplification
 
 
-_PROPENSITY = "the log-odds of treatment are linear in the basis"
-_EITHER = (
-    f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
-    "interval may never hold the effect"
+EITHER = (
+    "the log-odds of treatment are linear in the basis, or the mean outcomes of both arms are; where neither holds, "
+    "the estimate is biased and the interval may never hold the effect"
 )
-_ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
-
-
-def contrast_assumption(public: Mapping[str, Any]) -> str:
-    """Return what a contrast of weighted outcomes, or of their residuals, rests on.
-
-    Weights that balance the basis, or residuals of an outcome model in it, take away what is linear in it.
-
-    Args:
-        public: Public constants of its statement: the loss of its weights, and whether there is an outcome model.
-
-    Example:
-        >>> contrast_assumption({"loss": "logistic"})[:49]
-        'the log-odds of treatment are linear in the basis'
-    """
-    return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
+"""What a contrast of residuals rests on: weights, or the outcome model, take away what is linear in the basis."""
 
 
 def weigh(facts: EffectFacts, theta: Tensor, model: Tensor | None, batch: Batch) -> Weighted:
@@ -245,14 +227,12 @@ class BalancedDifference(RatioOfSums):
         return {SUMS: AddedNoise(mechanism, len(self.noisy))}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``."""
         noisy, largest = self.noisy, largest_terms(self.facts)
         moved = torch.stack(torch.broadcast_tensors(*self.units.values()), -1)
         terms = partial(_terms, self.facts.estimand, noisy)
         return Sums(noisy, terms, self.facts.n, tuple(largest[part] for part in noisy), moved)
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
-        """See ``RatioOfSums``."""
         facts, of = self.facts, self.facts.estimand
         public = torch.full_like(numbers["difference"], self.public_size)
         numbers = {part: numbers.get(part, public) for part in self.parts}
@@ -350,7 +330,7 @@ class BalancedDifference(RatioOfSums):
 def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     """Return the largest privacy loss of one record, [runs], in sums with Laplace noise of these scales, [runs] each.
 
-    Where an estimand of the user's has terms of N of its own, N counts in full. Rounding adds a step of each grid.
+    Rounding adds a step of each grid.
     """
     ranges, of = facts.ranges, facts.estimand
     steps = {part: sum_grid(facts.n, term) for part, term in largest_terms(facts).items()}
@@ -359,17 +339,13 @@ def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
         every = [torch.tensor([end], dtype=torch.float64) for end in (of.smallest, of.most_treated, of.most_control)]
         low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
         ranges = ReleasedRanges((every[0], every[1]), (every[0], every[2]), (low, high))
-    joint, apart = dict(scales), torch.zeros(1, dtype=torch.float64)
-    if type(of).size is not Estimand.size and "size" in scales:
-        least, most = size_ends(facts)
-        apart = (most - least) / joint.pop("size")
-    return joint_cost(ranges.treated, ranges.control, ranges.model, joint, of.counted) + apart + rounding
+    return joint_cost(ranges.treated, ranges.control, ranges.model, scales, of.counted) + rounding
 
 
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
     """Return the least and the largest term of N, [runs]: by released weights where terms are half the weights."""
     ranges, of = facts.ranges, facts.estimand
-    if ranges is None or of.counted is not None or type(of).size is not Estimand.size:
+    if ranges is None or of.counted is not None:
         least, most = (torch.tensor([end], dtype=torch.float64) for end in of.size_range)
         return least, most
     least = torch.minimum(ranges.treated[0], ranges.control[0])
@@ -385,7 +361,7 @@ def largest_terms(facts: EffectFacts) -> dict[str, float]:
 
 def _terms(of: Estimand, parts: tuple[str, ...], batch: Weighted) -> list[Tensor]:
     pull = batch.w * (batch.y - batch.m)
-    size = of.size(batch.w, batch.z).clamp(*of.size_range)  # an estimand of the user's need not keep to it
+    size = of.size(batch.w, batch.z).clamp(*of.size_range)
     each = {"difference": (2 * batch.z - 1) * pull, "size": size.expand_as(pull), "spread": pull.square()}
     return [each[part] for part in parts]
 

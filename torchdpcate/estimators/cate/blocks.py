@@ -29,7 +29,6 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     Prepared,
     QueryMechanism,
 )
-from torchdpcate.estimators.cate.mechanisms.local_sensitivity import noise_at_queries
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split
@@ -37,8 +36,8 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
-from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, SecondStage
-from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
+from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, RidgeSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import THRESHOLD, TRAINING, Charge, Purpose
@@ -57,6 +56,7 @@ BlockRecords = Mapping[str, CausalData]
 
 OBJECTIVE = "objective"
 """The mechanism where the user names none: the one of least noise."""
+_GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
 _OF = "the second stage alone at a typical covariate (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 
@@ -98,7 +98,6 @@ class Blocks:
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return "blocks of records are trained on all at once; use second_stage=adaptive"
 
     def blocks(self, n: int) -> dict[str, Tensor]:
@@ -212,10 +211,10 @@ class Blocks:
 
     @property
     def _threshold_event(self) -> PureEvent | None:
-        private = self.second_stage.private_threshold
-        if private is None or self.first_budget is None:
+        recipe = self.second_stage
+        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold or self.first_budget is None:
             return None
-        return PureEvent(self.first_budget.epsilon * private.budget_fraction)
+        return PureEvent(self.first_budget.epsilon * recipe.threshold_share)
 
     def _first_stage(self, blocks: BlockRecords, session: FitSession) -> "FirstStage":
         models = {
@@ -234,16 +233,16 @@ class Blocks:
 
     def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where none is needed."""
-        private, event, folds = self.second_stage.private_threshold, self._threshold_event, self.split.choices
-        if private is None:
+        recipe, event, folds = self.second_stage, self._threshold_event, self.split.choices
+        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold:
             return None
         s = torch.cat([first.pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
         if event is None:
-            return torch.quantile(s, private.quantile).item()
+            return torch.quantile(s, recipe.quantile).item()
         session.charging([fold.apply for fold in folds], THRESHOLD).pay(event)
         bound = self.score.bounds(first.domain).target
-        grid = torch.logspace(-3, 0, private.points, dtype=torch.float64) * bound
-        return private_quantile(s, grid, private.quantile, event.epsilon, session.noise)
+        grid = torch.logspace(-3, 0, _GRID, dtype=torch.float64) * bound
+        return private_quantile(s, grid, recipe.quantile, event.epsilon, session.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,11 +390,7 @@ class FittedBlocks:
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
 
     def answer_online(
-        self,
-        folder: str | Path,
-        mechanism: "str | Mechanism",
-        budget: PrivacyBudget | None,
-        counter: str | Path | None,
+        self, folder: str | Path, mechanism: "str | Mechanism", budget: PrivacyBudget | None
     ) -> OnlineService:
         """Set up a service by a mechanism that can; see ``CATELearner.answer_online``."""
         chosen = self._able(mechanism)
@@ -411,7 +406,6 @@ class FittedBlocks:
                 budget=budget,
                 session=session,
                 statement=lambda terms: self._statement(chosen, terms, session.entries),
-                counter=counter,
             )
 
         return self._spend(chosen, create, budget)[0]
@@ -431,13 +425,6 @@ class FittedBlocks:
         """Return mu1 - mu0 of the nuisances at encoded covariates, [m]."""
         with torch.no_grad():
             return self.first.nuisances.effect(x)
-
-    def noise_at(self, queries: Tensor, budget: PrivacyBudget | None) -> dict[str, float]:
-        """Return the noise of an answer at encoded queries by mechanism; see ``CATELearner.plan``."""
-        budget = budget or self.settings.last_budget
-        if self.settings.budget is None or budget is None or not isinstance(self.stage, RKHSStage):
-            raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
-        return noise_at_queries(self.stage, queries, budget)
 
     def _able(self, mechanism: "str | Mechanism") -> Mechanism:
         """Return the mechanism if this fit can release by it."""

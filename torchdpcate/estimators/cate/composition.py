@@ -16,8 +16,9 @@ from torchdpcate.composition.records import ComposedFit, fit_composition, rows_o
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.checked import keyed_digest
 from torchdpcate.data.cluster import NO_INTERVALS
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import weighted_balance
 from torchdpcate.estimators.base import MakeStatement
@@ -25,12 +26,13 @@ from torchdpcate.estimators.cate.composition_plan import CompositionPlan, planne
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.trainer import check_device, user_trainer
+from torchdpcate.fit.weighted_basis import effects_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import BalanceTable
-from torchdpcate.release.composed import ComposedRelease, effects_of
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:
@@ -179,7 +181,6 @@ class Composition:
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return self.settings.needs_all_records
 
     takes_censored = True

@@ -30,7 +30,8 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMULA = (
@@ -89,12 +90,10 @@ class CompositionPlan(Plan):
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``."""
         return {"steps": Query(Charge(Purpose.RELEASE, self.name), self.steps.law)}
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         if self.steps.sites > 1:
             return SITES_FORMULA
         if self.steps.kind != PURE:
@@ -102,7 +101,6 @@ class CompositionPlan(Plan):
         return SUMS_FORMULA if self.steps.by_sums else PURE_FORMULA
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         return {"learner": self.learner, **self.steps.facts()}
 
     def agreed(self) -> dict[str, Any]:
@@ -113,7 +111,6 @@ class CompositionPlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         privacy, public = release.privacy, release.privacy.public
         requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
         return cls(stated_plan(release), release.schema, public["learner"])

@@ -28,7 +28,8 @@ from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, THRESHOLD, Charge,
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.file import Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 ANSWER = "theta"
@@ -75,7 +76,6 @@ class EffectPlan(StatedPlan):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """See ``StatedPlan``."""
         return self.blocks
 
     @cached_property
@@ -88,16 +88,13 @@ class EffectPlan(StatedPlan):
 
     @property
     def free(self) -> bool:  # type: ignore[override]
-        """See ``Plan``."""
         return self.mechanism.free
 
     @property
     def formula(self) -> str:
-        """See ``StatedPlan``."""
         return self.mechanism.formula
 
     def settings(self) -> dict[str, Any]:
-        """See ``StatedPlan``."""
         free = self.law is None
         return {
             "learner": self.learner,
@@ -115,7 +112,6 @@ class EffectPlan(StatedPlan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``StatedPlan``."""
         assert isinstance(release, FunctionRelease | QueryRelease)
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
@@ -260,9 +256,6 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
     return {} if isinstance(release, FunctionRelease) else release.head or {}
 
 
-_WORDS = ("names", "origin", "propensity")  # of a domain, which nuisances need not repeat
-
-
 def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[str]:
     """Return what is wrong with what a release was charged before it, and with the sizes of its blocks.
 
@@ -274,7 +267,6 @@ def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[st
         yield from _unpaid(release, facts)
         yield from _order(privacy)
         yield from _sizes(privacy)
-        yield from _domains(release, facts)
         yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
@@ -296,18 +288,6 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
         median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
         if ranks != sorted(ranks) or not median_first:
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
-
-
-def _domains(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of the bounds that nuisances repeat: the schema's."""
-    nuisances = facts.get("nuisances")
-    if not nuisances:
-        return
-    needed = {name: value for name, value in release.domain.to_dict().items() if name not in _WORDS}
-    for config in nuisances.get("members", [nuisances]):
-        stated = {name: value for name, value in config["domain"].items() if name not in _WORDS}
-        if stated != needed:
-            yield "its nuisances have other bounds than its schema"
 
 
 def _sizes(privacy: PrivacyStatement) -> Iterator[str]:

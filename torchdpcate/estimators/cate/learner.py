@@ -13,8 +13,9 @@ from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.base import PrivateEstimator
@@ -123,12 +124,10 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     @property
     def needs_equal_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
         return self._procedure().needs_equal_records
 
     @property
     def takes_censored(self) -> bool:
-        """See ``PrivateEstimator``."""
         return self._procedure().takes_censored
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
@@ -226,7 +225,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         folder: str | Path,
         mechanism: "str | Mechanism" = "gaussian_process",
         budget: PrivacyBudget | None = None,
-        counter: str | Path | None = None,
     ) -> OnlineService:
         """Set up a service of the curator's that answers any number of queries for one charge.
 
@@ -234,11 +232,9 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             folder: Folder of the service, made here; it holds secrets and must never be published.
             mechanism: A mechanism that can: ``gaussian_process``.
             budget: What to spend of the second-stage block; None spends all that is left.
-            counter: New file outside the folder, best where no backup reaches, by which a folder that was copied
-                or put back is recognised: each would answer with new noise. With None nothing recognises it.
 
         Raises:
-            InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
+            InputError: A mechanism that cannot, a second stage without a bound, or a folder that is there.
             BudgetError: The block cannot pay.
         """
         self._ready()
@@ -247,22 +243,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
                 "second_stage = adaptive: its function answers any query already, by release_function(); an online "
                 "service needs second_stage=linear, tangent or kernel_ridge"
             )
-        return self._fitted.answer_online(folder, mechanism, budget, counter)
-
-    def plan(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
-        """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
-
-        It is worked out from public facts and costs nothing: ask before releasing.
-
-        Args:
-            X_query: Covariates [d, q].
-            budget: What the release would spend; None takes the block's budget.
-
-        Raises:
-            InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
-        """
-        self._require_fitted("plan")
-        return self._blocks("plan").noise_at(self.schema_.matrix(X_query, "query"), budget)
+        return self._fitted.answer_online(folder, mechanism, budget)
 
     def expected_noise(
         self,

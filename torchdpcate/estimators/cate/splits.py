@@ -8,11 +8,11 @@ from typing import ClassVar
 from torch import LongTensor
 
 from torchdpcate.data.split import public_split
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.registry import refuse_strings
 
 NUISANCE, SECOND_STAGE, FOLDS = "nuisance", "second_stage", ("fold_1", "fold_2")
+_NUISANCE_SHARE = 0.7  # of epsilon and delta, for the nuisances of two folds; releases spend what is left
 TWO_FOLDS = "two folds, cross-fitted"
 """How a statement says that there are two folds."""
 
@@ -116,25 +116,12 @@ class CrossFit(Split):
     share of the budget, releases what the joint accounting leaves. With Gaussian-type costs at equal parts of
     :math:`\mu^2` the second stage's noise is :math:`\sqrt2` smaller than with disjoint blocks, and the nuisances'
     :math:`\sqrt2` larger. Source: theory note ``dp_cate``, section 3.1.
-
-    Attributes:
-        nuisance_share: Share of epsilon and delta that the nuisances may spend, in (0, 1).
     """
 
     names = FOLDS
     folds = (Fold(*FOLDS), Fold(*reversed(FOLDS)))
     choices = folds
     fraction = 0.5
-
-    nuisance_share: float = 0.7
-
-    def __post_init__(self) -> None:
-        """Refuse a share outside (0, 1)."""
-        refuse_strings(type(self), vars(self))
-        if not 0 < self.nuisance_share < 1:
-            raise InputError(
-                f"split.nuisance_share = {self.nuisance_share}: give a number strictly in (0, 1), for both stages pay"
-            )
 
     @property
     def fact(self) -> str:
@@ -143,11 +130,11 @@ class CrossFit(Split):
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return the nuisances' share."""
-        return _share(budget, self.nuisance_share)
+        return _share(budget, _NUISANCE_SHARE)
 
     def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return the rest; joint accounting leaves more."""
-        return _share(budget, 1 - self.nuisance_share)
+        return _share(budget, 1 - _NUISANCE_SHARE)
 
 
 def _share(budget: PrivacyBudget, share: float) -> PrivacyBudget:

@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = exports(
             "RuleLearner",
             "TwoStageRule",
         ),
-        "noise_report": ("NoiseReport",),
+        "plan": ("NoiseReport",),
         "outcome": (
             "OUTCOMES",
             "Outcome",

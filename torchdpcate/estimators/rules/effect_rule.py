@@ -20,8 +20,9 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensi
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.composition.worst_case import huber_game, objective_game
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition import Composition
 from torchdpcate.estimators.cate.composition_plan import stated_scale
@@ -52,7 +53,7 @@ class EffectRule(RLearner):
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
-        (docs/guarantees/composed_rules.md). Source: theory note
+        (docs/guarantees/composed_effect.md). Source: theory note
         ``composed_rules_and_selection``, section 1.
 
     Args:

@@ -114,7 +114,6 @@ class Shifted(Outcome):
         self.high = high
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        """See ``Outcome``."""
         low, high = self._bounds(domain)
         return ((y - low) / (high - low)).clamp(0, 1), torch.ones_like(y)
 
@@ -166,7 +165,6 @@ class SignedResidual(Outcome):
         self.clip = clip
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        """See ``Outcome``."""
         centre, clip = self._constants(domain)
         residual = (y - centre).clamp(-clip, clip)
         return residual.abs() / clip, torch.where(residual >= 0, 1.0, -1.0).to(y)
@@ -203,7 +201,7 @@ class PrivateResidual(Outcome):
     gives nearly all records the same sign, and then a wrong propensity decides for everybody.
 
     Guarantee:
-        Certified, pure: each is a private quantile (docs/guarantees/private_choices.md) for half of the fraction; then
+        Certified, pure: each is a private quantile (docs/guarantees/noise.md) for half of the fraction; then
         the map is a public one.
 
     Args:
@@ -234,7 +232,6 @@ class PrivateResidual(Outcome):
         self.quantile = quantile
 
     def query(self, domain: Domain, epsilon: float) -> Query:
-        """See ``Outcome.query``."""
         grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
         widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
         return Query(OUTCOME, CentreAndWidth(epsilon, grid, widths, (0.5, self.quantile)))

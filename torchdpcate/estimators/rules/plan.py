@@ -1,37 +1,38 @@
-"""The public plan of a rule by weighted empirical risk minimisation."""
+"""The public plan of a rule by weighted empirical risk minimisation, and what its noise will be."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
+import numpy as np
+import scipy
 import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import BALLS, RuleMechanism, is_known, stated_loss, stated_mechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome
+from torchdpcate.estimators.rules.weighted_erm import RuleMechanism, is_known, stated_loss, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
-from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
-from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive, probability
+from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
+from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.registry import Registry
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
 """Learners of rules by the names of their tasks, or of a task's methods."""
-WEIGHTS_BLOCK = "weights"
-"""The block that fits weights, where they have one of their own."""
-
 _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule's own records pay for before it
 
 
@@ -57,7 +58,6 @@ class RulePlan(Plan):
     """
 
     kinds = (RuleRelease.kind,)
-    repeats = True
 
     n: int
     schema: TableSchema
@@ -78,7 +78,6 @@ class RulePlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         return self.mechanism.formula
 
     @cached_property
@@ -86,19 +85,14 @@ class RulePlan(Plan):
         """What one fit asks of the records: weights and outcome, if they cost something, and the rule."""
         found: dict[str, Query] = {}
         if self.weights is not None:
-            charge, first = Charge(Purpose.WEIGHTS, self.parts["weights"]), next(iter(self.sizes))
-            found["weights"] = Query(charge, PerturbedObjective(self.weights), blocks=(first,), prefix="propensity_")
+            charge = Charge(Purpose.WEIGHTS, self.parts["weights"])
+            found["weights"] = Query(charge, PerturbedObjective(self.weights), prefix="propensity_")
         if self.outcome is not None:
             found["outcome"] = self.outcome
         guarantee, law = self.guarantee(), self.mechanism.law(self.problem, self.spent)
         level = guarantee.level if guarantee.holds_claim else Level.HEURISTIC
         found["rule"] = Query(Charge(Purpose.RELEASE, self.name), law, level, prefix=self.mechanism.prefix)
         return found
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``: with a split the weights have records of their own."""
-        return block_sizes(self.n, self.parts.get("split"))
 
     @property
     def left(self) -> float:
@@ -110,7 +104,6 @@ class RulePlan(Plan):
         return self.mechanism.guarantee(self.spent, self.conditions)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
         loss, pure = self.problem.loss, isinstance(self.queries["rule"].law.event, PureEvent)
         all_pure = pure and all(isinstance(query.law.event, PureEvent) for query in self.queries.values())
         constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
@@ -128,7 +121,6 @@ class RulePlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, RuleRelease)
         privacy, domain, features = release.privacy, release.domain, release.features
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
@@ -138,9 +130,9 @@ class RulePlan(Plan):
         assert mechanism is not None
         bounds, weights = _restated_weights(public, n, domain)
         parts = _parts(public) | weights
-        loss = stated_loss(public, features.largest_entry, mechanism.curved)
+        loss = stated_loss(public, mechanism.curved)
         facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
-        fit = PrivateFit(*facts, constrained="radius" in parts, n=n)
+        fit = PrivateFit(*facts, n=n)
         first = share_of(budget, parts.get("weights_share", 1.0))
         noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
         kind, outcome = OUTCOMES.get(public["outcome"]), None
@@ -158,7 +150,6 @@ class RulePlan(Plan):
         return found
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> RuleRelease:
-        """See ``Plan``."""
         return RuleRelease(answers["rule"], self.features.twin(), self.schema, privacy)
 
     def problems(self, release: Release) -> Iterator[str]:
@@ -185,19 +176,6 @@ class RulePlan(Plan):
             yield f"its {part} is called {named[part]}, which is none of the library's"
 
 
-def block_sizes(n: int, split: float | None) -> dict[str, int]:
-    """Return the records of each block.
-
-    Args:
-        n: Number of records.
-        split: Fraction of them that fit the weights and nothing else; None where all are the rule's.
-    """
-    if split is None:
-        return {RECORDS: n}
-    first = round(split * n)
-    return {WEIGHTS_BLOCK: first, RECORDS: n - first}
-
-
 def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
     """Return this share of a budget."""
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
@@ -213,15 +191,6 @@ def _parts(public: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that follow from nothing, and those of the outcome."""
     found = {name: public[name] for name in ("learner", "weights", "outcome", "loss")}
     found |= {name: as_number(public[name]) for name in _of_outcome(public)}
-    if "radius" in public:
-        found["radius"] = positive("radius", as_number(public["radius"]))
-    if "radius_norm" in public:
-        if public["radius_norm"] not in BALLS or "radius" not in public:
-            raise InputError("radius_norm: no norm of a stated radius")
-        found["radius_norm"] = public["radius_norm"]
-    if "split" in public:
-        found |= {"split": probability("split", as_number(public["split"]), above_zero=True)}
-        found |= {"seed": integer("seed", public["seed"], least=-(2**63))}
     return found | {name: probability(name, public[name], above_zero=True) for name in _SHARES if name in public}
 
 
@@ -230,3 +199,157 @@ def _of_outcome(public: Mapping[str, Any]) -> Sequence[str]:
     kind = OUTCOMES.get(public["outcome"])
     known = dict.fromkeys(name for each in OUTCOMES.values() for name in each.states)
     return [name for name in known if name in public] if kind is None else kind.states
+
+
+_GOOD = 0.9  # accuracy for which the number of records is worked out
+_NODES = 200  # of the quadrature, in length and in angle
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseReport:
+    """What public facts say of a rule's noise; nothing is drawn, nothing is spent.
+
+    Lengths are in units of one record's largest pull. The accuracy is that of the noise-dominated regime
+    (`expected_accuracy`): with many records or a large epsilon objective perturbation does better than it says, for the
+    curvature of the data then holds the rule in place.
+
+    Attributes:
+        plan: The rule's plan; before a fit ``RuleLearner.plan`` makes one.
+        typical_weight: Public estimate of the mean weight; inverse propensities halved have mean one.
+    """
+
+    plan: RulePlan
+    typical_weight: float = 1.0
+
+    @property
+    def n(self) -> int:
+        """Records that fit the rule."""
+        assert self.plan.problem.n is not None
+        return self.plan.problem.n
+
+    @property
+    def size(self) -> int:
+        """Coefficients of the rule."""
+        return self.plan.problem.size
+
+    @property
+    def rule_share(self) -> float:
+        """Share of epsilon that is left for the rule after its first stage."""
+        return self.plan.spent.epsilon / self.plan.budget.epsilon
+
+    @property
+    def noise(self) -> float:
+        """Root mean square length of the noise; infinite where its law does not say."""
+        return math.inf if self._spread is None else self._spread.length
+
+    @property
+    def typical_pull(self) -> float:
+        """Length of the summed pull of as many records of the typical weight that go the same way."""
+        fit = self.plan.problem
+        return self.n * min(self.typical_weight, fit.bounds.most) * fit.loss.slope
+
+    @property
+    def signal(self) -> float:
+        """Length of the summed pull of records that the best rule separates, their features of uniform direction."""
+        return self.typical_pull * separable_pull(self.size)
+
+    @cached_property
+    def accuracy(self) -> float:
+        """Decisions expected to agree with those of the rule without noise, see `expected_accuracy`."""
+        return 0.5 if self._spread is None else expected_accuracy(self._spread, self.signal)
+
+    @cached_property
+    def records_needed(self) -> int:
+        """Records for an accuracy of 0.9, all else equal."""
+        return self.n if self._spread is None else math.ceil(self.n * signal_for(_GOOD, self._spread) / self.signal)
+
+    def score_noise(self, outcome: Outcome, domain: Domain, n: int, level: Level) -> PlannedNoise:
+        r"""Return the noise of the score by which the rule decides, as an effect.
+
+        .. math:: \frac{2 u \sqrt p}{n\, \bar\omega\, \zeta}\, \sqrt{E \|b\|^2}
+
+        b is the noise on the summed pull of the records (in the scale of objective perturbation), zeta the loss's
+        slope, omega the mean weight, and u the outcome units of a magnitude of one: a record that the treatment helps
+        by tau has the mean pull omega zeta tau / (2 u) along its features, of which a direction holds the share 1/p.
+
+        Args:
+            outcome: The outcome's map.
+            domain: Public bounds.
+            n: Number of records.
+            level: Of the release.
+        """
+        value = 2 * outcome.unit(domain) * math.sqrt(self.size) * self.noise / self.typical_pull
+        lost = (1 - self.accuracy) * domain.outcome_range
+        return PlannedNoise(
+            value,
+            "the score by which the rule decides, as an effect",
+            domain.outcome_range,
+            n,
+            self.plan.budget,
+            {"rule": value},
+            level,
+            assumes=(
+                *outcome.assumes,
+                "features spread over all directions; the noise is not shortened by the curvature of the records",
+            ),
+            left_out=("the noise in private weights and outcome constants",) if self.rule_share < 1 else (),
+            remarks=(
+                f"about {self.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
+                f"records speak as clearly as hoped; the others lose at most {lost:.3g} of the mean outcome",
+            ),
+        )
+
+    @cached_property
+    def _spread(self) -> Spread | None:
+        """How far the noise reaches on the summed pull of the records, which the ridge turns into coefficients."""
+        spread, ridge = self.plan.queries["rule"].law.spread, self.plan.problem.ridge
+        return None if spread is None else Spread(ridge * spread.scale, spread.size, spread.order)
+
+
+def expected_accuracy(noise: Spread, signal: float) -> float:
+    r"""Share of decisions that noise leaves as they are, where it dominates the data's curvature.
+
+    .. math:: 1 - \frac1\pi\, E \angle(S, S + b), \qquad \|S\| = \text{signal}
+
+    Far from the margin the minimiser is (S - b) / ridge, S the summed pull of all records, so that decisions agree as
+    far as S - b points where S does; for features of uniform direction the share is the above. Noise of length
+    R and uniform direction (exact but for ``box``, whose length is replaced by one of the same root mean square)
+    is integrated over quantiles of R and of the angle.
+
+    Args:
+        noise: How far b reaches.
+        signal: Length of S, in the same units.
+
+    Returns:
+        From 0.5 (chance) to 1.
+
+    Example:
+        >>> [round(expected_accuracy(Spread(1.0, 5, 2), s), 3) for s in (0.0, 5.0, 50.0)]
+        [0.5, 0.765, 0.972]
+    """
+    length, cosine, sine = _nodes(noise)
+    along, across = signal + length * cosine, length * sine
+    return 1 - float(np.arctan2(across, along).mean()) / math.pi
+
+
+def signal_for(accuracy: float, noise: Spread) -> float:
+    """Return the length of the summed pull at which `expected_accuracy` is this; from 0.5 to 1, both excluded."""
+
+    def short(log_signal: float) -> float:
+        return expected_accuracy(noise, noise.length * math.exp(log_signal)) - accuracy
+
+    return noise.length * math.exp(scipy.optimize.brentq(short, -20.0, 20.0, xtol=1e-6))
+
+
+def separable_pull(size: int) -> float:
+    """Return E|psi_1| of a uniform direction: the mean pull of records whose best arm one direction decides."""
+    return math.exp(math.lgamma(size / 2) - math.lgamma((size + 1) / 2)) / math.sqrt(math.pi)
+
+
+@lru_cache(maxsize=64)
+def _nodes(noise: Spread) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lengths [k, 1] of noise; cosines and sines of its angle with a fixed direction."""
+    levels = (np.arange(_NODES) + 0.5) / _NODES
+    half = (noise.size - 1) / 2
+    cosine = 2 * scipy.special.betaincinv(half, half, levels) - 1 if noise.size > 1 else np.array([-1.0, 1.0])
+    return noise.lengths(levels)[:, None], cosine, np.sqrt(1 - cosine**2)

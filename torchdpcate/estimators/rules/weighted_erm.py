@@ -2,17 +2,16 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import Ball, ConvexDomain, L1Ball
-from torchdpcate.fit.losses import Loss, LossBounds, Squared, check_loss
+from torchdpcate.fit.losses import Loss, LossBounds, check_loss
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
@@ -22,75 +21,42 @@ from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
 
-if TYPE_CHECKING:
-    from torchdpcate.estimators.rules.noise_report import NoiseReport
-
-
 LOSSES = Registry("loss")
-"""Losses of labels by the names that users give; the squared one needs a radius."""
-BALLS: dict[str, type[ConvexDomain]] = {"l2": Ball, "l1": L1Ball}
-"""Sets of coefficients by the norm of their radius."""
-MOST_TARGET = 2.0
-"""Of the squared loss: twice a label times a magnitude."""
-_LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
+"""Losses of labels by the names that users give."""
+_LABELS = (-1.0, 1.0)
 
 
-def make_loss(
-    loss: str | Loss, radius: float | None, largest_entry: float, norm: str = "l2"
-) -> tuple[Loss, ConvexDomain | None]:
-    r"""Return a rule's loss, and the set to which its coefficients are confined; None leaves them free.
-
-    The squared loss :math:`(2 m t - u)^2` lives on an l1 ball of this radius, where
-    :math:`|u| \le \max_j |\psi_j|\, r` bounds its slope by :math:`2 (2 + \max_j |\psi_j|\, r)`.
+def make_loss(loss: str | Loss) -> Loss:
+    """Return a rule's loss.
 
     Args:
-        loss: ``huber_hinge``, ``logistic``, ``squared``, or a ``Loss``, which `check_loss` tries at both labels.
-        radius: Public bound of the coefficients: l2, or l1 for the squared loss, which needs one.
-        largest_entry: Public bound of |psi_j|.
-        norm: Of the radius, ``l2`` or ``l1``; that of the squared loss is always l1.
+        loss: ``huber_hinge``, ``logistic``, or a ``Loss``, which `check_loss` tries at both labels.
 
     Raises:
-        InputError: No loss of this name, a radius that is not positive, an l1 norm without one, or a squared loss
-            without one; a loss that is not for labels of -1 and 1, or that breaks its bounds there.
+        InputError: No loss of this name, or one that breaks its bounds at labels of -1 and 1.
 
     Example:
-        >>> loss, ball = make_loss("squared", 3.0, 0.5)
-        >>> loss.slope, ball
-        (7.0, L1Ball(radius=3.0))
+        >>> make_loss("logistic").slope
+        1.0
     """
-    if radius is not None and not radius > 0:
-        raise InputError(f"radius = {radius}: give a number above 0, or null for none")
-    if norm not in BALLS:
-        raise InputError(f"radius_norm = {norm}: choose one of {', '.join(BALLS)}")
-    if norm != "l2" and radius is None:
-        raise InputError(f"radius_norm = {norm}: it is of a radius; give radius, or leave radius_norm=l2")
-    if loss == "squared" or isinstance(loss, Squared):
-        if radius is None:
-            raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
-        return Squared(MOST_TARGET + largest_entry * radius), L1Ball(radius)
-    domain = None if radius is None else BALLS[norm](radius)
     if isinstance(loss, Loss):
-        check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||, also in l1
-        return loss, domain
-    if loss not in LOSSES:
-        raise InputError(f"loss = {loss}: choose one of {', '.join(LOSSES)}, squared")
-    return LOSSES.make(loss, Loss), domain
+        check_loss(loss, _LABELS, math.inf)
+        return loss
+    found: Loss = LOSSES.make(loss, Loss)
+    return found
 
 
-def stated_loss(public: Mapping[str, Any], largest_entry: float, curved: bool) -> LossBounds:
+def stated_loss(public: Mapping[str, Any], curved: bool) -> LossBounds:
     """Return the bounds of the loss that a statement names; what its name does not say is as stated.
 
     Args:
         public: Constants of a statement; any value may be forged.
-        largest_entry: Public bound of |psi_j|.
         curved: Whether noise depends on its curvature.
 
     Raises:
         InputError, LookupError, TypeError, ValueError: There is no such loss.
     """
     name = public["loss"]
-    if is_squared(name):
-        return LossBounds.of(Squared(MOST_TARGET + largest_entry * as_number(public["radius"])))
     curvature = as_number(public["loss_curvature"]) if curved else math.inf
     if not is_known(name):
         slope = positive("loss_slope", as_number(public["loss_slope"]))
@@ -101,14 +67,9 @@ def stated_loss(public: Mapping[str, Any], largest_entry: float, curved: bool) -
     return LossBounds(loss().slope, curvature, loss.monotone)
 
 
-def is_squared(name: Any) -> bool:
-    """Whether statements call the squared loss so."""
-    return name in ("squared", Squared.__name__)
-
-
 def is_known(name: Any) -> bool:
     """Whether statements call one of the library's losses so."""
-    return is_squared(name) or name in LOSSES or name in LOSSES.class_names()
+    return name in LOSSES or name in LOSSES.class_names()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +80,12 @@ class WeightedERM:
 
     Attributes:
         psi: Features, float64 [n, p], rows of norm at most one.
-        target: t, [n]: labels of 1 and -1, or numbers for the squared loss.
+        target: t, [n]: labels of 1 and -1.
         weights: w, [n], each in [0, ``bounds.most``].
         loss: Convex loss with public bounds of its derivatives.
         ridge: Strong convexity of the total sum, public.
         bounds: How far one record moves the weights, public.
         largest_entry: Public bound of |psi_j|.
-        domain: Public convex set of coefficients; None for all.
         conditions: What a guarantee rests on beside its proof.
 
     Raises:
@@ -147,7 +107,6 @@ class WeightedERM:
     ridge: float
     bounds: WeightBounds
     largest_entry: float = 1.0
-    domain: ConvexDomain | None = None
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -182,7 +141,7 @@ class WeightedERM:
     def public(self) -> PrivateFit:
         """What is public of it."""
         facts = LossBounds.of(self.loss), self.bounds, self.ridge, self.size, self.largest_entry
-        return PrivateFit(*facts, constrained=self.domain is not None, n=self.n)
+        return PrivateFit(*facts, n=self.n)
 
     @cached_property
     def minimiser(self) -> Tensor:
@@ -194,12 +153,12 @@ class WeightedERM:
 
         Args:
             linear_terms: b.
-            tolerance: Largest norm of the gradient at the end, or of the gradient mapping on a domain.
+            tolerance: Largest norm of the gradient at the end.
 
         Raises:
             NumericalError: The tolerance was not reached; nothing may be released.
         """
-        return minimise(*self.data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
+        return minimise(*self.data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance)
 
     def exact(self, law: Law) -> Any:
         """Return what a law draws from, the curator's: the map from linear terms to minimisers, or the minimiser."""
@@ -229,32 +188,6 @@ def default_ridge(n: int, epsilon: float, bounds: WeightBounds, curvature: float
         9.508332
     """
     return max(bounds.ridge_for(curvature, epsilon * _JACOBIAN_FRACTION), LEAST_RIDGE * n * bounds.most)
-
-
-def check_ridge(needed: float, largest: float, budget: PrivacyBudget, report: "Callable[[], NoiseReport]") -> None:
-    """Refuse a budget whose ridge would leave a release dominated by noise.
-
-    Args:
-        needed: Ridge that the budget requests, see ``WeightBounds.ridge_for``.
-        largest: Public bound, for instance the curvature of all records at their largest weight.
-        budget: In all.
-        report: Returns the report of the release that would be made; called where the ridge is refused.
-
-    Raises:
-        InputError: The needed ridge is above the bound; says what accuracy to expect.
-    """
-    if needed <= largest:
-        return
-    try:
-        found = report()
-        accuracy, records = f"{found.accuracy:.2f}", f"about {found.records_needed}"
-    except InputError:  # so small a budget that not even the solver's stop could be hidden
-        accuracy, records = "0.50", "more"
-    raise InputError(
-        f"epsilon = {budget.epsilon:g}: needs ridge = {needed:.3g}, above the bound ridge_bound = {largest:.3g}; "
-        f"expect an accuracy of {accuracy} where a coin has 0.50; give more epsilon, {records} records, or a larger "
-        "ridge_bound to release it all the same"
-    )
 
 
 class RuleMechanism(ABC):
@@ -390,7 +323,6 @@ class ObjectiveRule(RuleMechanism):
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> PerturbedObjective:
-        """See ``RuleMechanism.law``."""
         return PerturbedObjective(fit.objective(budget, self.perturbation))
 
 
@@ -422,7 +354,6 @@ class OutputRule(RuleMechanism):
         return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
     def law(self, fit: PrivateFit, budget: PrivacyBudget) -> AddedNoise:
-        """See ``RuleMechanism.law``."""
         return AddedNoise(fit.output(budget, self.perturbation), fit.size)
 
 

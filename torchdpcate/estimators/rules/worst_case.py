@@ -24,7 +24,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, better="higher")
+_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, propensity=0.5, better="higher")
 _RECORDS = 40
 # Of two stages: an arm so unlikely that the slope of the propensity's loss is near one; held beyond the clip.
 _UNLIKELY = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.05, better="higher")
@@ -35,8 +35,6 @@ _FRACTION = 0.25  # of epsilon, for the propensity: the default
 _SETTINGS: dict[str, Any] = {
     "outcome": "signed_residual",
     "ridge": 100.0,
-    "perturbation": "box",
-    "ridge_bound": math.inf,
 }
 
 

@@ -5,7 +5,6 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "plan": ("RegretBound", "SelectionPlan", "regret_bound"),
         "selector": ("PolicySelector",),
     },
 )

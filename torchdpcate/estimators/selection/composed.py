@@ -221,7 +221,6 @@ REASONS = {
     "centred": "for the domain knows the propensity: of the outcome a private centre is all that is learnt",
     "fixed": "for the domain knows the propensity, and the outcome has two values: nothing is learnt",
     "composed": "for no propensity is known: nuisances and effect are private steps on all records",
-    "stability": "for delta = 0 with more than two actions: ridge fits on a block of their own",
 }
 """Why ``AutoScores`` takes what it takes, in words."""
 
@@ -294,8 +293,6 @@ class ComposedScores(ScoreSource):
     """
 
     guarantee: ClassVar[str] = "composed"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
 
     clip: float | None = None
     constants: SelectionConstants = field(default_factory=SelectionConstants)
@@ -322,17 +319,12 @@ class ComposedScores(ScoreSource):
         return ChoicePlan(n, budget, policies, domain, self.clip, self.constants, arms)
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreSource.check``; also refuses another overlap, and delta = 0 with more than two actions."""
+        """See ``ScoreSource.check``; also refuses delta = 0 with more than two actions."""
         super().check(facts, budget)
-        if facts.overlap != facts.domain.overlap:
-            raise InputError(
-                f"overlap = {facts.overlap:g}: nuisance_guarantee = composed takes the domain's, "
-                f"{facts.domain.overlap:g}; write it into the domain"
-            )
         if budget is not None and budget.delta == 0 and facts.arms > 2:
             raise InputError(
                 f"delta = 0: nuisance_guarantee = composed has pure events for two actions, not for {facts.arms}; "
-                "give privacy.delta above 0, for instance 1e-6, or use nuisance_guarantee=stability"
+                "give privacy.delta above 0, for instance 1e-6, or write propensity: into the domain if it is known"
             )
 
     @property
@@ -378,40 +370,32 @@ class ComposedScores(ScoreSource):
 
 @dataclass(frozen=True)
 class AutoScores(ScoreSource):
-    """What public facts request: a known propensity, else one composition, else stable fits.
+    """What public facts request: a known propensity, else one composition.
 
     - ``centred`` where the domain knows the propensity: about a private centre of the outcome; residuals are clipped at
       half of the outcome's range, unless records are few, so that those of a rare region count;
     - ``fixed`` there where the outcome is binary, whose middle is a centre;
-    - ``composed`` for delta > 0, and for delta = 0 with two actions;
-    - ``stability`` otherwise.
+    - ``composed`` otherwise, which needs delta > 0 for more than two actions.
 
     Example:
-        >>> AutoScores().chosen(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), PrivacyBudget(1.0, 1e-6)).guarantee
+        >>> AutoScores().chosen(Domain([0.0], [1.0], 0.0, 1.0)).guarantee
         'composed'
     """
 
     guarantee: ClassVar[str] = "auto"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
 
-    def chosen(self, domain: Domain, actions: Sequence[int], budget: PrivacyBudget | None) -> ScoreSource:
+    def chosen(self, domain: Domain) -> ScoreSource:
         """Return what is used.
 
         Args:
             domain: Public bounds.
-            actions: Labels of the actions.
-            budget: Privacy budget; None fits without privacy.
         """
         from torchdpcate.fit.arms.fixed import FixedNuisances
         from torchdpcate.fit.arms.private import CentredNuisances
-        from torchdpcate.fit.arms.stable import StableNuisances
 
-        if domain.known_propensity is not None:
-            return FixedNuisances() if domain.outcome_kind == "binary" else CentredNuisances()
-        if budget is None or budget.delta > 0 or len(actions) == 2:
+        if domain.known_propensity is None:
             return ComposedScores()
-        return StableNuisances()
+        return FixedNuisances() if domain.outcome_kind == "binary" else CentredNuisances()
 
 
 def clip_line(plan: ChoicePlan) -> str:

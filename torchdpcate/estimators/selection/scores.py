@@ -1,9 +1,9 @@
-"""Scores of policies: records in public blocks, the range of their sums, gains by composed scores, utilities."""
+"""Scores of policies: the range of their sums, gains by composed scores, utilities."""
 
 from typing import NamedTuple
 
 import torch
-from torch import LongTensor, Tensor
+from torch import Tensor
 
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
@@ -12,22 +12,9 @@ from torchdpcate.composition.regressions import arm_means, centred_arms
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
-
-
-def training_and_scoring(n: int, share: float, seed: int) -> tuple[LongTensor, LongTensor]:
-    """Return the positions of the records that train nuisances, and of those that score policies; see `public_split`.
-
-    Args:
-        n: Number of records.
-        share: Share of the records that train.
-        seed: Public seed.
-    """
-    return public_split(n, share, seed, "policy selection")
-
+from torchdpcate.privacy.exact_sums import sum_grid
 
 FEWEST = 8
 """Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
@@ -54,34 +41,21 @@ def score_step(n: int, domain: Domain, overlap: float) -> float:
         domain: Public bounds.
         overlap: zeta.
     """
-    return sum_grid(max(n, FEWEST), _largest(domain, overlap))
+    return sum_grid(max(n, FEWEST), domain.outcome_range * (0.5 + 1 / overlap))
 
 
-def score_grids(n: int, domain: Domain, overlap: float) -> TwoGrids:
-    """Return the two grids of such scores where one record moves all of them."""
-    return TwoGrids.of(max(n, FEWEST), _largest(domain, overlap))  # n times a step: the steps must not grow with n
-
-
-def rounded_range(bound: float, n: int, domain: Domain, overlap: float, moved_share: float | None) -> float:
+def rounded_range(bound: float, n: int, domain: Domain, overlap: float) -> float:
     """Return the range sensitivity of sums of rounded scores.
 
     A number is rounded by half a step at most: two policies, two neighbours; and a step for their last places.
 
     Args:
         bound: Of the scores as they are.
-        n: Number of records that score.
+        n: Number of records.
         domain: Public bounds.
         overlap: zeta.
-        moved_share: What a record that moves all scores pays over what one that scores pays; None if none does.
     """
-    if moved_share is None:
-        return bound + 3 * score_step(n, domain, overlap)
-    grids = score_grids(n, domain, overlap)
-    return bound + (3 * grids.fine * n + grids.coarse) / moved_share
-
-
-def _largest(domain: Domain, overlap: float) -> float:
-    return domain.outcome_range * (0.5 + 1 / overlap)
+    return bound + 3 * score_step(n, domain, overlap)
 
 
 class Scores(NamedTuple):

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import LongTensor, Tensor
+from torch import Tensor
 
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
@@ -34,15 +35,12 @@ from torchdpcate.estimators.selection.composed import (
     facts_of,
     sampling_line,
 )
-from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.selection.scores import (
     FEWEST,
     gains_as_scores,
     rounded_range,
-    score_grids,
     score_step,
-    training_and_scoring,
     utilities,
 )
 from torchdpcate.fit.arms.base import (
@@ -58,11 +56,11 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.rule import SCORING, PolicyRelease
 
-_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
+_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies)
 _ROW_BY_ROW = Condition(
     "row by row",
     "policies that are Python code decide on each record by its own covariates alone; tried at public points",
@@ -80,37 +78,26 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     (where lower outcomes are better, with :math:`-\phi`, which moves by as much: bounds of scores are about zero)
 
-    with the range sensitivity :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A
-    replaced scoring record moves one score; a replaced training record moves the nuisances and with them every score,
-    which is why learned nuisances need a guarantee.
+    with the range sensitivity :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records.
+    Given the nuisances, a record moves one score; nuisances that were learnt from the records would move every score,
+    which is why they need a guarantee.
 
     Guarantee:
-        Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
-        functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
-        block each, so the release costs the larger of the two: with ``stability`` both pay for the choice (the
-        training block what the nuisances' target leaves, for what its records move), with ``private_nuisances`` the
-        training block pays for the nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds,
-        policies and settings are public. Source: theory note ``policy_learning``, section 6;
-        docs/guarantees/policy_selection.md.
+        Certified, pure epsilon (with composed scores theirs); conditional where policies or nuisances are Python
+        functions, which are tried at public points and not proved to look at one record at a time. Conditions: records
+        are rows, adjacency is replace-one; n, bounds, policies and settings are public. Source: theory note
+        ``policy_learning``, section 6; docs/guarantees/policy_selection.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of each block of records, hence of the release. None fits without privacy; such a
-            selector releases nothing.
+        budget: Privacy budget. None fits without privacy; such a selector releases nothing.
         policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
             read.
-        nuisance: ``ScoreSource``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
-            takes the guarantee's default.
+        nuisance: ``ScoreSource``; None takes the guarantee's default.
         nuisance_guarantee: ``auto`` (what public facts request, see ``AutoScores``), ``composed`` (one composition on
-            all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
-            constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
-            numbers); None takes the nuisances' own, or ``auto``.
-        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
-            composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
+            all records), ``centred`` (a known propensity and a private median), ``frozen`` (public functions fitted on
+            other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
-        overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
-        split: Share of the records that train nuisances; refused where none are trained (``composed``, ``fixed``).
-        seed: Public seed of the split.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
@@ -122,7 +109,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores; with the
             other sign where lower outcomes are better. The curator's, never to be published.
         mass_: Sum of the weights of the records that score; the curator's. None where all count alike.
-        baseline_: What to add to U over the scoring records, with the outcome's own sign, for an estimated mean
+        baseline_: What to add to U over the records, with the outcome's own sign, for an estimated mean
             outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
@@ -130,7 +117,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         actions_: Labels of the actions.
         settings_: Public settings of the fit, as in statements.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public; with privacy in a secret order.
+        blocks_: Positions of the records, all in one block; with privacy in a secret order.
 
     Example:
         >>> import torch
@@ -152,11 +139,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     policies: Any
     nuisance: Any = None
     nuisance_guarantee: str | None = None
-    mechanism: str | None = None
     actions: tuple[int, ...] | None = None
-    overlap: float | None = None
-    split: float = 0.5
-    seed: int = 0
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
@@ -164,11 +147,11 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.check(records.n)
         self.actions_ = self._actions()
         self.library_ = PolicyLibrary.of(self.policies).setup(self.schema_.domain, self.actions_)
-        self.blocks_ = self._blocks(records.n)
+        self.blocks_ = {SCORING: torch.arange(records.n)}
 
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``: nuisances of a block, or what was made from records, which may be these."""
+        """See ``PrivateEstimator``: what was made from records, which may be these, or a solver of another kind."""
         if self.nuisances().fitted_on or PolicyLibrary.of(self.policies).fitted_on:
             return "policies or nuisances were made from records, which may be these; use others"
         return self.nuisances().needs_all_records
@@ -176,10 +159,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     @property
     def needs_equal_records(self) -> str | None:
         """See ``PrivateEstimator``: what is learnt by sums, or of outcomes alone, has weights."""
-        nuisances = self.nuisances()
-        if nuisances.trains or nuisances.moves_all_scores:
-            return f"nuisances {type(nuisances).__name__} of a block of records take none; use nuisance_guarantee=auto"
-        return nuisances.needs_all_records
+        return self.nuisances().needs_all_records
 
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Get the nuisances, paying for them where they cost something, and score every policy."""
@@ -192,11 +172,9 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             self._compose(rows, nuisances)
             return
         assert isinstance(nuisances, ScoreNuisances)
-        block = NUISANCE if nuisances.trains else SCORING
-        session = self._session.charging([block], TRAINING)
+        session = self._session.charging([SCORING], TRAINING)
         if isinstance(rows, InMemory):
-            blocks = {name: rows.records.subset(index) for name, index in self.blocks_.items()}
-            fitted, rows = blocks[block], InMemory(blocks[SCORING])
+            fitted = rows.records
         else:  # nothing but the outcomes is looked at
             y = rows.each(lambda batch: batch.y)
             fitted = CausalData(y[:, None][:, :0], y, y)
@@ -215,7 +193,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
         self._own = scores.own
         session = self._session.charging([SCORING], COMPOSED_SCORES, bool(self._own))
-        plan = self.choice_plan(rows.n)
+        plan = self.plan(rows.n)
         found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
         step = sum_grid(max(rows.n, FEWEST), found.clip)
         self.baseline_, direction, library = found.baseline, self._direction, self.library_
@@ -232,43 +210,30 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
-    def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
-        """Choose a policy and release it.
-
-        Args:
-            budget: What to spend of the blocks' budget; None spends all that is left, and is the same choice each
-                time. Composed scores have spent it, and chose in ``fit``.
+    def release(self) -> PolicyRelease:
+        """Choose a policy for all that is left of the budget, the same one each time; composed scores chose in ``fit``.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
-            BudgetError: A block cannot pay.
+            BudgetError: The records cannot pay.
         """
         self._ready()
-        make = partial(self._release if self.composed_ is None else self._composed_release, budget)
-        return self._once(make) if budget is None else self._keep(make())
+        return self._once(self._release)  # type: ignore[no-any-return]
 
-    def _release(self, budget: PrivacyBudget | None) -> PolicyRelease:
-        """Choose a policy and pay for it."""
-        guarantee, spent = self._guarantee(), budget or self._left()
+    def _release(self) -> PolicyRelease:
+        guarantee = self._guarantee()
+        if self.composed_ is not None:
+            statement = self._statement_of(self.plan_, guarantee, self.plan_.public(), self._own_entries)
+            return self.plan_.conclude({"choice": self._chosen}, statement)
+        spent = self._left()
         plan = replace(self.plan_, epsilon=spent.epsilon, choice_level=guarantee.level)
 
         def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
-            training = plan.queries.get("choice of training records")
-            if training is not None:
-                session.of(NUISANCE).pay(training.law.event, training.level)
             return plan.ask("choice", session.of(SCORING), self.utilities_)
 
-        chosen, own = self._session.spend(run, list(self._pays()), plan.queries["choice"].charge, spent)
+        chosen, own = self._session.spend(run, [SCORING], plan.queries["choice"].charge, spent)
         guarantee = replace(guarantee, budget=PrivacyBudget(spent.epsilon, 0.0))
-        statement = self._statement_of(plan, guarantee, plan.public(), own)
-        return plan.conclude({"choice": chosen}, statement)
-
-    def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
-        """Return the choice that the fit has paid for."""
-        if budget is not None:
-            raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
-        statement = self._statement_of(self.plan_, self._guarantee(), self.plan_.public(), self._own_entries)
-        return self._keep(self.plan_.conclude({"choice": self._chosen}, statement))
+        return plan.conclude({"choice": chosen}, self._statement_of(plan, guarantee, plan.public(), own))
 
     def _policy_plan(self, stated: Mapping[str, Any], epsilon: float | None) -> PolicyPlan:
         """Return the plan of the choice.
@@ -279,8 +244,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         """
         domain, bound, n = self.schema_.domain, math.nan, self.sizes_[SCORING]
         if self.guaranteed_ is not None:
-            share = self._source.choice_share if self._source.moves_all_scores else None
-            bound = rounded_range(self.guaranteed_.range_sensitivity, n, domain, self._overlap(), share)
+            bound = rounded_range(self.guaranteed_.range_sensitivity, n, domain, self._domain().overlap)
         return PolicyPlan(
             sum(self.sizes_.values()),
             self.schema_,
@@ -291,8 +255,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             len(self.library_),
             self.library_,
             self.actions_,
-            self._overlap(),
-            (self.split, self.seed) if self._source.trains else None,
+            self._domain().overlap,
             epsilon,
             bound,
             learner=type(self).__name__,
@@ -304,21 +267,14 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.settings_ = {**plan.settings(), "range_sensitivity": plan.range_sensitivity}
         self.mechanism_ = None if self.budget is None else plan.mechanism
 
-    def _pays(self) -> dict[str, float]:
-        """Return the blocks that pay for the choice, and what each pays over what the scoring block pays."""
-        training = {NUISANCE: self._source.choice_share} if self._source.moves_all_scores else {}
-        return {SCORING: 1.0, **training}
-
     def _left(self) -> PrivacyBudget:
-        """Return what the scoring block can spend on a choice that all payers have the budget for."""
-        left = {block: self._session.left([block]) for block in self._pays()}
-        return PrivacyBudget(min(left[block].epsilon / share for block, share in self._pays().items()), 0.0)
+        """Return what can be spent on a choice."""
+        return PrivacyBudget(self._session.left([SCORING]).epsilon, 0.0)
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = user_code("mechanism", self.plan_.chance(1.0, 1.0))
         rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
-        conditions = (*rests, *self._own, *mechanism)
+        conditions = (*rests, *self._own)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self._source.level
@@ -340,14 +296,10 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             y = own + (y - own).clamp(-clip, clip)
         of = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         scores = self._direction * times_weight(of, records)
-        if not self._source.moves_all_scores:
-            step = score_step(n, domain, self._overlap())
-            return utilities(torch.round(scores / step) * step, self.library_, records.x)
-        parts = score_grids(n, domain, self._overlap()).parts(scores)
-        return utilities(parts, self.library_, records.x).sum(0)
+        step = score_step(n, domain, self._domain().overlap)
+        return utilities(torch.round(scores / step) * step, self.library_, records.x)
 
     def _refuse_own(self, given: Callable[[], str] | None) -> None:
-        """See ``PrivateEstimator``."""
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", self.nuisances().fitted_on)):
             if made_of and given is not None and given() in made_of:
                 raise InputError(
@@ -371,13 +323,6 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
                 f"policies: there is one policy, {library.names[0]!r}: nothing is to be chosen and nothing spent; give "
                 "two or more, or use it as it is"
             )
-        if self.split != PolicySelector.split and not self.nuisances().trains:
-            raise InputError(
-                f"split = {self.split:g}: {self.nuisances().guarantee} scores train nothing on a share of the records; "
-                "leave selection.split out, or choose nuisance_guarantee=stability"
-            )
-        self._blocks(n)
-        self.chance(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
     def nuisances(self) -> ScoreSource:
@@ -387,16 +332,16 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             InputError: Learned nuisances without a guarantee.
         """
         source = make_nuisances(self.nuisance, self.nuisance_guarantee)
-        return source.chosen(self._domain(), self._actions(), self.budget) if isinstance(source, AutoScores) else source
+        return source.chosen(self._domain()) if isinstance(source, AutoScores) else source
 
     @property
     def chance(self) -> type[SelectionMechanism]:
-        """Class of the choice: the one that is requested, or the one that the scores decide on."""
+        """Class of the choice: beside Gaussian steps the exponential mechanism costs least, else permute-and-flip."""
         composed = isinstance(self.nuisances(), ComposedScores)
         beside = composed and (self.budget is None or self.budget.delta > 0)
-        return SELECTIONS.find(self.mechanism or ("exponential" if beside else "permute_and_flip"))
+        return ExponentialMechanism if beside else PermuteAndFlip
 
-    def choice_plan(self, n: int) -> ChoicePlan:
+    def plan(self, n: int) -> ChoicePlan:
         """Return the public plan of a choice by composed scores.
 
         Args:
@@ -410,31 +355,6 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             raise InputError(f"nuisance_guarantee = {scores.guarantee}: has no plan of one composition")
         many, arms = len(PolicyLibrary.of(self.policies)), len(self._actions())
         return scores.plan(n, self.budget, many, self._domain(), arms)
-
-    def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
-        """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
-
-        Args:
-            n: Number of records.
-            errors: What is known of the nuisances, see ``plan``; ``{"fixed": (0.3, 0.0)}`` says that propensities are
-                those of a trial. Expected for the others.
-
-        Raises:
-            InputError: No budget, or settings out of their ranges.
-        """
-        if self.budget is None:
-            raise InputError("budget = None: without privacy there is nothing to plan")
-        facts = self._facts(n)
-        return plan(
-            n,
-            len(PolicyLibrary.of(self.policies)),
-            self.budget.epsilon,
-            overlap=facts.overlap,
-            features=1 + facts.domain.dimension,
-            outcome_range=facts.domain.outcome_range,
-            actions=facts.arms,
-            errors=errors,
-        )
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the mean outcome that noise in the choice loses, in expectation.
@@ -450,13 +370,13 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         chance = self.chance
         remarks: tuple[str, ...] = (self._regime(),)
         if isinstance(nuisances, ComposedScores):
-            plan = self.choice_plan(n)
+            plan = self.plan(n)
             mechanism = chance(plan.range(chance), 2 * plan.planned_clip)
             remarks += (clip_line(plan), sampling_line(plan))
         else:
             mechanism = chance(nuisances.planned_epsilon(facts, budget), nuisances.planned_range(facts, budget))
-        lost = mechanism.expected_loss(many) / facts.scoring
-        own = self._own_learner() or user_code("nuisances", nuisances) or user_code("mechanism", chance(1.0, 1.0))
+        lost = mechanism.expected_loss(many) / facts.n
+        own = self._own_learner() or user_code("nuisances", nuisances)
         return PlannedNoise(
             lost,
             f"the mean outcome that a private choice among {many} policies loses",
@@ -466,7 +386,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             {"choice": lost},
             Level.CONDITIONAL if own else nuisances.level,
             assumes=("all other policies are equally far behind the best, at the worst distance",),
-            left_out=("sampling, and errors of the nuisances: plan() bounds the regret with both",),
+            left_out=("sampling, and errors of the nuisances",),
             remarks=remarks,
         )
 
@@ -493,17 +413,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         return f"scores: {source.guarantee}, " + ("as requested" if requested else REASONS[source.guarantee])
 
     def _facts(self, n: int) -> SelectionFacts:
-        train = round(self.split * n) if self.nuisances().trains else 0
-        return SelectionFacts(self._domain(), self._actions(), self._overlap(), train, n - train, self.seed)
-
-    def _overlap(self) -> float:
-        return self._domain().overlap if self.overlap is None else self.overlap
-
-    def _blocks(self, n: int) -> dict[str, LongTensor]:
-        if not self.nuisances().trains:
-            return {SCORING: torch.arange(n)}  # type: ignore[dict-item]
-        first, second = training_and_scoring(n, self.split, self.seed)
-        return {NUISANCE: first, SCORING: second}
+        return SelectionFacts(self._domain(), self._actions(), self._domain().overlap, n)
 
     def _actions(self) -> tuple[int, ...]:
         actions = tuple(TableSchema.of(self.domain).actions if self.actions is None else self.actions)

@@ -9,18 +9,12 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.scores import Scores, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.arms.base import SelectionFacts
 from torchdpcate.fit.arms.fixed import FixedNuisances
-from torchdpcate.fit.arms.stable import StableNuisances
-from torchdpcate.fit.feature_maps import FeatureMap, Fourier
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.laws import AddedNoise, Choice
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
@@ -29,7 +23,7 @@ from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4, better="higher")
@@ -109,74 +103,3 @@ def _composed(budget: PrivacyBudget) -> Game:
         lambda seen: of_steps(seen[:, :1]) + of_choice(seen[:, 1:]),
     )
     return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000, curve=curve)
-
-
-_CIRCLE = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1, better="higher")
-# Far more scoring than training records: then the ridge at which a training record does all that noise covers is
-# large, and the suprema that the bound adds up are met by one pair.
-_FACTS = SelectionFacts(_CIRCLE, actions=(0, 1), overlap=0.1, training=100, scoring=19_999)
-_FEATURES = Fourier(pairs=1, bandwidth=0.1)  # a circle
-
-
-def _at(features: FeatureMap, angle: float) -> float:
-    """Return the covariate whose features are (cos angle, sin angle)."""
-    return (angle / features.frequencies.item() + 1) / 2  # type: ignore[operator]
-
-
-def turning_pair() -> tuple[CausalData, CausalData]:
-    """Return training blocks in which one treated record of the best outcome lies at a point, or opposite to it.
-
-    It raises the propensity and the outcome model of the treated there, or lowers both by as much. The others, half of
-    them in each arm and of the middle outcome, lie across.
-    """
-    features, m = on_domain(_FEATURES, _CIRCLE), _FACTS.training
-    x = torch.full((m, 1), _at(features, math.pi / 2), dtype=torch.float64)
-    a, y = (torch.arange(m) % 2).double(), torch.zeros(m, dtype=torch.float64)
-    a[0], y[0] = 1.0, _CIRCLE.outcome_high
-    datasets = []
-    for angle in (0.0, math.pi):
-        own = x.clone()
-        own[0] = _at(features, angle)
-        datasets.append(CausalData(own, a, y))
-    return datasets[0], datasets[1]
-
-
-def turned_utilities() -> tuple[Tensor, Tensor, float]:
-    """Return the utilities of two policies in both datasets, [2] each, and their certified range sensitivity.
-
-    All scoring records are treated and of the best outcome. Half of them lie at the point, where the first policy alone
-    treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the datasets,
-    the policies are that far apart in the other.
-    """
-    ridges = StableNuisances(features=_FEATURES, target=None).ridges(_FACTS, part=1.0)
-    nuisances, n = StableNuisances(*ridges, features=_FEATURES, target=None), _FACTS.scoring
-    features = on_domain(_FEATURES, _CIRCLE)
-    places = torch.tensor([_at(features, angle) for angle in (0.0, math.pi)], dtype=torch.float64)
-    x = places.repeat_interleave(torch.tensor([n - n // 2, n // 2]))[:, None]
-    arm, y = torch.ones(n, dtype=torch.long), torch.full((n,), _CIRCLE.outcome_high, dtype=torch.float64)
-    nearer = int(places[0] > places[1])
-    cuts = Thresholds("x0", [places.mean().item()] * 2, above=[nearer, 1 - nearer], below=[1 - nearer, nearer])
-    library = PolicyLibrary.of(cuts).setup(_CIRCLE, _FACTS.actions)
-    datasets = []
-    for train in turning_pair():
-        certified = nuisances.fit(train, _FACTS)
-        functions = certified.nuisances
-        datasets.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
-    return datasets[0], datasets[1], certified.range_sensitivity
-
-
-@worst_case(
-    "stable_nuisances",
-    StableNuisances,
-    pair="a treated training record lies where half of all scoring records do, or where the others do: all scores turn",
-)
-def _stable(budget: PrivacyBudget) -> Game:
-    *datasets, range_sensitivity = turned_utilities()
-    law = Choice(PermuteAndFlip(budget.epsilon, range_sensitivity), len(datasets[0]))
-    return Game(
-        draw=lambda dataset, runs, noise: law.draw(noise, runs, datasets[dataset]),
-        event=law.event,
-        guarantee=law.mechanism.guarantee,
-        evidence=law.evidence(*datasets),
-        most_runs=40_000,
-    )

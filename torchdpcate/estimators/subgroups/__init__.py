@@ -5,7 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "learner": ("SubgroupEffects", "shrunk"),
+        "learner": ("SubgroupEffects",),
         "plan": ("SubgroupPlan", "plan_subgroups"),
     },
 )

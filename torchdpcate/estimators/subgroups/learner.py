@@ -1,41 +1,38 @@
 """Effects in subgroups of public cuts: checks, a fit session, one release with intervals, and its worst neighbours."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.streams import RecordStream
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.weights import times_weight
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.plan import SHARE, SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.terms import (
-    ATE,
+from torchdpcate.estimators.subgroups.plan import (
     COMPOSED,
     EQUAL,
-    FITTED,
     KNOWN,
+    RANDOMISED,
+    SubgroupPlan,
     Weighting,
     cell_sums,
+    plan_subgroups,
     record_numbers,
     score_numbers,
 )
-from torchdpcate.fit.stacked_records import arm, records_of
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
@@ -43,7 +40,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, CellScores, cell_effects
-from torchdpcate.release.subgroups import SubgroupRelease
+from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
 _SCALE = 0.1  # typical distance of a cell's effect from the mean, in outcome ranges; any from 1/20 to 3 of it fits
@@ -80,25 +77,15 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Guarantee:
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        release names under ``assumptions``. Proof: docs/guarantees/average_effects.md; of scores' steps
         docs/guarantees/average_effects.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns.
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         subgroups: Partitions, or a yaml file of them, or ``everybody``; see ``Subgroups.of``.
-        propensity: ``auto``: known where the domain states it, else composed, or fitted where delta = 0 or ATO is
-            requested; ``randomised``: one probability within each cell, which need not be known; ``known``;
-            ``fitted``: a private logistic regression on the public ranges; or ``composed``: doubly robust scores by
-            one composition, which needs delta > 0.
-        estimand: ``ATE``: the average effect of each cell; ``ATO``: weighted by e(x) (1 - e(x)), with e the propensity,
-            hence of those who might be in either arm; ``auto``: ATE, but ATO where the propensity is fitted.
-        overlap: Public clip of an estimated propensity, in (0, 0.5]; None takes the domain's. The noise of the ATE
-            grows as its inverse, that of the ATO hardly.
-        law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``, the one of less noise.
-        released: ``separate``: sums of the cells of each partition; ``crossed``: of those of all partitions crossed,
-            whose unions the cells are; ``auto`` takes the one of less noise.
-        propensity_share: Share of epsilon that a fitted propensity costs.
+        propensity: ``auto``: known where the domain states it, else doubly robust scores by one composition, which
+            needs delta > 0; or ``randomised``: one probability within each cell, which need not be known.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
@@ -109,7 +96,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         sizes_: Records per block, public.
 
     Raises:
-        InputError: Cells that are none, settings that do not fit each other, or Gaussian noise without delta.
+        InputError: Cells that are none, or an unknown propensity without delta.
 
     Example:
         >>> import torch
@@ -128,11 +115,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     _: KW_ONLY
     subgroups: Any
     propensity: str = "auto"
-    estimand: str = "auto"
-    overlap: float | None = None
-    law: str = "auto"
-    released: str = "auto"
-    propensity_share: float = SHARE
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
@@ -157,9 +139,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             InputError: See the class.
         """
         cells, schema = self._cells(), TableSchema.of(self.domain)
-        settings: dict[str, Any] = {"share": self.propensity_share, "learner": type(self).__name__}
-        facts = n, schema, cells, self.budget, self._weighting(cells)
-        return plan_subgroups(*facts, self.law, self.released, **settings)
+        return plan_subgroups(n, schema, cells, self.budget, self._weighting(cells), learner=type(self).__name__)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the standard deviation in the noisiest cell, if a partition's are all as large.
@@ -171,7 +151,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
         way = plan.weighting.way
-        fitted = {FITTED: ("the noise of the propensity",), COMPOSED: ("errors of both nuisances",)}.get(way, ())
+        fitted = ("errors of both nuisances",) if way == COMPOSED else ()
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
@@ -231,12 +211,10 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     def _weighting(self, cells: Subgroups) -> Weighting:
         schema = TableSchema.of(self.domain)
-        composes = self.budget is None or self.budget.delta > 0
-        given = COMPOSED if self.propensity == "auto" and composes and schema.domain.censoring else self.propensity
-        weighting = Weighting.of(given, schema, self.overlap, self.estimand, composes)
+        weighting = Weighting.of(self.propensity, schema)
         known = schema.domain.known_propensity
         if weighting.way == KNOWN and isinstance(known, StratumPropensity) and cells.has_levels_of(known.covariate):
-            return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
+            return replace(weighting, way=EQUAL)  # one propensity within each cell
         return weighting
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
@@ -252,28 +230,21 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     @property
     def takes_censored(self) -> bool:
-        """See ``PrivateEstimator``."""
         return self._weighting(self._cells()).way == COMPOSED
 
-    @property
-    def needs_equal_records(self) -> str | None:
-        """See ``PrivateEstimator``."""
-        if self._weighting(self._cells()).way != FITTED:
-            return None
-        return "a fitted propensity takes none; use propensity=composed (with delta > 0), known or randomised"
+    needs_equal_records = None
+    """See ``PrivateEstimator``: terms are multiplied by the weights."""
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        """Pay for the propensity, if it is not known, and sum; the records themselves are not kept."""
+        """Pay for the steps of scores, if there are any, and sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
         self._answers: dict[str, Tensor] = {}
         self._scores: CellScores | None = None
         if plan.scores is None:
-            propensity = self._propensity(records)
-
-            actions = self.schema_.actions
+            known, actions = plan.weighting.way == KNOWN, self.schema_.actions
 
             def outcomes(batch: CausalData) -> Tensor:
-                weights = times_weight(plan.weighting.weights(batch.a, propensity(batch)), batch)
+                weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
                 numbers = record_numbers(batch.y, weights, plan.law, domain)
                 return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
@@ -294,64 +265,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         self._scores = plan.scores.scores(nuisances, sums, plan.law, plan.scale, len(plan.strata.partitions))
         self._answers["scores"] = self._scores.numbers
 
-    def _propensity(self, records: CausalData | RecordStream) -> Callable[[CausalData], Tensor | None]:
-        """Return what finds the propensity of each record of a batch, [b]; None where all weigh the same."""
-        plan, domain = self.plan_, self.schema_.domain
-        if plan.weighting.way == KNOWN and domain.known_propensity is not None:
-            return propensity_of
-        if plan.fit is None:
-            return lambda _: None
-        stacked = records_of(records, plan.features, domain)
-        if plan.budget is None:
-            theta = plan.fit.draw(stacked, arm, self._session.noise, 1)[0]
-        else:
-            session = self._session.charging([RECORDS], plan.queries["propensity"].charge)
-            theta = plan.ask("propensity", session, stacked, arm)
-        self._answers["propensity"] = theta
-        weights = plan.released_weights(theta)
-        return lambda batch: weights.propensity(batch.x)
-
-
-def shrunk(release: SubgroupRelease) -> np.ndarray:
-    r"""Return point estimates by empirical Bayes, float64 [cells], in outcome units. Free: post-processing.
-
-    .. math:: \tau_c = \bar\tau + E[\theta_c \mid t], \qquad t_c = \hat\tau_c - \bar\tau, \quad
-        \bar\tau = \sum_c \frac{\hat\tau_c}{v_c} \Big/ \sum_c \frac{1}{v_c}
-
-    for the cells of each partition by themselves, v variances of sampling and noise together (``EmpiricalBayes``).
-    Better points than the estimates where there are several cells; intervals stay those of the estimates.
-
-    Args:
-        release: The release; cells that noise dominates get the mean.
-
-    Example:
-        >>> from torchdpcate.release.subgroups import _example
-        >>> shrunk(_example()).round(2).tolist()
-        [0.28, 0.25]
-    """
-    effects, sizes = release.effects, [partition.size for partition in release.subgroups.partitions]
-    if release.arms:
-        raise InputError(
-            f"shrunk: of {len(release.arms) + 1} arms there is one mean for each, not one; it takes releases of two"
-        )
-    variance = effects.gaussian.square() + 2 * effects.laplace.square().sum(1)
-    variance = torch.where(effects.noise_dominated, torch.inf, variance)
-    unit = release.domain.outcome_range * _SCALE
-    parts = zip(effects.estimate.split(sizes), variance.split(sizes), strict=True)
-    return torch.cat([_towards_the_mean(estimate, own, unit) for estimate, own in parts]).numpy()
-
-
-def _towards_the_mean(estimate: Tensor, variance: Tensor, unit: float) -> Tensor:
-    """Return the shrunk effects of one partition, [cells]."""
-    precision, known = 1 / variance, variance.isfinite()
-    if not bool(known.any()):
-        return torch.full_like(estimate, float(estimate.mean()))
-    mean = (precision * estimate).sum() / precision.sum()
-    found = torch.full_like(estimate, float(mean))
-    own = variance[known]
-    found[known] += EmpiricalBayes(_SPIKE).mean(estimate[known] - mean, own, torch.full_like(own, unit))
-    return found
-
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
 _CELLS = [{"x0": [0.5]}, {"x1": [0.5]}]
@@ -361,8 +274,8 @@ _RUNS = 30_000  # each of 24 exact draws
 
 def _planned(budget: PrivacyBudget, law: str) -> SubgroupPlan:
     cells = Subgroups.of(_CELLS, TableSchema.from_domain(_DOMAIN))
-    weighting = Weighting.of("randomised", TableSchema.from_domain(_DOMAIN))
-    return plan_subgroups(_RECORDS, TableSchema.from_domain(_DOMAIN), cells, budget, weighting, law, "separate")
+    weighting = Weighting.of(RANDOMISED, TableSchema.from_domain(_DOMAIN))
+    return SubgroupPlan(_RECORDS, TableSchema.from_domain(_DOMAIN), cells, budget, weighting, law, SEPARATE)
 
 
 def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The public plan of effects in subgroups: which sums are released, with which noise, and what to expect of it."""
+"""The public plan of effects in subgroups: weights and sums of records, which are released, with which noise."""
 
 import itertools
 import math
@@ -10,27 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data._arrays import plural
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
-from torchdpcate.estimators.average.effect_plan import ErrorPrior, exact_fit
-from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, KNOWN, Weighting, sensitivity
-from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
-from torchdpcate.fit.losses import Logistic
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.laws import AddedNoise, LinearCoefficients
+from torchdpcate.estimators.average.effect_plan import ErrorPrior
+from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
-from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
-from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import (
     DEVIATIONS,
     DOMINATED,
@@ -38,27 +33,224 @@ from torchdpcate.release.cell_effects import (
     LAPLACE,
     NUMBERS,
     CellScores,
+    basis,
     count_noise,
     mean_noise,
     mean_square,
+    powers,
 )
-from torchdpcate.release.release import Release
+from torchdpcate.release.file import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
+
+EQUAL, KNOWN, COMPOSED = "equal", "known", "composed"
+"""All alike; by the propensity that the domain states; doubly robust scores."""
+RANDOMISED = "randomised"
+PROPENSITIES = ("auto", RANDOMISED)
+"""What a user may say of the propensity."""
+
+_HOLDS_IF = {
+    EQUAL: (
+        "treatment was randomised with one probability within each cell; where it was not, estimates are biased and "
+        "intervals may never hold the effects"
+    ),
+    KNOWN: "treatment was assigned with the propensity that the domain states",
+    COMPOSED: (
+        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
+        "pay for, or the domain states the propensity; scores beyond the clip cancel in each cell; and errors of both "
+        "nuisances are at most (n / N)^(1/4) times as large in a cell of N records as among all n; where not, "
+        "estimates are biased and intervals may never hold the effects"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Weighting:
+    r"""Weights of records in units of the largest one, in [0, 1]: by the probability of either arm.
+
+    .. math:: w = \frac{1 / e_a(x)}{\max 1 / e_a}, \qquad e_1 = e, \; e_0 = 1 - e
+
+    Attributes:
+        way: ``equal``, ``known``, or ``composed``: records weigh the same, and their doubly robust scores are summed.
+        low: Least propensity, public.
+        high: Largest propensity, public.
+        planned: Share of the treated that a plan expects.
+        shares: Share of each arm that a plan expects, the reference first, where there are more than two.
+    """
+
+    way: str
+    low: float
+    high: float
+    planned: float = 0.5
+    shares: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, given: str, schema: TableSchema) -> "Weighting":
+        """Return the weighting for what a user says of the propensity.
+
+        Args:
+            given: ``auto``: known where the domain states it, else composed; or ``randomised``: one probability within
+                each cell, which need not be known.
+            schema: Columns and public facts.
+
+        Raises:
+            InputError: No such word.
+        """
+        if given not in PROPENSITIES:
+            raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
+        known = schema.domain.known_propensity
+        if len(schema.actions) > 2:
+            return cls._of_arms(given, schema)
+        if given == RANDOMISED:
+            return cls(EQUAL, 0.5, 0.5)
+        if known is None or schema.domain.censoring is not None:
+            return cls(COMPOSED, schema.domain.overlap, 1 - schema.domain.overlap)
+        low, high = known.bounds
+        return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2)
+
+    @classmethod
+    def _of_arms(cls, given: str, schema: TableSchema) -> "Weighting":
+        """Return the weighting of more than two arms, whose probabilities are the same for all records."""
+        known, arms = schema.domain.known_propensity, len(schema.actions)
+        if schema.domain.censoring is not None:
+            raise InputError(
+                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone, which has "
+                "each arm's mean effect too; or put the records of two arms into a file of their own"
+            )
+        if known is None and given != RANDOMISED:
+            raise InputError(
+                f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
+                "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
+                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms and "
+                "their means, and task=policy_selection policies; or put the records of two arms into a file of their "
+                "own"
+            )
+        shares = (1 / arms,) * arms if known is None else tuple(known.of_arms[:, 0].tolist())
+        return cls(EQUAL, 0.5, 0.5, shares=shares)
+
+    @property
+    def largest(self) -> tuple[float, float]:
+        """Largest weight of a control and of a treated record before they are scaled; 1 where all weigh the same."""
+        if self.way in (EQUAL, COMPOSED):
+            return 1.0, 1.0
+        return 1 / (1 - self.high), 1 / self.low
+
+    @property
+    def mass(self) -> tuple[float, ...]:
+        """Expected sum of the weights of each arm, controls first, for each record of a cell; of all, of scores."""
+        if self.way == COMPOSED:
+            return (1.0,)
+        if self.way == EQUAL:
+            return self.shares or (1 - self.planned, self.planned)
+        return 1 - self.high, self.low
+
+    @property
+    def assumption(self) -> str:
+        """What estimates rest on, in words."""
+        return _HOLDS_IF[self.way]
+
+    def weights(self, a: Tensor, propensity: Tensor | None) -> Tensor:
+        """Return the weights [n] of records with treatments a [n] in {0, 1} and propensities [n]."""
+        if self.way == EQUAL or propensity is None:
+            return torch.ones_like(a, dtype=torch.float64)
+        e = propensity.double().clamp(self.low, self.high)
+        treated = a.double()
+        own = treated * e + (1 - treated) * (1 - e)
+        return ((treated * self.low + (1 - treated) * (1 - self.high)) / own).clamp(0.0, 1.0)
+
+    def public(self) -> dict[str, Any]:
+        """Return the public constants, as statements have them."""
+        control, treated = self.largest
+        return {
+            "weights": self.way,
+            "estimand": "ATE",
+            "weight_control": control,
+            "weight_treated": treated,
+            "assumptions": self.assumption,
+        }
+
+
+def record_numbers(y: Tensor, weights: Tensor, law: str, domain: Domain) -> Tensor:
+    """Return what each record adds to the numbers of its cells and arm, float64 [n, 3].
+
+    Args:
+        y: Outcomes [n] within the domain.
+        weights: Weights [n] in [0, 1].
+        law: Law of the noise, which decides the basis.
+        domain: Public bounds.
+    """
+    u = ((y - domain.outcome_middle) / (domain.outcome_range / 2)).clamp(-1, 1)
+    return weights[:, None] * (powers(u) @ basis(law).T)
+
+
+def score_numbers(scores: Tensor, law: str) -> Tensor:
+    """Return what each record adds to the numbers of its cells by its score in [-1, 1], float64 [n, 3].
+
+    Args:
+        scores: About their centre, over their clip, [n]; those beyond are clipped.
+        law: Law of the noise, which decides the basis.
+    """
+    return powers(scores.clamp(-1, 1)) @ basis(law).T
+
+
+def cell_sums(
+    numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int, n: int | None = None, arms: int = 2
+) -> Tensor:
+    """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, 3].
+
+    Each number is rounded to ``sum_grid(n, 1)``, of which float64 adds multiples without error.
+
+    Args:
+        numbers: What each record adds, in [-1, 1], [n, 3].
+        a: Position of each record's arm, [n]; None sums all arms together, [strata, 1, 3].
+        positions: Cells of each record, one of each partition, [n, partitions].
+        strata: Number of cells.
+        n: Number of all records, where these are some of them; None: these are all.
+        arms: Number of arms.
+    """
+    step = sum_grid(len(numbers) if n is None else n, 1.0)
+    steps = numbers.clamp(-1, 1).div(step).round()
+    arms, own = (1, 0) if a is None else (arms, a.round().long())
+    total = torch.zeros(arms * strata, NUMBERS, dtype=torch.float64)
+    for cells in positions.T:  # one of each partition
+        total.index_add_(0, arms * cells + own, steps)
+    return total.mul_(step).reshape(strata, arms, NUMBERS)
+
+
+def sensitivity(law: str, partitions: int, n: int) -> float:
+    r"""Return how far one replaced record moves the numbers of all cells together, rounding included.
+
+    .. math:: \Delta_1 = 2 P + 3 P g \text{ (laplace)}, \qquad \Delta_2 = \sqrt P (2 + \sqrt 3 g) \text{ (gaussian)}
+
+    for P partitions, each of which a record moves in one cell and arm, or in two, however many arms there are; g is the
+    grid of the sums. Proof: docs/guarantees/average_effects.md.
+
+    Args:
+        law: Law of the noise.
+        partitions: P.
+        n: Number of records.
+
+    Example:
+        >>> round(sensitivity("laplace", 2, 1000), 9), round(sensitivity("gaussian", 4, 1000), 9)
+        (4.0, 4.0)
+    """
+    step = sum_grid(n, 1.0)
+    if law == LAPLACE:
+        return partitions * (2 + NUMBERS * step)
+    assert law == GAUSSIAN
+    return math.sqrt(partitions) * (2 + math.sqrt(NUMBERS) * step)
+
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHARE = 0.3
-"""Share of epsilon that a fitted propensity costs."""
 _MOST_STRATA = 4096
 _TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side; that of scores is 0
-_KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
 _INWARDS = 1e-9  # of mu^2: the accountant's rounding never exceeds the budget
 _LEAST = 1e-4  # of mu^2 that a Gaussian event of the sums needs: at tiny epsilon delta pays, and the steps have it all
 _FORMULA = (
     "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of {}; "
-    "docs/guarantees/subgroups.md"
+    "docs/guarantees/average_effects.md"
 )
 _ARMS = "each cell and arm of P partitions"
 _STEPS = "Gaussian noise in each step for the nuisances, on all records and by its share of the budget; "
@@ -80,7 +272,7 @@ class CellSteps(ScoreSteps):
     Example:
         >>> from torchdpcate.data.domain import Domain
         >>> schema = TableSchema.from_domain(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1))
-        >>> steps = CellSteps(4_000, PrivacyBudget(1.0, 1e-5), schema, 0.1)
+        >>> steps = CellSteps(4_000, PrivacyBudget(1.0, 1e-5), schema)
         >>> round(steps.event("laplace").epsilon, 4), round(1 / steps.event("gaussian").noise_multiplier, 4)
         (0.4217, 0.2088)
     """
@@ -89,7 +281,8 @@ class CellSteps(ScoreSteps):
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
                 "propensity = composed: has Gaussian steps, which are only (epsilon, delta)-private; give "
-                "privacy.delta above 0, for instance 1e-5, or take propensity=fitted, which is pure"
+                "privacy.delta above 0, for instance 1e-5; of a trial, state propensity: in the domain, or take "
+                "propensity=randomised"
             )
 
     def event(self, law: str) -> PureEvent | GaussianEvent:
@@ -123,7 +316,7 @@ class CellSteps(ScoreSteps):
     @property
     def expected_clip(self) -> float:
         """The clip of scores to expect, in outcome units."""
-        return planned_clip(self.plan, ErrorPrior.of(self.domain)) * self.domain.outcome_range
+        return planned_clip(self.plan, ErrorPrior.of(self.schema.domain)) * self.schema.domain.outcome_range
 
     def scores(self, found: AverageNuisances, numbers: Tensor, law: str, scale: float, partitions: int) -> CellScores:
         """Return what scores were scaled by, with what errors of both nuisances do, by released numbers alone.
@@ -136,7 +329,7 @@ class CellSteps(ScoreSteps):
             partitions: How many the strata are the cells of.
         """
         square = mean_square(numbers, law, scale, partitions, self.n * (found.weight or 1))
-        error = min(found.error(square), self.domain.outcome_range)
+        error = min(found.error(square), self.schema.domain.outcome_range)
         return CellScores(found.centre, found.clip, error, self.n, found.weight)
 
 
@@ -155,7 +348,7 @@ class SubgroupPlan(Plan):
 
     Guarantee:
         Certified: pure with Laplace noise, (epsilon, delta) with Gaussian noise; weights are all the same, known by
-        design, or of a propensity that was paid for. Proof: docs/guarantees/subgroups.md.
+        design, or of a propensity that was paid for. Proof: docs/guarantees/average_effects.md.
 
     Attributes:
         n: Number of records.
@@ -165,7 +358,6 @@ class SubgroupPlan(Plan):
         weighting: How records weigh.
         law: Law of the noise of the sums, ``laplace`` or ``gaussian``.
         released: ``separate`` or ``crossed``: which sums get noise.
-        share: Of epsilon that a fitted propensity costs.
         learner: Name of the learner's class.
     """
 
@@ -179,33 +371,27 @@ class SubgroupPlan(Plan):
     weighting: Weighting
     law: str
     released: str
-    share: float = SHARE
     learner: str = "SubgroupEffects"
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: what learns a propensity, if anything does, and the sums."""
+        """See ``Plan``: the steps of scores, if there are any, and the sums."""
         if self.budget is None:
             return {}
         found: dict[str, Query] = {}
-        if self.fit is not None:
-            found["propensity"] = Query(
-                propensity_by(ObjectiveFit.name), LinearCoefficients(self.fit), prefix="weights_"
-            )
         if self.scores is not None:
             found["steps"] = self.scores.query
         return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
 
     @cached_property
     def sums_law(self) -> AddedNoise:
-        """Noise of all sums together, by what the propensity or the steps of scores leave of the budget."""
+        """Noise of all sums together, by what the steps of scores leave of the budget."""
         assert self.budget is not None
-        epsilon = self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1)
-        event: Event = PureEvent(epsilon)
+        event: Event = PureEvent(self.budget.epsilon)
         if self.scores is not None:
             event = self.scores.event(self.law)
         elif self.law == GAUSSIAN:
-            event = GaussianMechanism(PrivacyBudget(epsilon, self.budget.delta), 1.0).event
+            event = GaussianMechanism(self.budget, 1.0).event
         moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
         if isinstance(event, PureEvent):
@@ -215,12 +401,10 @@ class SubgroupPlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
         return _FORMULA.format(_ARMS) if self.scores is None else _STEPS + _FORMULA.format(_SCORES)
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
-        estimated = {"eta": self.weighting.low} if self.weighting.way in (FITTED, COMPOSED) else {}
+        estimated = {"eta": self.weighting.low} if self.weighting.way == COMPOSED else {}
         stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         if self.law == LAPLACE and self.scores is None:
             stated.pop("delta", None)
@@ -235,7 +419,6 @@ class SubgroupPlan(Plan):
             **self.weighting.public(),
             "assumptions": self.assumed,
             **estimated,
-            **({} if self.fit is None else {"propensity_share": self.share}),
             **({} if self.scores is None else self.scores.plan.facts()),
         }
 
@@ -252,7 +435,6 @@ class SubgroupPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """See ``Plan``."""
         return (self.assumed,)
 
     @property
@@ -263,12 +445,10 @@ class SubgroupPlan(Plan):
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
         assert isinstance(release, SubgroupRelease)
         privacy = release.privacy
         public, block = privacy.public, privacy.blocks[0]
-        way = {EQUAL: "randomised"}.get(public["weights"], public["weights"])
-        weighting = Weighting.of(way, release.schema, public.get("eta"), public["estimand"])
+        weighting = Weighting.of(RANDOMISED if public["weights"] == EQUAL else "auto", release.schema)
         return cls(
             privacy.n,
             release.schema,
@@ -277,7 +457,6 @@ class SubgroupPlan(Plan):
             weighting,
             release.law,
             release.released,
-            public.get("propensity_share", SHARE),
             str(public["learner"]),
         )
 
@@ -285,14 +464,11 @@ class SubgroupPlan(Plan):
         """See ``Plan``; of scores also their centre, clip and error."""
         assert isinstance(release, SubgroupRelease)
         found = {"sums": release.statistics}
-        if release.weights is not None:
-            found["propensity"] = release.weights.theta
         if release.scores is not None:
             found["scores"] = release.scores.numbers
         return found
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
-        """See ``Plan``."""
         return SubgroupRelease(
             self.subgroups,
             self.released,
@@ -301,13 +477,8 @@ class SubgroupPlan(Plan):
             self.scale,
             self.schema,
             privacy,
-            None if self.fit is None else self.released_weights(answers["propensity"]),
-            None if self.scores is None else CellScores.of(answers["scores"], self.n),
+            scores=None if self.scores is None else CellScores.of(answers["scores"], self.n),
         )
-
-    def released_weights(self, theta: Tensor) -> ReleasedWeights:
-        """Return the propensity by released coefficients [p]."""
-        return ReleasedWeights(theta, self.features, make_estimand(self.weighting.estimand, self.weighting.low))
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; a mean weight of records is one that was paid for."""
@@ -318,27 +489,11 @@ class SubgroupPlan(Plan):
             yield "it holds a mean weight of records that its domain gives none, or the other way round"
 
     @cached_property
-    def features(self) -> FeatureMap:
-        """Features of a fitted propensity."""
-        return on_domain(None, self.schema.domain)
-
-    @cached_property
-    def fit(self) -> PreparedFit | None:
-        """The private logistic regression of a fitted propensity, prepared; None where there is none."""
-        if self.weighting.way != FITTED:
-            return None
-        share = probability("propensity_share", self.share, above_zero=True)
-        if self.budget is None:
-            return exact_fit(Logistic(), self.n, self.features)
-        epsilon = self.budget.epsilon * share
-        return ObjectiveFit().prepare(Logistic(), self.n, self.features, PrivacyBudget(epsilon, 0.0))
-
-    @cached_property
     def scores(self) -> CellSteps | None:
         """The steps of doubly robust scores; None where outcomes are summed."""
         if self.weighting.way != COMPOSED:
             return None
-        return CellSteps(self.n, self.budget, self.schema, self.weighting.low)
+        return CellSteps(self.n, self.budget, self.schema)
 
     @property
     def scale(self) -> float:
@@ -441,8 +596,6 @@ def plan_subgroups(
     subgroups: Subgroups,
     budget: PrivacyBudget | None,
     weighting: Weighting,
-    law: str = "auto",
-    released: str = "auto",
     **settings: Any,
 ) -> SubgroupPlan:
     """Return the plan of least noise, by public facts alone.
@@ -456,12 +609,7 @@ def plan_subgroups(
         subgroups: The cells.
         budget: What everything may cost together; None without privacy.
         weighting: How records weigh.
-        law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``.
-        released: ``separate``, ``crossed`` or ``auto``.
         settings: Further ones of ``SubgroupPlan``.
-
-    Raises:
-        InputError: No such law or way, Gaussian noise without delta, or too many crossed cells.
 
     Example:
         >>> from torchdpcate.data.domain import Domain
@@ -471,36 +619,19 @@ def plan_subgroups(
         >>> plan.law, round(plan.scale, 4), round(plan.expected_noise, 4)
         ('laplace', 2.0, 0.0265)
     """
-    laws, ways = _chosen("law", law, (LAPLACE, GAUSSIAN)), _chosen("released", released, (SEPARATE, CROSSED))
     if budget is None:
         return SubgroupPlan(n, schema, subgroups, None, weighting, LAPLACE, SEPARATE, **settings)
-    if law == GAUSSIAN and budget.delta == 0:
-        raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
-    found = []
-    for own, way in itertools.product(laws, ways):
-        if (own == GAUSSIAN and budget.delta == 0) or (way == CROSSED and not _crosses(subgroups, released)):
-            continue
-        plan = SubgroupPlan(n, schema, subgroups, budget, weighting, own, way, **settings)
-        if law == own or plan.scores is None or plan.scores.has(own):
-            found.append(plan)
-    return min(found, key=_error)
+    laws = (LAPLACE,) if budget.delta == 0 else (LAPLACE, GAUSSIAN)
+    ways = (SEPARATE, CROSSED) if _crosses(subgroups) else (SEPARATE,)
+    plans = (
+        SubgroupPlan(n, schema, subgroups, budget, weighting, law, way, **settings)
+        for law, way in itertools.product(laws, ways)
+    )
+    return min((plan for plan in plans if plan.scores is None or plan.scores.has(plan.law)), key=_error)
 
 
-def _chosen(name: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    if given == "auto":
-        return known
-    if given not in known:
-        raise InputError(f"{name} = {given!r}: choose auto, {' or '.join(known)}")
-    return (given,)
-
-
-def _crosses(subgroups: Subgroups, requested: str) -> bool:
+def _crosses(subgroups: Subgroups) -> bool:
     """Return whether the partitions can be crossed, and are not one alone."""
-    if requested == CROSSED:
-        size = subgroups.crossed().size  # refuses
-        if size > _MOST_STRATA:
-            raise InputError(f"released = crossed: {size:,} crossed cells; give at most {_MOST_STRATA:,}")
-        return True
     if len(subgroups.partitions) < 2:
         return False
     try:

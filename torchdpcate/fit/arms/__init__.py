@@ -17,7 +17,6 @@ __getattr__, __dir__, __all__ = exports(
             "FixedNuisances",
             "FrozenNuisances",
         ),
-        "private": ("PrivateNuisances",),
-        "stable": ("StableNuisances",),
+        "private": ("CentredNuisances",),
     },
 )

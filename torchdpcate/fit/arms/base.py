@@ -14,7 +14,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
@@ -33,17 +32,13 @@ class SelectionFacts:
         domain: Public bounds.
         actions: Labels of the K actions, in the order of their positions.
         overlap: zeta, the least propensity, at most 1 / K.
-        training: Records m of the block that nuisances learn from; 0 where nothing is trained.
-        scoring: Records n that score the policies.
-        seed: Public seed of initial weights.
+        n: Number of records.
     """
 
     domain: Domain
     actions: tuple[int, ...]
     overlap: float
-    training: int
-    scoring: int
-    seed: int = 0
+    n: int
 
     @property
     def arms(self) -> int:
@@ -114,7 +109,6 @@ class WithKnown(FittedNuisances):
         return middle if self.known.column is not None else self.known.arms_of(CausalData(x, x[:, 0], x[:, 0]))
 
     def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
         return self.models.outcome(x)
 
     def of(self, records: CausalData) -> Tensor:
@@ -146,18 +140,13 @@ class ScoreSource(ABC):
     """Where a selector's scores come from: public settings alone, chosen without looking at the records.
 
     Attributes:
-        guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``, or ``none``.
-        trains: Whether they learn from a block of the records.
-        moves_all_scores: Whether a training record moves the scores of other records in ways that no charge covers, so
-            that its block pays for the choice of a policy too.
+        guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``.
         level: How far their range sensitivity is proved.
         states: Public constants that statements have of them, where ``followed`` does not say so.
         fitted_on: Fingerprints of the records that they were made of before.
     """
 
     guarantee: ClassVar[str]
-    trains: ClassVar[bool]
-    moves_all_scores: ClassVar[bool]
     level: ClassVar[Level] = Level.CERTIFIED
     states: ClassVar[tuple[str, ...]] = ()
     fitted_on: Any = ()
@@ -184,43 +173,25 @@ class ScoreSource(ABC):
         """Return what nuisances of one event cost, by its charge; see ``followed``."""
         return {}
 
-    @classmethod
-    def parts(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[Charge, ...] | None:
-        """Return what a training block that pays for the nuisances is charged for, in order; None: by code of a user's.
-
-        Args:
-            stated: See ``followed``.
-            facts: Public facts.
-        """
-        return None
-
     @property
     def needs_all_records(self) -> str | None:
-        """See ``PrivateEstimator``: over a stream nothing is trained on a block."""
-        if not self.trains:
-            return None
-        return f"nuisance_guarantee = {self.guarantee} trains on a block of records; use nuisance_guarantee=composed"
-
-    @property
-    def choice_share(self) -> float:
-        """What the training block pays for the choice, over what the scoring block pays; 1 unless it paid before."""
-        return 1.0
+        return None
 
     def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """Return the range sensitivity that plans expect: what the domain and the overlap alone allow.
 
         Args:
             facts: Public facts.
-            budget: Of each block.
+            budget: Of all that is spent.
         """
         return 2 * score_spread(facts.domain, facts.propensity_range(), facts.outcome_range())
 
     def planned_epsilon(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
-        """Return what the choice has of a block's epsilon: all of it, unless the scoring block pays for nuisances.
+        """Return what the choice has of epsilon: all of it, unless nuisances cost something.
 
         Args:
             facts: Public facts.
-            budget: Of each block.
+            budget: Of all that is spent.
         """
         return budget.epsilon
 
@@ -229,10 +200,10 @@ class ScoreSource(ABC):
 
         Args:
             facts: Public facts.
-            budget: Of each block; None fits without privacy.
+            budget: Of all that is spent; None fits without privacy.
 
         Raises:
-            InputError: An overlap outside (0, 1 / K], an empty block, or settings that do not fit.
+            InputError: An overlap outside (0, 1 / K], no record, or settings that do not fit.
         """
         most, arms = 1 / facts.arms, facts.arms
         if not 0 < facts.overlap <= most:
@@ -240,10 +211,8 @@ class ScoreSource(ABC):
                 f"overlap zeta = {facts.overlap:g}: K = {arms} propensities add up to one; give one above 0 and at "
                 f"most 1 / K = {most:.4g}"
             )
-        if facts.scoring < 1 or (self.trains and facts.training < 1):
-            raise InputError(
-                f"split: leaves {facts.training} records to train and {facts.scoring} to score; give each block some"
-            )
+        if facts.n < 1:
+            raise InputError("records: there are none; give at least one")
 
 
 class ScoreNuisances(ScoreSource):
@@ -256,14 +225,13 @@ class ScoreNuisances(ScoreSource):
         """Return nuisances with their range sensitivity, paying for them where they cost something.
 
         Args:
-            records: The training block, or the scoring block where nothing is trained; actions as positions 0 to K - 1.
+            records: Those that score; actions as positions 0 to K - 1.
             facts: Public facts.
             session: Pays, and draws the noise; None fits without privacy.
 
         Raises:
             InputError: See ``check``.
-            BudgetError: The block cannot pay.
-            NumericalError: A fit missed its tolerance; nothing may be released.
+            BudgetError: The records cannot pay.
         """
 
 
@@ -272,34 +240,30 @@ GUARANTEES = Registry("nuisance_guarantee")
 
 DEFAULT = "auto"
 
-_WHY = (
-    "has no guarantee, and double robustness is none: one replaced training record moves the scores of all scoring "
-    "records, not one\nuse nuisance_guarantee=composed, stability or private_nuisances, or nuisances that do not come "
-    "from these records (nuisance_guarantee=frozen or fixed)"
-)
-
 
 def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreSource:
     """Return the nuisances of a selector, whose guarantee is the one that was requested.
 
     Args:
-        nuisance: ``ScoreSource``; a ``NuisanceRecipe`` of private ones; None for the guarantee's default.
+        nuisance: ``ScoreSource``; None for the guarantee's default.
         guarantee: A key of ``GUARANTEES``; None takes the nuisances' own, or ``auto``.
 
     Raises:
         InputError: An unknown guarantee, one that these nuisances do not have, or learned nuisances without any.
 
     Example:
-        >>> make_nuisances(None, "stability").guarantee
-        'stability'
+        >>> make_nuisances(None, "fixed").guarantee
+        'fixed'
     """
     given = None if guarantee is None else GUARANTEES.find(guarantee)
     if nuisance is None:
         return (given or GUARANTEES[DEFAULT])()
-    if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
-        return given(nuisance)
     if not isinstance(nuisance, ScoreSource) or nuisance.guarantee not in GUARANTEES:
-        raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
+        raise InputError(
+            f"nuisance = {type(nuisance).__name__}: has no guarantee, and double robustness is none: one replaced "
+            "record moves the scores of all records, not one\nuse nuisance_guarantee=composed, or nuisances that do "
+            "not come from these records (nuisance_guarantee=frozen or fixed)"
+        )
     if guarantee not in (None, nuisance.guarantee):
         raise InputError(
             f"nuisance_guarantee = {guarantee}: {type(nuisance).__name__} has the guarantee {nuisance.guarantee}; ask "

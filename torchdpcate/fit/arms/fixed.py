@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.family import check_source
+from torchdpcate.candidates.kinds import check_source
 from torchdpcate.causal.score import project_to_floor, score_spread
-from torchdpcate.data.propensity import StratumPropensity
+from torchdpcate.data.propensity import KnownPropensity, StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts, WithKnown
-from torchdpcate.fit.nuisances import CovariatePropensity, covariate_propensity
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
@@ -42,14 +41,12 @@ class FixedNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> FixedNuisances(0.5).fit(None, facts).range_sensitivity
         2.0
     """
 
     guarantee: ClassVar[str] = "fixed"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
 
     propensity: Numbers | str = None
     outcome: Numbers = None
@@ -165,11 +162,46 @@ def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tenso
     return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
 
 
+@dataclass(frozen=True)
+class CovariatePropensity(KnownPropensity):
+    """One that a covariate holds.
+
+    Attributes:
+        position: Of the covariate.
+        bounds: Least and largest propensity, public.
+    """
+
+    position: int
+    bounds: tuple[float, float]
+
+    def at(self, x: Tensor) -> Tensor:
+        """Return the covariate, clipped to the bounds, [B]."""
+        return x[:, self.position].double().clamp(*self.bounds)
+
+    def select(self, columns: Sequence[int]) -> "CovariatePropensity":
+        return CovariatePropensity(list(columns).index(self.position), self.bounds)
+
+    def entry(self) -> int:
+        """Return the position."""
+        return self.position
+
+
 def _of_covariate(name: str, facts: SelectionFacts) -> CovariatePropensity:
-    """Return the propensity of the second of two actions, which a covariate holds."""
+    """Return the propensity of the second of two actions, which a covariate holds, clipped to the overlap."""
     if facts.arms != 2:
         raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
-    return covariate_propensity(name, facts.domain, facts.overlap)
+    domain = facts.domain
+    if name not in domain.names:
+        raise InputError(f"propensity = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
+    column = domain.names.index(name)
+    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
+    if not 0 <= low <= high <= 1:
+        raise InputError(
+            f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow them in "
+            "the domain"
+        )
+    least, most = facts.overlap, 1 - facts.overlap
+    return CovariatePropensity(column, (min(max(low, least), most), min(max(high, least), most)))
 
 
 _POINTS = 8  # of the domain, at which a function is tried
@@ -206,7 +238,7 @@ class FrozenNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
         >>> certified = nuisances.fit(None, facts)
         >>> certified.range_sensitivity, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
@@ -214,8 +246,6 @@ class FrozenNuisances(ScoreNuisances):
     """
 
     guarantee: ClassVar[str] = "frozen"
-    trains: ClassVar[bool] = False
-    moves_all_scores: ClassVar[bool] = False
     level = Level.CONDITIONAL
 
     propensity: Any = None
@@ -305,7 +335,6 @@ class FrozenFunctions(FittedNuisances):
         return 2 * score_spread(self.facts.domain, propensity, outcome)
 
     def propensity(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.propensity``."""
         if self.propensities is None:
             return self.constants[0].expand(len(x), -1)
         values = _tensor(self.propensities(x.cpu().numpy()))
@@ -314,7 +343,6 @@ class FrozenFunctions(FittedNuisances):
         return project_to_floor(self._checked("propensity", values, x), self.facts.overlap)
 
     def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
         if self.means is None:
             return self.constants[1].expand(len(x), -1)
         values = self._checked("outcome", _tensor(self.means(x.cpu().numpy())), x)

@@ -229,7 +229,7 @@ def logistic_indirect_sensitivity(overlap: float, ridge: float) -> float:
 
     s is the predictor of a record's own arm, r its `logistic_bound`, H the largest difference of two records'
     gradients. The middle term is what stationarity leaves: weights are large for few records only, and where they move,
-    the loss is curved. It does not depend on n. Proof: docs/guarantees/balancing_weights.md.
+    the loss is curved. It does not depend on n. Proof: docs/guarantees/objective_perturbation.md.
 
     Args:
         overlap: zeta, the least propensity of either arm.
@@ -342,7 +342,7 @@ def tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
 
     The first where the record changes its arm, the second where it does not, H then being the largest difference of two
     gradients of its arm and at least 2. The mean weight is at most `largest_mean_tilt`. It does not depend on n. Proof:
-    docs/guarantees/balancing_weights.md.
+    docs/guarantees/objective_perturbation.md.
 
     Args:
         cap: c > 2, the largest 2 e^{<l, psi>}.

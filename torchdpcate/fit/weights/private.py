@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import Logistic, LossBounds
 from torchdpcate.fit.minimise import default_tolerance, minimise
-from torchdpcate.fit.private_fit import PERTURBATIONS, ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.fit.weights.scheme import InversePropensity, WeightScheme, stated_weight
 from torchdpcate.fit.worst_pairs import objective_game
@@ -33,7 +33,8 @@ _JACOBIAN_SHARE = 0.3  # of epsilon that the default ridge leaves to the change 
 _NOISE = 200.0  # times p / (n epsilon^2): the ridge below which noise swamps the propensity
 _NONPRIVATE_RIDGE = 1e-4  # a record
 _SIZE, _ENTRY = "propensity_size", "propensity_largest_entry"  # stated of features other than scaled covariates
-_STATED = ("propensity_ridge", "propensity_perturbation", _SIZE, _ENTRY)
+_STATED = ("propensity_ridge", _SIZE, _ENTRY)
+_NOISE_LAW = "box"  # of the objective: least for scaled covariates
 _LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
@@ -49,20 +50,17 @@ class PrivateWeights(WeightScheme):
     quantile, or scaled by a sample's prevalence, each of which would undo that.
 
     Guarantee:
-        Certified: objective perturbation with the fraction's epsilon (pure, or (epsilon, delta) with a Gaussian), which
-        adds to the rule's own by composition; with a block of its own the larger of the two counts (theory note
+        Certified: objective perturbation with the fraction's epsilon, pure, which
+        adds to the rule's own by composition (theory note
         ``policy_learning``, sections 3 and 4.3; docs/guarantees/objective_perturbation.md).
 
     Args:
         budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
-        perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
-        block_fraction: Fraction of the records that fit the propensity with the full budget and then nothing else; None
-            uses all.
 
     Raises:
-        InputError: A fraction, ridge or law out of its range.
+        InputError: A fraction or ridge out of its range.
 
     Example:
         >>> scheme = PrivateWeights(budget_fraction=0.25)
@@ -74,21 +72,16 @@ class PrivateWeights(WeightScheme):
     budget_fraction: float = 0.25
     ridge: float | None = None
     features: FeatureMap | None = None
-    perturbation: str = "box"
-    block_fraction: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
         refuse_strings(type(self), vars(self))
-        for name in ("budget_fraction", "block_fraction"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise InputError(f"weights.{name} = {value}: give a number strictly between 0 and 1")
+        if not 0 < self.budget_fraction < 1:
+            raise InputError(
+                f"weights.budget_fraction = {self.budget_fraction}: give a number strictly between 0 and 1"
+            )
         if self.ridge is not None:
             positive("weights.ridge", self.ridge)
-        if self.perturbation not in PERTURBATIONS:
-            choices = ", ".join(PERTURBATIONS)
-            raise InputError(f"weights.perturbation = {self.perturbation!r}: choose one of {choices}")
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds before the propensity is known; ``FittedWeights.bounds`` may be smaller."""
@@ -99,13 +92,17 @@ class PrivateWeights(WeightScheme):
         """See ``WeightScheme.restated``; the largest weight follows from coefficients that are not released."""
         most = stated_weight(public, domain.overlap)
         settings = {name: public[name] for name in _STATED if name in public}
-        return WeightBounds.per_record(most), {"largest_weight": most, **settings}
+        return WeightBounds.per_record(most), {
+            "largest_weight": most,
+            "propensity_perturbation": _NOISE_LAW,
+            **settings,
+        }
 
     def noise(self, n: int, domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
         """See ``WeightScheme.noise``; refuses a ridge too small for the budget."""
         features = on_domain(self.features, domain)
         size, entry = features.dimension, features.largest_entry
-        return _objective(budget, self.perturbation, self.ridge_for(n, size, budget), size, entry)
+        return _objective(budget, self.ridge_for(n, size, budget), size, entry)
 
     @classmethod
     def restated_noise(cls, public: Mapping[str, Any], domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
@@ -113,8 +110,7 @@ class PrivateWeights(WeightScheme):
         known = on_domain(None, domain)
         size = integer(_SIZE, public.get(_SIZE, known.dimension), least=1)
         entry = as_number(public.get(_ENTRY, known.largest_entry))
-        ridge, kind = as_number(public["propensity_ridge"]), str(public["propensity_perturbation"])
-        return _objective(budget, kind, ridge, size, entry)
+        return _objective(budget, as_number(public["propensity_ridge"]), size, entry)
 
     def ridge_for(self, n: int, size: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge gamma: the given one, or a public function of n, p and the budget.
@@ -164,18 +160,17 @@ class PrivateWeights(WeightScheme):
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.released(draw[0])
         most = min(most, largest_weight(theta, features))
-        public = {"propensity_ridge": gamma, "propensity_perturbation": self.perturbation, "largest_weight": most}
+        public = {"propensity_ridge": gamma, "propensity_perturbation": _NOISE_LAW, "largest_weight": most}
         if self.features is not None:
             public[_SIZE] = features.dimension
-            if self.perturbation == "box":  # on whose noise alone it has a bearing
-                public[_ENTRY] = features.largest_entry
+            public[_ENTRY] = features.largest_entry
         return PrivatePropensity(WeightBounds.per_record(most), public, theta, features)
 
 
-def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
+def _objective(budget: PrivacyBudget, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
     """Return the objective noise of a propensity with so many features."""
     fit = PrivateFit(LossBounds.of(Logistic()), _EQUAL, ridge, size, largest_entry)
-    return fit.objective(budget, kind, remedy="raise weights.ridge or weights.budget_fraction")
+    return fit.objective(budget, _NOISE_LAW, remedy="raise weights.budget_fraction")
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.propensity import ConstantPropensity, KnownPropensity
+from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import conditions_of
-from torchdpcate.fit.nuisances import covariate_propensity
 from torchdpcate.fit.private_fit import ObjectiveNoise, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
@@ -87,14 +86,11 @@ class WeightScheme(ABC):
         level: How far the bounds are proved.
         budget_fraction: Fraction of the budget that a first stage spends on the records of the second, which pay for
             both.
-        block_fraction: Fraction of the records that fit the weights and nothing else, in a block of their own that may
-            spend the full budget; None fits them on all records. With a block, ``budget_fraction`` does not count.
     """
 
     name: ClassVar[str]
     level: ClassVar[Level] = Level.CERTIFIED
     budget_fraction: float = 0.0
-    block_fraction: float | None = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -211,44 +207,21 @@ class KnownWeights(WeightScheme):
         column of the domain's that is no covariate has the overlap bound alone (theory note ``policy_learning``,
         sections 3 and 5.1).
 
-    Args:
-        propensity: None takes what the domain knows. Else P(A = 1) of a trial, in (0, 1), or the name of the covariate
-            that holds P(A = 1 | x), whose public bounds lie in (0, 1); for domains that know nothing else.
-
-    Raises:
-        InputError: A number outside (0, 1).
-
     Example:
-        >>> domain = Domain([0.0], [1.0], -1.0, 1.0)
-        >>> scheme = KnownWeights(0.3)
-        >>> round(scheme.bounds(400, domain).first, 6)
+        >>> round(KnownWeights().bounds(400, Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).first, 6)
         3.333333
-        >>> KnownWeights().bounds(400, Domain([0.0], [1.0], -1.0, 1.0, propensity=0.5)).most
-        1.0
     """
 
     name = "known"
-    propensity: float | str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a probability outside (0, 1)."""
-        if self.propensity is not None and not isinstance(self.propensity, str):
-            probability("weights.propensity", self.propensity, above_zero=True)
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds of weights without indirect sensitivity."""
-        low, high = self._range(domain)
+        low, high = self.known(domain).bounds
         return WeightBounds.per_record(0.5 / min(low, 1 - high))
 
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-        """See ``WeightScheme.restated``; the largest weight of a column is stated where the rule does not see it."""
-        given = public["propensity"]
-        if domain.known_propensity is None and isinstance(given, str):
-            most = stated_weight(public, domain.overlap)
-            return WeightBounds.per_record(most), {"propensity": given, "largest_weight": most}
-        scheme = cls(None if domain.known_propensity is not None else as_number(given))
-        return scheme.bounds(n, domain), {"propensity": scheme.known(domain).stated}
+        return cls().bounds(n, domain), {"propensity": cls().known(domain).stated}
 
     def fit(
         self,
@@ -259,37 +232,21 @@ class KnownWeights(WeightScheme):
         session: FitSession,
     ) -> "FittedKnownWeights":
         """Return the weights; nothing is fitted and nothing spent."""
-        bounds, known = self.bounds(records.n, domain), self.known(domain)
-        if domain.known_propensity is None and isinstance(self.propensity, str):
-            return FittedKnownWeights(bounds, {"propensity": self.propensity, "largest_weight": bounds.most}, known)
-        return FittedKnownWeights(bounds, {"propensity": known.stated}, known)
+        known = self.known(domain)
+        return FittedKnownWeights(self.bounds(records.n, domain), {"propensity": known.stated}, known)
 
     def known(self, domain: Domain) -> KnownPropensity:
         """Return the propensity that the weights are made of.
 
         Raises:
-            InputError: Neither the settings nor the domain tell it, or they say different things.
+            InputError: The domain does not tell it.
         """
-        given, known = self.propensity, domain.known_propensity
-        if given is None and known is None:
+        if domain.known_propensity is None:
             raise InputError(
-                "weights.propensity: P(A = 1 | x) of these records is needed and not known; give propensity: 0.5 in "
-                "the domain (a trial's; or a column, or one per stratum), weights.propensity=0.5, "
-                "weights.propensity=COLUMN (the covariate that holds it), or weights=private (a private one)"
+                "weights = known: P(A = 1 | x) of these records is needed and not known; give propensity: 0.5 in the "
+                "domain (a trial's; or a column, or one per stratum), or weights=private (a private one)"
             )
-        if known is not None and given not in (None, known.entry()):
-            raise InputError(
-                f"weights.propensity = {given!r}: the domain says propensity: {known.entry()}; leave one of them out"
-            )
-        if known is not None:
-            return known
-        if not isinstance(given, str):
-            return ConstantPropensity((float(given),))  # type: ignore[arg-type]
-        return covariate_propensity(given, domain, domain.overlap, strict=True, what="weights.propensity")
-
-    def _range(self, domain: Domain) -> tuple[float, float]:
-        """Return the least and largest P(A = 1 | x) over the public domain."""
-        return self.known(domain).bounds
+        return domain.known_propensity
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +286,6 @@ class ConstantWeights(WeightScheme):
 
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-        """See ``WeightScheme.restated``."""
         return cls().bounds(n, domain), {}
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:

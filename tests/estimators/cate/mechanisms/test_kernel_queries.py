@@ -80,13 +80,6 @@ def test_influence_conditions_are_checked_as_for_the_linear_head():
     assert named == {"C1": None, "C2": False, "supremum": None}
 
 
-def test_the_truncated_square_is_heuristic():
-    fitted = stage(loss=ResidualLoss(0.4, truncated=True))
-    answers = InfluencePerturbation(starts=8).answer(fitted, QUERIES, BUDGET, noted(NoiseSource.fixed(0), Charges()))
-    assert answers.guarantee.level is Level.HEURISTIC
-    assert "truncated" in answers.guarantee.conditions[0].text
-
-
 def test_a_damped_kernel_is_refused():
     with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1: kernel_ridge has none"):
         InfluencePerturbation(damping=0.1).prepare(stage(), QUERIES, BUDGET)

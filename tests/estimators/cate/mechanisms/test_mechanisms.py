@@ -158,7 +158,7 @@ def test_the_worst_pair_moves_the_answer_by_all_of_the_local_sensitivity_on_eith
 def test_no_pair_of_small_data_sets_is_farther_apart_than_the_smaller_local_sensitivity():
     """Random pairs of few records, most of them at the ends of their ranges: eta is up to 8 there."""
     g, most, gained = torch.Generator().manual_seed(0), 0.0, 0.0
-    for _ in range(400):
+    for _ in range(200):
         n, d = int(torch.randint(2, 8, (1,), generator=g)), int(torch.randint(1, 3, (1,), generator=g))
         ridge = 10 ** (2 * torch.rand(1, generator=g).item() - 1.3)
         psi = torch.nn.functional.normalize(torch.randn(n + 1, 2, generator=g, dtype=torch.float64), dim=1)
@@ -196,14 +196,17 @@ def test_function_mechanisms_charge_before_they_draw(mechanism):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "level"),
-    [(SmoothSensitivity(), Level.CERTIFIED), (InfluencePerturbation(starts=8), Level.CONDITIONAL)],
+    ("mechanism", "level", "charged"),
+    [
+        (SmoothSensitivity(), Level.CERTIFIED, Level.CERTIFIED),
+        (InfluencePerturbation(starts=8), Level.CONDITIONAL, Level.HEURISTIC),  # too few records for its condition
+    ],
 )
-def test_query_mechanisms_charge_before_they_draw(mechanism, level):
+def test_query_mechanisms_charge_before_they_draw(mechanism, level, charged):
     charges = Charges()
     answers = mechanism.answer(stage(), QUERIES, BUDGET, noted(ForbiddenNoise(charges), charges))
     assert answers.guarantee.level is level
-    assert len(charges.made) == 1
+    assert [level for _, level in charges.made] == [charged]
     assert answers.output.shape == (8,)
 
 
@@ -230,12 +233,6 @@ def test_theorem_one_lists_its_conditions_and_the_minimum_n():
     assert named["C1"].holds is None
     assert named["supremum"].holds is None
     assert not guarantee.holds_claim
-
-
-def test_a_failing_condition_is_charged_as_heuristic():
-    charges = Charges()
-    InfluencePerturbation(starts=4).answer(stage(), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
-    assert [level for _, level in charges.made] == [Level.HEURISTIC]
 
 
 @pytest.mark.slow

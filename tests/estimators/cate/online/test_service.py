@@ -1,10 +1,11 @@
 """The online service: one noisy function, whoever asks, in whatever order, before and after whatever crash."""
 
 import dataclasses
-import errno
 import os
+import shutil
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -17,15 +18,14 @@ from scipy.stats import chi2
 from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET, kernel_stage
 from tests.faults.test_disk import full_after
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances, stage
-from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
+from torchdpcate._chain import chained
+from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess
-from torchdpcate.estimators.cate.online import history
-from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
 from torchdpcate.estimators.cate.online.path import JITTER, NoisyFunction
 from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
-from torchdpcate.estimators.cate.online.state import STATE_FILE, correction_from, correction_of
+from torchdpcate.estimators.cate.online.state import SERVICE_FILE, ServiceState, correction_from, correction_of
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
@@ -67,8 +67,9 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None) -> OnlineServ
     return OnlineService.create(folder, fitted, eta or nuisances(), SCHEMA, **parts)
 
 
-def files(folder) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in (STATE_FILE, HISTORY_FILE, HEAD_FILE)}
+def content(folder) -> bytes:
+    assert {path.name for path in folder.iterdir()} == {SERVICE_FILE}
+    return (folder / SERVICE_FILE).read_bytes()
 
 
 @pytest.fixture
@@ -188,101 +189,122 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_queries_are_refused_before_anything_is_written(service, name):
-    before = files(service.folder)
+    before = content(service.folder)
     with pytest.raises(InputError, match=BAD[name][1]):
         service.answer(BAD[name][0])
-    assert files(service.folder) == before
+    assert content(service.folder) == before
 
 
 def test_no_queries_no_answers(service):
-    before = files(service.folder)
+    before = content(service.folder)
     assert service.answer(np.empty((0, 2))).shape == (0,)
-    assert files(service.folder) == before
+    assert content(service.folder) == before
 
 
 def test_a_full_disk_answers_nothing_and_keeps_the_service(service):
     first = service.answer(QUERIES)
-    before = files(service.folder)
-    size = len(before[HISTORY_FILE])
-    for limit in (0, size, size + 1, size + 100):
+    size = len(content(service.folder))
+    for limit in (0, 100, size - 4096, size):
         with full_after(limit), pytest.raises(InputError, match="nothing was answered"):
-            service.answer(MANY[:20])
+            service.answer(MANY)
         again = OnlineService.open(service.folder)
         assert np.array_equal(again.answer(QUERIES), first)
-        assert files(service.folder) == before  # what was torn is dropped
-    assert np.array_equal(service.answer(MANY[:20]), OnlineService.open(service.folder).answer(MANY[:20]))
+        assert again.requested == 8
+    assert np.array_equal(service.answer(MANY), OnlineService.open(service.folder).answer(MANY))
 
 
-class Tired:
-    """What a disk does, of which the call numbered ``at`` fails."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.seen = at, 0
-
-    def of(self, real):
-        def counted(*arguments, **options):
-            self.seen += 1
-            if self.seen == self.at:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return real(*arguments, **options)
-
-        return counted
+def lines_of(folder) -> list:
+    with closing(sqlite3.connect(folder / SERVICE_FILE)) as database:
+        return [line for (line,) in database.execute("SELECT line FROM service ORDER BY revision")]
 
 
-def test_wherever_the_disk_fails_nothing_new_is_answered_and_what_was_stays(service, monkeypatch):
-    known, failures = {}, 0
-    for at in range(1, 20):
-        disk, x = Tired(at), MANY[at : at + 2]
-        with monkeypatch.context() as patch:
-            patch.setattr(history, "_FLUSH", disk.of(history._FLUSH))
-            patch.setattr(history, "open", disk.of(open), raising=False)
-            try:
-                known |= dict(zip(map(tuple, x.tolist()), service.answer(x).tolist(), strict=True))
-            except InputError:
-                failures += 1
-        requested = torch.tensor(list(known), dtype=torch.float64).reshape(-1, 2)
-        for one in (service, OnlineService.open(service.folder)):
-            assert one.answer(requested).tolist() == list(known.values())
-        if disk.seen < at:
-            break
-    assert failures == 7  # reading head and history, writing and flushing either
-    assert disk.seen < at
+def forge(folder, lines) -> None:
+    """Write these lines as a service writes its own, with their digests."""
+    digest = ""
+    with closing(sqlite3.connect(folder / SERVICE_FILE, isolation_level=None)) as database:
+        database.execute("DELETE FROM service")
+        for revision, line in enumerate(lines):
+            digest = chained(digest, line)
+            database.execute("INSERT INTO service VALUES (?, ?, ?)", (revision, line, digest))
 
 
-def test_a_history_of_another_service_is_refused(service, tmp_path):
-    other = create(tmp_path / "other")
-    for one in (service, other):
-        one.answer(QUERIES)
-    for name in (HISTORY_FILE, HEAD_FILE):
-        mine = (service.folder / name).read_bytes()
-        (service.folder / name).write_bytes((other.folder / name).read_bytes())
-        with pytest.raises(ReleaseFileError):
-            OnlineService.open(service.folder)
-        (service.folder / name).write_bytes(mine)
-    OnlineService.open(service.folder)
+def by_sql(command: str):
+    def change(folder) -> None:
+        with closing(sqlite3.connect(folder / SERVICE_FILE, isolation_level=None)) as database:
+            database.execute(command)
+
+    return change
 
 
-def test_a_state_changed_by_hand_is_refused(service):
+def of_another_fit(folder) -> None:
+    """With the same answers, of coefficients ten per cent larger."""
+    text, data, *rows = lines_of(folder)
+    state = ServiceState.of_lines(text, data)
+    moved = dataclasses.replace(state.correction, coefficients=state.correction.coefficients * 1.1)
+    forge(folder, [*dataclasses.replace(state, correction=moved).lines(), *rows])
+
+
+DAMAGES = {
+    "gone": lambda folder: (folder / SERVICE_FILE).unlink(),
+    "empty": lambda folder: (folder / SERVICE_FILE).write_bytes(b""),
+    "another file": lambda folder: (folder / SERVICE_FILE).write_bytes(b"words " * 900),
+    "cut": lambda folder: os.truncate(folder / SERVICE_FILE, 4096),
+    "a line short": by_sql("DELETE FROM service WHERE revision = 3"),
+    "a line missing within": by_sql("DELETE FROM service WHERE revision = 2"),
+    "a line changed": by_sql("UPDATE service SET line = zeroblob(length(line)) WHERE revision = 2"),
+    "a state changed": by_sql("UPDATE service SET line = replace(line, '0.1', '0.2') WHERE revision = 0"),
+    "lines exchanged": by_sql("UPDATE service SET revision = 9 - revision WHERE revision > 1"),
+    "another table": by_sql("CREATE TABLE other (a)"),
+    "lines cut, and their digests made anew": lambda folder: forge(folder, lines_of(folder)[:-1]),
+    "a state without its facts": lambda folder: forge(folder, ["{}", *lines_of(folder)[1:]]),
+    "a state of another fit": of_another_fit,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_not_as_it_was_written_is_refused(service, damage, tmp_path, monkeypatch):
+    """Also where no note of the user's says how far it had come, but for lines that are cut off."""
+    service.answer(QUERIES[:4])
     service.answer(QUERIES)
-    path, stored = service.folder / STATE_FILE, (service.folder / STATE_FILE).read_bytes()
-    for at in range(9, len(stored), len(stored) // 40):
-        path.write_bytes(stored[:at] + bytes([stored[at] ^ 1]) + stored[at + 1 :])
-        with pytest.raises(ReleaseFileError, match="damaged or changed"):
-            OnlineService.open(service.folder)
-    path.write_bytes(stored)
-    OnlineService.open(service.folder)
-
-
-def test_a_state_of_another_fit_is_detected_by_its_answers(service):
-    service.answer(QUERIES)
-    state = service._state
-    moved = dataclasses.replace(state, correction=dataclasses.replace(
-        state.correction, coefficients=state.correction.coefficients * 1.1
-    ))  # fmt: skip
-    (service.folder / STATE_FILE).unlink()
-    moved.save(service.folder / STATE_FILE)
-    with pytest.raises(ReleaseFileError, match="not those of its state"):
+    DAMAGES[damage](service.folder)
+    with pytest.raises(InputError):
         OnlineService.open(service.folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    if "short" not in damage and "lines cut" not in damage:
+        with pytest.raises(InputError):
+            OnlineService.open(service.folder)
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_copy_that_is_put_back_is_refused(service, tmp_path, answered):
+    """Else a query would have two answers."""
+    service.answer(QUERIES[:answered])
+    shutil.copytree(service.folder, tmp_path / "copy")
+    service.answer(QUERIES[answered : answered + 1])
+    with pytest.raises(InputError, match=r"is not the one that was changed last .* restore the newest"):
+        OnlineService.open(tmp_path / "copy")
+    shutil.copyfile(tmp_path / "copy" / SERVICE_FILE, service.folder / SERVICE_FILE)
+    for ask in (lambda: service.answer(QUERIES), lambda: OnlineService.open(service.folder)):
+        with pytest.raises(InputError, match=r"lost lines|not the one that was changed last"):
+            ask()
+
+
+def test_of_two_copies_that_are_open_at_once_one_goes_on(service, tmp_path):
+    ours = service.answer(QUERIES[:2])
+    shutil.copytree(service.folder, tmp_path / "copy")
+    copy = OnlineService.open(tmp_path / "copy")
+    theirs = copy.answer(QUERIES[2:3])
+    with pytest.raises(InputError, match="not the one that was changed last"):
+        service.answer(QUERIES[2:3])
+    assert np.array_equal(copy.answer(QUERIES[:3]), [*ours, *theirs])
+
+
+def test_where_nothing_notes_it_nothing_tells_a_copy(service, tmp_path, monkeypatch):
+    """The condition on the page: this is what it is about."""
+    shutil.copytree(service.folder, tmp_path / "copy")
+    ours = service.answer(QUERIES[:1])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+    assert OnlineService.open(tmp_path / "copy").answer(QUERIES[:1]) != ours
 
 
 def test_a_folder_without_a_service_is_refused(tmp_path):
@@ -296,25 +318,6 @@ def test_a_seed_serves_tests_alone(tmp_path, service):
     fixed = create(tmp_path / "test", noise=NoiseSource.fixed(0))
     assert not fixed.privacy.claims
     assert OnlineService.open(fixed.folder, NoiseSource.fixed(0)).answer(QUERIES).shape == (8,)
-
-
-def test_a_fork_never_shares_its_stock_of_noise(service):
-    service.answer(QUERIES)
-    stock = service._function._stock
-    numbers = stock._left[:4].tolist()
-    assert len(stock._left) > 500
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            os.write(write, stock.take(4).numpy().tobytes())
-        os._exit(0)
-    os.waitpid(child, 0)
-    theirs = np.frombuffer(os.read(read, 32))
-    os.close(read)
-    os.close(write)
-    assert len(theirs) == 4
-    assert theirs.tolist() != numbers == stock.take(4).tolist()
 
 
 def test_answers_make_a_release_for_readers(tmp_path):

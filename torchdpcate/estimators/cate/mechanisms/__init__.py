@@ -9,9 +9,7 @@ __getattr__, __dir__, __all__ = exports(
         "local_sensitivity": (
             "InfluencePerturbation",
             "SmoothSensitivity",
-            "local_sensitivity",
             "minimum_records",
-            "noise_at_queries",
             "smooth_bound",
         ),
         "perturbation": (

@@ -108,7 +108,6 @@ class Mechanism(ABC):
         source: Where the guarantee is proved.
         level: The strongest level of its releases.
         kinds: Kinds of release that it makes.
-        rests_on: Names of the conditions that its own guarantee may rest on.
         settings: Names of public constants that are settings of its own.
         jitter: Added to K(x, x), where it is the noise of a function.
         loss: The loss of a second stage it works with best, where the user has no wish.
@@ -125,7 +124,6 @@ class Mechanism(ABC):
     source: ClassVar[str] = ""
     level: ClassVar[Level] = Level.CERTIFIED
     kinds: ClassVar[tuple[str, ...]] = FUNCTION
-    rests_on: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
     jitter: ClassVar[float] = 0.0
     loss: ClassVar[str] = "huber"
@@ -461,7 +459,6 @@ class PlugIn(FunctionMechanism):
         """See ``Mechanism``: it is free."""
 
     def release_problems(self, head: Head, law: None, release: FunctionRelease | QueryRelease) -> Iterator[str]:
-        """See ``Mechanism``."""
         if isinstance(release, FunctionRelease) and bool(release.theta.any()):
             yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 

@@ -35,7 +35,6 @@ from torchdpcate.laws import SecretScale
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.calibration import (
     SmoothNoise,
-    analytic_gaussian_sigma,
     largest_smoothness,
     smooth_gaussian_curve,
     smooth_gaussian_multiplier,
@@ -71,7 +70,7 @@ class InfluencePerturbation(QueryMechanism):
 
     Guarantee:
         Linear or kernel head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7,
-        and on the search having found the supremum. Neural head, truncated square, or any damping: heuristic,
+        and on the search having found the supremum. Neural head, or any damping: heuristic,
         row 8; no guarantee is claimed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
 
     Args:
@@ -90,7 +89,6 @@ class InfluencePerturbation(QueryMechanism):
     source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
     level = Level.CONDITIONAL
     kinds = QUERIES
-    rests_on = _CONDITIONS
     settings = ("damping",)
     searches = True
 
@@ -150,16 +148,14 @@ class InfluencePerturbation(QueryMechanism):
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
     def planned_level(self, recipe: SecondStage) -> Level:
-        """See ``Mechanism``: heuristic of a neural head, of the truncated square, and with damping."""
-        convex = isinstance(recipe, RidgeSecondStage) and recipe.loss != "truncated_squared"
-        return self.level if convex and self.damping == 0 else Level.HEURISTIC
+        """See ``Mechanism``: heuristic of a neural head, and with damping."""
+        return self.level if isinstance(recipe, RidgeSecondStage) and self.damping == 0 else Level.HEURISTIC
 
     def fitted(self, stage: FittedStage) -> FittedStage:
-        """See ``QueryMechanism``: with the squared loss, but for the truncated one."""
-        return stage.squared() if isinstance(stage, RKHSStage) and not _truncated(stage) else stage
+        """See ``QueryMechanism``: with the squared loss."""
+        return stage.squared() if isinstance(stage, RKHSStage) else stage
 
     def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
-        """See ``Mechanism``."""
         return SecretScale(ApproximateEvent(budget.epsilon, budget.delta), public_step(head.domain))
 
     def exact(self, stage: FittedStage, queries: Tensor, law: SecretScale) -> tuple[Tensor, float, None]:
@@ -169,7 +165,6 @@ class InfluencePerturbation(QueryMechanism):
         return stage.correction(queries), self.gross_error_sensitivity(stage, queries) * multiplier, None
 
     def public(self, head: Head, law: SecretScale) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {"damping": self.damping}
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
@@ -206,10 +201,9 @@ class InfluencePerturbation(QueryMechanism):
 
     def _why_heuristic(self, stage: FittedStage) -> tuple[Condition, ...]:
         conditions = []
-        if _truncated(stage) or not isinstance(stage, LinearStage | KernelStage):
-            head = "the truncated square" if _truncated(stage) else "a neural head"
+        if not isinstance(stage, LinearStage | KernelStage):
             conditions += [
-                Condition("unique minimiser", f"{head} has several; one record may switch them", False),
+                Condition("unique minimiser", "a neural head has several; one record may switch them", False),
                 Condition("C1", "local sensitivity within the scale on all data sets", False),
             ]
         if self.damping > 0:
@@ -270,10 +264,6 @@ class InfluencePerturbation(QueryMechanism):
         nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
         stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in datasets]
         return _attack(stages, 30, budget)
-
-
-def _truncated(stage: FittedStage) -> bool:
-    return isinstance(stage, KernelStage) and stage.loss.truncated
 
 
 def _attack(stages: Sequence[FittedStage], d: int, budget: PrivacyBudget) -> Game:
@@ -380,7 +370,7 @@ class SmoothSensitivity(QueryMechanism):
 
     Guarantee:
         Certified (epsilon, delta) for every fixed value of the nuisances: the construction of Nissim,
-        Raskhodnikova & Smith (2007) with the exact worst pair, ``docs/guarantees/smooth_sensitivity.md``. The scale
+        Raskhodnikova & Smith (2007) with the exact worst pair, ``docs/guarantees/two_blocks.md``. The scale
         depends on the records and stays secret. Source: theory note ``dp_cate``, row 6.
 
     Example:
@@ -402,7 +392,6 @@ class SmoothSensitivity(QueryMechanism):
         return stage.squared() if isinstance(stage, KernelStage) else self.require_linear(stage).squared()
 
     def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
-        """See ``Mechanism``."""
         return self._of_smoothness(_noise(budget, head.dimension, head.condition, head.n).smoothness, head, budget)
 
     @classmethod
@@ -472,35 +461,3 @@ class SmoothSensitivity(QueryMechanism):
             most_runs=1_000_000,
             curve=lambda factor, epsilons: smooth_gaussian_curve(epsilons, kappa / factor, 1, xi),
         )
-
-
-def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -> dict[str, float]:
-    r"""Return the noise of an answer by two certified mechanisms, in outcome units; free, for nothing is looked at.
-
-    ``function``: the function's own noise (output perturbation, Gaussian-process noise) restricted to the queries,
-    root mean square of :math:`\Delta\,\sigma_{AG}\sqrt{K(x, x)}`, exact. ``smooth_sensitivity``: its secret scale is at
-    least this, because :math:`A_D \preceq (\lambda + B^2) I` on every data set, so that
-    :math:`a(D) \ge \|J\|\,c/(\lambda + B^2)`, c as in ``local_sensitivity``.
-
-    Args:
-        stage: The second stage; its records are not looked at.
-        queries: Covariates [d, q].
-        budget: What a release may spend.
-
-    Returns:
-        Noise by name.
-        Source: theory note ``dp_cate``, rows 5 and 6.
-    """
-    kernel, bounds, n = stage.covariance(queries, queries), stage.block.bounds, len(stage.block.s)
-    r = stage.sensitivity * analytic_gaussian_sigma(budget.epsilon, budget.delta)
-    noise = {"function": r * kernel.diagonal().mean().sqrt().item()}
-    norm = torch.linalg.eigvalsh(kernel)[-1].sqrt().item()
-    eta, B = bounds.weight**2 / (n * stage.ridge), bounds.weight
-    worst = norm * squared_sensitivity(B, bounds.target, stage.ridge, n)
-    least = worst * stage.ridge / (stage.ridge + B**2)
-    d = len(queries)
-    dimension = min(d, stage.features.dimension) if isinstance(stage, LinearStage) else d
-    smooth = SmoothNoise(budget.epsilon, budget.delta, dimension, eta, n)
-    scale = smooth_bound(least, worst, eta, smooth.smoothness) * smooth.multiplier
-    noise["smooth_sensitivity"] = scale * math.sqrt(dimension / d)
-    return noise

@@ -58,12 +58,10 @@ class OutputPerturbation(FunctionMechanism):
     source = "dp_cate row 2; Balle & Wang 2018"
 
     def law(self, head: Head, budget: PrivacyBudget) -> AddedNoise:
-        """See ``Mechanism``."""
         mechanism = GaussianMechanism(budget, sensitivity(head.problem))
         return AddedNoise(mechanism, head.size or 1)
 
     def public(self, head: Head, law: AddedNoise) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {"sensitivity": law.mechanism.sensitivity, "noise_scale": law.scale, "threshold": head.threshold}
 
     def band(self, law: AddedNoise) -> float:
@@ -168,7 +166,6 @@ class ObjectivePerturbation(FunctionMechanism):
             self._noise(head, n, budget)
 
     def law(self, head: Head, budget: PrivacyBudget) -> PerturbedObjective:
-        """See ``Mechanism``."""
         problem = head.problem
         if problem.squared:
             raise InputError(_SQUARED)
@@ -181,7 +178,6 @@ class ObjectivePerturbation(FunctionMechanism):
         return (lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n),)
 
     def public(self, head: Head, law: PerturbedObjective) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {**law.constants(), "threshold": head.threshold}
 
     def band(self, law: PerturbedObjective) -> float:
@@ -256,15 +252,6 @@ class GaussianProcess(QueryMechanism):
     gaussian = True
     noise_ratio = 0.1  # as output perturbation
 
-    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
-        """Refuse a loss without a bound; arguments and errors are the base class's."""
-        super().check(recipe, weight_bound, n, budget)
-        if getattr(recipe, "loss", None) == "truncated_squared":
-            raise InputError(
-                "second_stage.loss = truncated_squared: it is not convex, so no bound holds of what one record moves; "
-                f"use second_stage.loss=huber with mechanism={self.name}"
-            )
-
     def fitted(self, stage: FittedStage) -> RKHSStage:
         """See ``QueryMechanism``; refuses a loss without a bound."""
         rkhs = self.require_rkhs(stage)
@@ -283,7 +270,6 @@ class GaussianProcess(QueryMechanism):
 
     @classmethod
     def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> FunctionNoise:
-        """See ``Mechanism``."""
         return cls().law(head, budget, EXCESS if public.get("answers") == ONLINE else 0.0)
 
     def exact(self, stage: FittedStage, queries: Tensor, law: FunctionNoise) -> tuple[Tensor, Tensor, float, Tensor]:
@@ -295,7 +281,6 @@ class GaussianProcess(QueryMechanism):
         return rkhs.correction(rows).cpu(), _root(covariance), answer_step(rkhs.block.domain, law.scale), place
 
     def public(self, head: Head, law: FunctionNoise) -> dict[str, Any]:
-        """See ``Mechanism``."""
         return {**law.constants(), "threshold": head.threshold, **({"answers": ONLINE} if law.excess else {})}
 
     def band(self, law: FunctionNoise) -> float:

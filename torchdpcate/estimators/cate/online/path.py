@@ -1,8 +1,7 @@
 """A noisy function, revealed query by query: a Gaussian process's path by Cholesky rows that grow and never change."""
 
-import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,81 +52,6 @@ class Revealed(NamedTuple):
     retained: Tensor
 
 
-class GrowingFactor:
-    """A lower triangular matrix L that grows downwards; its rows never change.
-
-    Rows are held in blocks [left | corner], each at least as long as all that follow it, so that there are few of
-    them and a row is moved O(log r) times.
-
-    Example:
-        >>> factor = GrowingFactor()
-        >>> factor.append(torch.zeros(1, 0), torch.tensor([[2.0]]))
-        >>> factor.append(torch.tensor([[1.0]]), torch.tensor([[1.0]]))
-        >>> factor.solve(torch.tensor([[2.0], [3.0]])).flatten().tolist()
-        [1.0, 2.0]
-    """
-
-    def __init__(self) -> None:
-        self._blocks: list[tuple[Tensor, Tensor]] = []
-        self.rows = 0
-
-    def append(self, left: Tensor, corner: Tensor) -> None:
-        """Add the rows [left | corner], left [m, rows] and corner [m, m] lower triangular."""
-        if not len(corner):
-            return
-        self._blocks.append((left, corner))
-        self.rows += len(corner)
-        while len(self._blocks) > 1 and len(self._blocks[-2][1]) <= len(self._blocks[-1][1]):
-            self._merge()
-
-    def _merge(self) -> None:
-        (above, first), (below, second) = self._blocks[-2:]
-        start, m = above.shape[1], len(first)
-        corner = first.new_zeros(m + len(second), m + len(second))
-        corner[:m, :m], corner[m:, :m], corner[m:, m:] = first, below[:, start:], second
-        self._blocks[-2:] = [(torch.cat([above, below[:, :start]]), corner)]
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        """Return L^{-1} rhs, [rows, b]."""
-        out = torch.empty_like(rhs)
-        for left, corner in self._blocks:
-            start, end = left.shape[1], left.shape[1] + len(corner)
-            part = torch.addmm(rhs[start:end], left, out[:start], alpha=-1) if start else rhs[:end]
-            out[start:end] = torch.linalg.solve_triangular(corner, part, upper=False)
-        return out
-
-
-class GrowingRows:
-    """Rows that are appended, in memory that doubles: adding one costs what it holds."""
-
-    def __init__(self) -> None:
-        self._buffer = torch.empty(0, 0, dtype=torch.float64)
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def all(self) -> Tensor:
-        """All rows, [count, width]; a view."""
-        return self._buffer[: self._count]
-
-    def beside(self, rows: Tensor) -> Tensor:
-        """Return all rows and these below them, [count + m, width]; a view, until something is added."""
-        end = self._count + len(rows)
-        if end > len(self._buffer):
-            buffer = rows.new_empty(max(2 * len(self._buffer), end), rows.shape[1])
-            if self._count:
-                buffer[: self._count] = self.all
-            self._buffer = buffer
-        self._buffer[self._count : end] = rows
-        return self._buffer[:end]
-
-    def append(self, rows: Tensor) -> None:
-        """Add rows [m, width]."""
-        self._count = len(self.beside(rows))
-
-
 class SamplePath:
     r"""Paths of U ~ GP(0, K) at queries that come one by one or in blocks.
 
@@ -142,7 +66,7 @@ class SamplePath:
 
     .. math:: K \preceq (1 + \epsilon) (C + (T / \epsilon) I)
 
-    with C the covariance of the values v. Proof: ``docs/guarantees/function_noise.md``.
+    with C the covariance of the values v. Proof: ``docs/guarantees/two_blocks.md``.
 
     Args:
         covariance: (x [m, q], y [k, q]) -> K(x, y), [m, k], float64 on the CPU.
@@ -158,12 +82,13 @@ class SamplePath:
 
     def __init__(self, covariance: Callable[[Tensor, Tensor], Tensor], slack: float = 0.0) -> None:
         self._covariance, self._slack = covariance, slack
-        self._factor, self._points, self._omega = GrowingFactor(), GrowingRows(), GrowingRows()
+        self._factor = torch.empty(0, 0, dtype=torch.float64)
+        self._points, self._omega = self._factor, self._factor
 
     @property
     def rows(self) -> int:
         """Number of rows of L."""
-        return self._factor.rows
+        return len(self._factor)
 
     def reveal(self, x: Tensor, z: Tensor) -> Revealed:
         """Return the values at new queries.
@@ -189,23 +114,21 @@ class SamplePath:
             if len(part):
                 left, schur = self._condition(part)
                 corner, _, _ = _eliminate(schur, torch.full((len(part),), -torch.inf, dtype=torch.float64))
-                mean = left.T @ self._omega.all if self.rows else torch.zeros_like(value)
+                mean = left.T @ self._omega if self.rows else torch.zeros_like(value)
                 omega = torch.linalg.solve_triangular(corner, value - mean, upper=False)
                 self._append(part, left, corner, omega)
-        if not bool(torch.isfinite(self._omega.all).all()):
+        if not bool(torch.isfinite(self._omega).all()):
             raise NumericalError("a history of queries whose rows depend on one another")
 
     def _condition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return L^{-1} K(rows, x), [rows, b], and the covariance of the values at x given the rows, [b, b]."""
-        covariance, rows = self._covariance(self._points.beside(x), x), self.rows
-        if not rows:
-            return covariance[:0], covariance
-        left = self._factor.solve(covariance[:rows])
-        return left, torch.addmm(covariance[rows:], left.T, left, alpha=-1)
+        covariance = self._covariance(torch.cat([self._points, x]) if self.rows else x, x)
+        left = torch.linalg.solve_triangular(self._factor, covariance[: self.rows], upper=False)
+        return left, covariance[self.rows :] - left.T @ left
 
     def _reveal(self, x: Tensor, z: Tensor) -> Revealed:
         left, schur = self._condition(x)
-        mean = left.T @ self._omega.all if self.rows else torch.zeros_like(z)
+        mean = left.T @ self._omega if self.rows else torch.zeros_like(z)
         least = _SHARE * self._slack
         residual = schur.diagonal().clamp(min=0.0)
         values, kept = mean + residual.sqrt()[:, None] * z, residual > least
@@ -224,9 +147,11 @@ class SamplePath:
         return Revealed(values, residual, kept)
 
     def _append(self, x: Tensor, left: Tensor, corner: Tensor, omega: Tensor) -> None:
-        self._factor.append(left.T.contiguous(), corner)
-        self._points.append(x)
-        self._omega.append(omega)
+        above = torch.cat([self._factor, left.new_zeros(self.rows, len(x))], 1)
+        factor = torch.cat([above, torch.cat([left.T, corner], 1)])
+        if self.rows:
+            x, omega = torch.cat([self._points, x]), torch.cat([self._omega, omega])
+        self._factor, self._points, self._omega = factor, x, omega
 
 
 def _eliminate(schur: Tensor, least: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,27 +177,6 @@ def _eliminate(schur: Tensor, least: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 _SLACK = EXCESS * JITTER
-_STOCK = 1_024  # numbers drawn at once
-
-
-class _Stock:
-    """Standard normal numbers drawn in advance, for one draw costs as much as hundreds; none is used twice."""
-
-    def __init__(self, noise: NoiseSource) -> None:
-        self._noise, self._owner, self._left = noise, 0, torch.empty(0, dtype=torch.float64)
-
-    def take(self, count: int) -> Tensor:
-        """Return numbers that were never used, [count]."""
-        if self._owner != os.getpid():  # a fork has the same stock, and both would use it
-            self._owner, self._left = os.getpid(), self._left[:0]
-        if count > len(self._left):
-            self._left = self._noise.gaussian(max(count, _STOCK), 1.0, LATTICE)
-        taken, self._left = self._left[:count], self._left[count:]
-        return taken
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy begins with an empty stock: it must not use the same numbers again."""
-        return {**self.__dict__, "_left": self._left[:0]}
 
 
 class NoisyFunction:
@@ -288,12 +192,12 @@ class NoisyFunction:
     """
 
     def __init__(self, correction: Correction, scale: float, noise: NoiseSource) -> None:
-        self.correction, self.scale = correction, scale
-        self.path, self._stock = SamplePath(correction.covariance, _SLACK), _Stock(noise)
+        self.correction, self.scale, self._noise = correction, scale, noise
+        self.path = SamplePath(correction.covariance, _SLACK)
 
     def reveal(self, lifted: Tensor, runs: int = 1) -> tuple[Revealed, Tensor]:
         """Return the path at new queries, and beside it v + sqrt(jitter) e, [b, runs], for independent paths."""
-        z, e = self._stock.take(2 * len(lifted) * runs).reshape(2, len(lifted), runs)
+        z, e = self._noise.gaussian(2 * len(lifted) * runs, 1.0, LATTICE).reshape(2, len(lifted), runs)
         revealed = self.path.reveal(lifted, z)
         return revealed, revealed.values + JITTER**0.5 * e
 

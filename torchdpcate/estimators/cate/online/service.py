@@ -1,7 +1,7 @@
 """Answers online: the curator's service that reveals one noisy function, query by query, for one charge."""
 
-import os
 import secrets
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,13 @@ from torch import Tensor
 
 from torchdpcate._files import check_private, reserved
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.perturbation import AUDITED, GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import stages_apart
-from torchdpcate.estimators.cate.online.history import Counter, History
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
-from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of
+from torchdpcate.estimators.cate.online.state import SERVICE_FILE, ServiceFile, ServiceState, correction_of
 from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import FunctionNoise
@@ -34,7 +33,7 @@ from torchdpcate.release.statement import PrivacyStatement
 
 _BATCH = 4_096  # answers worked out at once
 _ROOM = 1 << 20  # bytes of a service besides its tensors
-_AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
+_AGREE = 1e-6  # of the outcome range, between an answer in the file and the same one worked out anew
 
 
 def online_terms(stage: FittedStage, budget: PrivacyBudget) -> Prepared:
@@ -54,26 +53,33 @@ class OnlineService:
     r"""Answers g0(x) + f(x) + s u(x), clipped to [-R, R], at any queries, as often as wanted, for one charge.
 
     The noise u is one path of a Gaussian process, revealed as queries come; each has the law given all that was
-    revealed before (``SamplePath``). A query always gets the same answer. The history is on the disk before an
-    answer leaves (``history``), so that neither a crash nor a second process draws new noise for an old query;
-    askers of several processes wait for one another.
+    revealed before (``SamplePath``). A query always gets the same answer. What was answered is in the service's file
+    before an answer leaves (``ServiceFile``), so that neither a crash nor a second process draws new noise for an old
+    query; askers of several processes wait for one another.
 
     Guarantee:
         Certified (epsilon, delta) for any number of queries, chosen adaptively, under the conditions of
-        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/function_noise.md``.
+        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/two_blocks.md``.
 
     The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may. A
     learner's ``answer_online`` makes it; ``open`` opens it again.
 
     Args:
         folder: Of the service.
-        state: What the folder holds: the function, the noise's law and the statement.
         noise: Draws what is not yet revealed.
+
+    Raises:
+        InputError: Its file is missing, damaged or an older one, or the noise has a fixed seed and the service claims
+            privacy.
     """
 
-    def __init__(self, folder: Path, state: ServiceState, noise: NoiseSource) -> None:
-        self.folder, self._state, self._noise = folder, state, noise
+    def __init__(self, folder: Path, noise: NoiseSource) -> None:
+        self.folder, self._noise = folder, noise
         self._forget()
+        with self._file.exclusive() as database:
+            self._catch_up(database)
+        if self.privacy.private_noise and not noise.private:
+            raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
 
     @classmethod
     def create(
@@ -86,7 +92,6 @@ class OnlineService:
         budget: PrivacyBudget,
         session: FitSession,
         statement: Callable[[Prepared], PrivacyStatement],
-        counter: str | Path | None = None,
     ) -> "OnlineService":
         """Pay once, and set up a service in a new folder.
 
@@ -98,36 +103,31 @@ class OnlineService:
             budget: What the service may spend of the second-stage block's budget.
             session: Pays, and draws the noise.
             statement: Makes the privacy statement of the answers, after the charge.
-            counter: File outside the folder by which a folder that was copied or put back is recognised; it must not
-                exist. With None nothing recognises it, see ``docs/guarantees/function_noise.md``.
 
         Raises:
-            InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
-                made.
+            InputError: A second stage without a sensitivity bound, or a folder that is there or cannot be made.
             OSError: The disk has no space for what the service must keep.
             BudgetError: The block cannot pay.
         """
-        folder, terms, run = Path(folder), online_terms(stage, budget), secrets.token_hex(16)
-        law, counter = terms.law, None if counter is None else os.path.realpath(counter)
+        folder, terms = Path(folder), online_terms(stage, budget)
+        law, correction = terms.law, correction_of(stage, nuisances)
         assert isinstance(law, FunctionNoise)
-        _refuse_counter(counter, run, folder)
-        correction = correction_of(stage, nuisances)
         correction.facts()  # refuses, before anything is paid, a feature map that the service could not read again
+        numbers = [*correction.tensors().values(), *named_tensors("nuisances", nuisances).values()]
         try:
             folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise InputError(f"folder = {folder}: cannot be made ({error.strerror}); choose another") from None
         try:
             # what could not be kept is not paid for
-            with reserved(folder, _size(correction, nuisances)):
+            with reserved(folder, _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in numbers)):
                 session.pay(law.event, terms.guarantee.level)
         except BaseException:
             folder.rmdir()
             raise
-        state = ServiceState(run, correction, nuisances, schema, statement(terms), law.scale, counter)
-        _history(folder, state).create()
-        state.save(folder / STATE_FILE)  # last: a folder without it is no service
-        return cls(folder, state, session.noise)
+        state = ServiceState(secrets.token_hex(16), correction, nuisances, schema, statement(terms), law.scale)
+        ServiceFile(folder).create(state)
+        return cls(folder, session.noise)
 
     @classmethod
     def open(cls, folder: str | Path, noise: NoiseSource | None = None) -> "OnlineService":
@@ -138,21 +138,14 @@ class OnlineService:
             noise: Where new noise comes from; None takes the operating system's entropy.
 
         Raises:
-            InputError: No service there, a folder that others can read, or noise with a fixed seed for one that claims
-                privacy.
-            ReleaseFileError: Its state or its history is damaged, changed, or of another run.
+            InputError: No service there, a folder that others can read, a file that is damaged or an older one, or
+                noise with a fixed seed for a service that claims privacy.
         """
-        folder, noise = Path(folder), noise or NoiseSource.system()
-        if not (folder / STATE_FILE).is_file():
+        folder = Path(folder)
+        if not (folder / SERVICE_FILE).is_file():
             raise InputError(f"folder = {folder}: no online service in it")
         check_private(folder)
-        state = ServiceState.load(folder / STATE_FILE)
-        if state.privacy.private_noise and not noise.private:
-            raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
-        service = cls(folder, state, noise)
-        with service._history.lock:
-            service._catch_up()
-        return service
+        return cls(folder, noise or NoiseSource.system())
 
     @property
     def privacy(self) -> PrivacyStatement:
@@ -177,8 +170,7 @@ class OnlineService:
 
         Raises:
             InputError: Wrong columns, missing values, points outside the domain, or a disk that is full; nothing is
-                answered then.
-            ReleaseFileError: The history is damaged, changed or of another run.
+                answered then; or the service's file is damaged or an older one.
         """
         x = self.schema.within(self.schema.matrix(X, "query"), "query") + 0.0  # there is one zero
         keys = [row.tobytes() for row in x.numpy()]
@@ -201,31 +193,32 @@ class OnlineService:
 
     def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
         """Return all answers so far, after those to these queries are among them."""
+        places = torch.tensor(list({key: i for i, key in enumerate(keys) if key not in self._answers}.values()))
         try:
-            with self._history.lock:
-                self._catch_up()
-                places = {key: i for i, key in enumerate(keys) if key not in self._answers}
-                new = x[list(places.values())]
-                for part in new.split(_BATCH):
-                    self._answer_new(part)
-                return self._answers
+            for part in x[places].split(_BATCH):
+                with self._file.exclusive() as database:
+                    self._catch_up(database)
+                    new = [i for i, row in enumerate(part.numpy()) if row.tobytes() not in self._answers]
+                    if new:
+                        self._answer_new(database, part[new])
         except OSError as error:
             self._forget()
             raise InputError(
-                f"{self.folder}: the history cannot be written ({error.strerror}), so nothing was answered; "
+                f"{self.folder}: the service's file cannot be written ({error.strerror}), so nothing was answered; "
                 "free space on the disk and ask again"
             ) from error
         except BaseException:
             self._forget()  # what is in memory may be ahead of the disk
             raise
+        return self._answers
 
-    def _answer_new(self, x: Tensor) -> None:
+    def _answer_new(self, database: sqlite3.Connection, x: Tensor) -> None:
         """Reveal the path at new queries, write it down, and only then keep the answers."""
         lifted = self._lift(x)
         revealed, total = self._function.reveal(lifted)
         answers = self._noise.released(self._finish(x, lifted, total))
         columns = (revealed.values[:, 0], revealed.residual, revealed.retained.double(), total[:, 0], answers)
-        self._history.append(torch.cat([x, torch.stack(columns, 1)], 1).numpy())
+        self._file.append(database, torch.cat([x, torch.stack(columns, 1)], 1).numpy())
         self._keep(x, answers)
 
     def _finish(self, x: Tensor, lifted: Tensor, total: Tensor) -> Tensor:
@@ -244,29 +237,31 @@ class OnlineService:
         self._answers.update(zip((row.tobytes() for row in x.numpy()), answers.tolist(), strict=True))
 
     def _forget(self) -> None:
-        """Begin with nothing in memory; the next question reads the history anew."""
-        self._history = _history(self.folder, self._state)
-        self._function = NoisyFunction(self._state.correction, self._state.scale, self._noise)
-        self._answers: dict[bytes, float] = {}
+        """Begin with nothing in memory; the next question reads the file anew."""
+        self._file, self._answers = ServiceFile(self.folder), dict[bytes, float]()
 
-    def _catch_up(self) -> None:
-        """Take up what was answered since, by this or by other processes."""
-        rows = torch.from_numpy(self._history.new_rows().copy())
-        q = self.schema.domain.dimension
-        for part in rows.split(_BATCH) if len(rows) else ():
-            x, (values, residual, kept, total, answers) = part[:, :q], part[:, q:].unbind(1)
-            lifted = self._lift(x)
-            if not torch.allclose(self._finish(x, lifted, total[:, None]), answers, 0, self._tolerance):
-                raise ReleaseFileError(f"{self.folder}: its answers are not those of its state; nothing is answered")
-            try:
-                self._function.path.restore(lifted, Revealed(values[:, None], residual, kept == 1))
-            except NumericalError as error:
-                raise ReleaseFileError(f"{self.folder}: {error}; nothing is answered") from None
-            self._keep(x, answers)
+    def _catch_up(self, database: sqlite3.Connection) -> None:
+        """Take up what was written since, by this or by other processes."""
+        lines = self._file.news(database)
+        try:
+            if lines and isinstance(lines[0], str):
+                self._state, lines = ServiceState.of_lines(*lines[:2]), lines[2:]
+                self._function = NoisyFunction(self._state.correction, self._state.scale, self._noise)
+            q = self.schema.domain.dimension
+            rows = torch.from_numpy(np.frombuffer(b"".join(lines), dtype="<f8").reshape(-1, q + 5).copy())
+            for part in rows.split(_BATCH) if len(rows) else ():
+                self._restore(part[:, :q], part[:, q:])
+        except Exception as error:  # whatever Python raises on forged contents
+            raise self._file.damaged(error) from error
 
-    @property
-    def _tolerance(self) -> float:
-        return _AGREE * self.schema.domain.outcome_range
+    def _restore(self, x: Tensor, numbers: Tensor) -> None:
+        """Take up answers [b] with their noise, numbers [b, 5], if they are those of the service's own function."""
+        lifted, (values, residual, kept, total, answers) = self._lift(x), numbers.unbind(1)
+        tolerance = _AGREE * self.schema.domain.outcome_range
+        if not torch.allclose(self._finish(x, lifted, total[:, None]), answers, 0, tolerance):
+            raise ValueError("its answers are not those of its state")
+        self._function.path.restore(lifted, Revealed(values[:, None], residual, kept == 1))
+        self._keep(x, answers)
 
     @worst_case(
         "online",
@@ -291,23 +286,3 @@ class OnlineService:
             return torch.cat(answers).T
 
         return Game(draw, law.event, terms.guarantee, function_evidence(shift, covariance))
-
-
-def _size(correction: Correction, nuisances: NuisanceModel) -> int:
-    """Return more bytes than a service's state and its first answers take."""
-    tensors = [*correction.tensors().values(), *named_tensors("nuisances", nuisances).values()]
-    return _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _history(folder: Path, state: ServiceState) -> History:
-    counter = None if state.counter is None else Counter(Path(state.counter), state.run, folder)
-    return History(folder, state.run, state.schema.domain.dimension + 5, counter)
-
-
-def _refuse_counter(path: str | None, run: str, folder: Path) -> None:
-    """Refuse, before anything is paid, a counter that could not be made."""
-    if path is None:
-        return
-    Counter(Path(path), run, folder)
-    if os.path.lexists(path) or not os.access(os.path.dirname(path), os.W_OK):
-        raise InputError(f"counter = {path}: exists already, or its folder cannot be written to; choose another")

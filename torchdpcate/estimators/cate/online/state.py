@@ -1,25 +1,28 @@
-"""What an online service knows besides its history, with f and its kernel at any point; and its file. The curator's."""
+"""What an online service knows: f and its kernel at any point, what was answered, and its file. The curator's."""
 
 import json
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._chain import Chain, alone, chained
+from torchdpcate._files import own_state
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.fit.user_maps import to_config
 from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.stage import FittedStage, LinearStage
-from torchdpcate.release.file import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -152,13 +155,14 @@ def correction_from(
     return FeatureCorrection(tensors["theta"], load_features(tensors, facts["features"], domain, nuisances))
 
 
-STATE_FILE = "state.safetensors"
-_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
+SERVICE_FILE = "service.sqlite"
+"""The one file of a service, in its folder."""
+_FORMAT = "torchdpcate online service 1"
 
 
 @dataclass(frozen=True, eq=False)
 class ServiceState:
-    """What the service knows besides its history. The curator's."""
+    """What the service knows besides its answers. The curator's."""
 
     run: str
     correction: Correction
@@ -166,55 +170,113 @@ class ServiceState:
     schema: TableSchema
     privacy: PrivacyStatement
     scale: float
-    counter: str | None = None
 
-    def save(self, path: Path) -> None:
-        """Write it for its owner alone, as a complete file or not at all."""
-        from safetensors.torch import save_file
-
-        facts = {**self.correction.facts(), "nuisances": self.nuisances.config()}
-        facts |= {"scale": self.scale, "counter": self.counter}
-        metadata = {
-            "format": _FORMAT,
-            "format_version": _FORMAT_VERSION,
-            "run": self.run,
-            "facts": json.dumps(facts),
-            "schema": json.dumps(self.schema.to_dict()),
-            "privacy": json.dumps(self.privacy.to_dict()),
-        }
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The numbers of f and of the nuisances."""
         own = {f"correction.{name}": tensor for name, tensor in self.correction.tensors().items()}
-        tensors = {
-            name: t.contiguous().clone() for name, t in (own | named_tensors("nuisances", self.nuisances)).items()
+        return own | named_tensors("nuisances", self.nuisances)
+
+    def lines(self) -> list[str | bytes]:
+        """Return its two lines of the file: facts as JSON, and tensors."""
+        from safetensors.torch import save
+
+        facts = {
+            "format": _FORMAT,
+            "run": self.run,
+            "facts": {**self.correction.facts(), "nuisances": self.nuisances.config()},
+            "scale": self.scale,
+            "schema": self.schema.to_dict(),
+            "privacy": self.privacy.to_dict(),
         }
-        metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-        with atomic_path(path, PRIVATE) as temporary:
-            save_file(tensors, temporary, metadata=metadata)
+        return [json.dumps(facts), save({name: t.contiguous().clone() for name, t in self.tensors.items()})]
 
     @classmethod
-    def load(cls, path: Path) -> "ServiceState":
-        """Read it.
+    def of_lines(cls, text: str, data: bytes) -> "ServiceState":
+        """Inverse of ``lines``; raises whatever Python raises on forged contents."""
+        from safetensors.torch import load
+
+        kept, tensors = json.loads(text), load(data)
+        if kept["format"] != _FORMAT:
+            raise ValueError("not of this format")
+        schema, facts = TableSchema.from_dict(kept["schema"]), kept["facts"]
+        nuisances = load_nuisances(tensors, facts["nuisances"])
+        own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
+        correction = correction_from(own, facts, schema.domain, nuisances)
+        privacy = PrivacyStatement.from_dict(kept["privacy"])
+        return cls(str(kept["run"]), correction, nuisances, schema, privacy, float(kept["scale"]))
+
+
+class ServiceFile:
+    """The file of a service: its state in two lines, then a line of rows for each block of queries that was answered.
+
+    What was answered is in the file, and noted in the user's state folder (``Chain``), before the answer leaves. So of
+    any number of copies one goes on at most, wherever a process was killed: noise drawn anew for a query that was
+    answered would be a second release. Rows that were written and never answered are taken up, for their noise is as
+    good as any.
+
+    Args:
+        folder: Of the service.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._chain = Chain(Path(folder) / SERVICE_FILE, "service", "new noise for an old query is a second release")
+        self._run, self._revision, self._digest = "", -1, ""
+
+    def create(self, state: ServiceState) -> None:
+        """Write the state of a new service, as a whole or not at all."""
+        own_state("services")
+        with alone, self._chain.database(make=True) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(self._chain.table)
+            first, second = state.lines()
+            digest = chained("", first)
+            database.execute("INSERT INTO service VALUES (0, ?, ?)", (first, digest))
+            self._chain.add(database, state.run, 1, second, chained(digest, second))
+
+    @contextmanager
+    def exclusive(self) -> Iterator[sqlite3.Connection]:
+        """Open it while every other asker waits.
 
         Raises:
-            ReleaseFileError: A file that is damaged, changed, or none of a service.
+            InputError: The file is missing, damaged, or an older one.
+            OSError: It cannot be written.
         """
-        from safetensors import safe_open
+        own_state("services")
+        with alone, self._chain.database() as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
 
+    def news(self, database: sqlite3.Connection) -> list[Any]:
+        """Return the lines that were added since the last call, by whomever: the first time all of them.
+
+        Raises:
+            InputError: Lines are missing or changed, or the file is an older one; nothing may be answered.
+        """
         try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            if metadata["format"] != _FORMAT or metadata["format_version"] != _FORMAT_VERSION:
-                raise ValueError("not of this format")
-            if metadata[DIGEST_KEY] != release_digest(metadata, tensors):
-                raise ValueError("it does not match its checksum")
-            facts = json.loads(metadata["facts"])
-            schema = TableSchema.from_dict(json.loads(metadata["schema"]))
-            nuisances = load_nuisances(tensors, facts["nuisances"])
-            own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
-            correction = correction_from(own, facts, schema.domain, nuisances)
-            privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
-            counter = None if facts.get("counter") is None else str(facts["counter"])
-            scale = float(facts["scale"])
-            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, counter)
-        except Exception as error:  # whatever Python raises on forged contents
-            raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error
+            self._chain.require_table(database)
+            known = database.execute("SELECT digest FROM service WHERE revision = ?", (self._revision,)).fetchall()
+            if known != ([(self._digest,)] if self._digest else []):
+                raise ValueError("it lost lines that were answered")
+            command = "SELECT revision, line, digest FROM service WHERE revision > ? ORDER BY revision"
+            lines = database.execute(command, (self._revision,)).fetchall()
+            for place, (revision, line, digest) in enumerate(lines, self._revision + 1):
+                self._digest = chained(self._digest, line)
+                if (revision, digest) != (place, self._digest):
+                    raise ValueError("its lines are not those that were written")
+            self._run = self._run or json.loads(lines[0][1])["run"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, IndexError) as error:
+            raise self._chain.damaged(error) from error
+        self._chain.require_newest(database, self._run)
+        self._revision += len(lines)
+        return [line for _, line, _ in lines]
+
+    def append(self, database: sqlite3.Connection, rows: np.ndarray) -> None:
+        """Add rows and end the turn; on return they are on the disk and noted, and their answers may leave."""
+        line = np.ascontiguousarray(rows, dtype="<f8").tobytes()
+        self._revision, self._digest = self._revision + 1, chained(self._digest, line)
+        self._chain.add(database, self._run, self._revision, line, self._digest)
+
+    def damaged(self, error: Exception) -> InputError:
+        """Return the refusal of a file that does not hold a service."""
+        return self._chain.damaged(error)
