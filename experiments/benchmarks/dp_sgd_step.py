@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 import torch
 from lightning.pytorch import Callback
+from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torch.utils.data import TensorDataset
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
-from torchdpcate.fit.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torchdpcate.fit.networks import mlp
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
