@@ -16,6 +16,8 @@ from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.composition.records import rows_of
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
@@ -219,12 +221,7 @@ class Averages(TaskSpec):
 
     def _difference_in_means(self) -> float:
         """Return the difference of the arms' mean outcomes, which adjusts for nothing and is not private."""
-        study: Any = self.study
-        sums = torch.zeros(2, 2, dtype=torch.float64)  # of the treated and of the controls: outcomes, and their weights
-        for records in study.records if isinstance(study, StreamedStudy) else [study.records]:
-            weight = torch.ones_like(records.y) if records.weight is None else records.weight
-            arms = weight * torch.stack([records.a, 1 - records.a]).double()
-            sums += torch.stack([arms @ records.y.double(), arms.sum(1)], 1)
+        sums = rows_of(self.study.records, self.study.domain).total(_arm_sums)
         treated, controls = (sums[:, 0] / sums[:, 1]).tolist()
         return float(treated - controls)
 
@@ -232,3 +229,10 @@ class Averages(TaskSpec):
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
+
+
+def _arm_sums(batch: CausalData) -> torch.Tensor:
+    """Return the sums of outcomes and of weights, of the treated and of the controls, [2, 2]."""
+    weight = torch.ones_like(batch.y) if batch.weight is None else batch.weight
+    arms = weight * torch.stack([batch.a, 1 - batch.a]).double()
+    return torch.stack([arms @ batch.y.double(), arms.sum(1)], 1)
