@@ -13,6 +13,7 @@ from tests.cli.helpers import checked, one_line, redomained, summary, table
 from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
+from torchdpcate.cli.tasks import averages
 from torchdpcate.cli.tasks.averages import true_average
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.papers.oprescu import Dataset1
@@ -218,3 +219,13 @@ def test_an_overlap_of_a_half_without_a_propensity_is_told_to_state_it(here, cap
     redomained(overlap=0.5)
     assert main(["train", *PEOPLE, "task=average_effect", "run_dir=r"]) == 2
     assert "equally likely for everybody" in one_line(capsys)
+
+
+def test_a_stream_that_fails_after_the_release_was_paid_for_loses_no_release(here, capsys, monkeypatch):
+    def spoilt(batch):
+        raise OSError("the disk went away")
+
+    monkeypatch.setattr(averages, "_arm_sums", spoilt)
+    assert main(["train", *TABLE, "data.stream=true", "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert "not written: what is told beside the release, without noise" in capsys.readouterr().err
+    assert main(["verify", "r"]) == 0

@@ -128,7 +128,9 @@ class Averages(TaskSpec):
         table = self.study
         self.study = replace(table, records=stream)
         try:
-            _ = self.learner.release(), self._others, self._balance
+            self.learner.release()
+            with self.attempt("what is told beside the release, without noise"):  # what is paid for is not lost by it
+                _ = self._others, self._balance
         finally:
             self.study = table
 
