@@ -528,6 +528,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         arms=arms,
         hidden=bool(facts.get("hidden_units", False)),
         sites=facts.get("sites", 1),
+        lines=tuple(facts["lines"]) if "lines" in facts else None,
     )
 
 

@@ -92,6 +92,48 @@ EXPECTED = Expected(**of_kind("effect")["expected"])
 
 
 @dataclass(frozen=True)
+class LineConstants:
+    """Public constants of lines; see the file.
+
+    Attributes:
+        share: Of mu^2, of all lines.
+        squares: Of that, for the squares that the clip of scores follows from; sums have the rest.
+        tails: Of the sums' part, for counts of scores near and beyond the clip.
+        spreads: Of the sums' part, for squares by cells.
+        counts: Of a partition's part, for how many records its cells have.
+        clip: Of scores, in root n mu / 2 of their deviations.
+        least_clip: In their deviations.
+        far: Clip of the squares in planned deviations: least and usual, n mu from which on it is usual, and from which
+            on it grows.
+        model: Part of a tail's correction that is taken for its own standard error.
+        lost: Of what both nuisances lose of their features, as a standard error.
+        least_kept: Of the propensity's prior variance; below it a cohort has no lines.
+        group_size: n mu from which on there are groups by effect.
+        groups: How many.
+    """
+
+    share: float
+    squares: float
+    tails: float
+    spreads: float
+    counts: float
+    clip: float
+    least_clip: float
+    far: tuple[float, float, float, float]
+    model: float
+    lost: float
+    least_kept: float
+    group_size: float
+    groups: int
+
+
+@cache
+def line_constants() -> LineConstants:
+    """Return the constants of lines."""
+    return LineConstants(**of_kind("lines"))
+
+
+@dataclass(frozen=True)
 class PureShares:
     """Shares of epsilon of a plan of pure events: of steps, and of what these leave to each regression.
 

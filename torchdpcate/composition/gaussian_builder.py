@@ -11,6 +11,7 @@ from torchdpcate.composition.constants import (
     PlanConstants,
     RuleConstants,
     effect_curvature,
+    line_constants,
     logit_curvature,
     of_kind,
 )
@@ -33,6 +34,8 @@ from torchdpcate.composition.steps import (
     EFFECT_UNITS,
     HALVINGS,
     INTERVALS,
+    LINE_SQUARES,
+    LINE_SUMS,
     MODIFIERS,
     PAIRS,
     PROGNOSTIC,
@@ -84,6 +87,8 @@ class Builder(PlanFacts):
         own = self.own_numbers()
         if self.weight is not None:
             own["shares"] = beside_weights(self.shares, self.follow_up > 0)
+        if self.lines is not None:
+            own["shares"] = beside_lines(own.get("shares", self.shares))
         own["shares"] = replace(own.get("shares", self.shares), sites=self.sites)
         return ComposedPlan(**{f.name: getattr(self, f.name) for f in fields(ComposedPlan) if f.name not in own}, **own)
 
@@ -130,7 +135,8 @@ class Builder(PlanFacts):
 
         Of several sites that of the noise in their total, which has each one's.
         """
-        return total_mu(self.budget) * math.sqrt(self.part / self.sites)
+        own = self.part if self.lines is None else self.part * (1 - line_constants().share)
+        return total_mu(self.budget) * math.sqrt(own / self.sites)
 
     @property
     def size(self) -> float:
@@ -333,6 +339,13 @@ class Builder(PlanFacts):
     @property
     def _numbers(self) -> int:
         return self.covariates if self.numbers is None else self.numbers
+
+    @property
+    def line_groups(self) -> int:
+        """Groups by effect that have lines: none where the effect is one number, or n mu is small."""
+        of = line_constants()
+        requested = self.lines is not None and "groups" in self.lines and not self.constant_only
+        return of.groups if requested and self.size >= of.group_size else 1
 
     # -- shares
 
@@ -542,6 +555,24 @@ def beside_weights(shares: Shares, censored: bool = False) -> Shares:
     own |= {WEIGHTS: WEIGHT_SHARES[type(shares)]}
     left = 1 - math.fsum(own.values())
     return replace(shares, shares=own | {step: left * share for step, share in shares.shares.items()})
+
+
+def beside_lines(shares: Shares) -> Shares:
+    """Return shares of steps beside those of lines, whose part of mu^2 is public; the total is of both.
+
+    Args:
+        shares: Of all other steps.
+
+    Example:
+        >>> found = beside_lines(Shares(3.0, {"effect": 1.0}))
+        >>> round(found.of("effect"), 12), {step: round(share, 4) for step, share in found.shares.items()}
+        (3.0, {'effect': 0.75, 'line squares': 0.025, 'line sums': 0.225})
+    """
+    of = line_constants()
+    own = {LINE_SQUARES: of.share * of.squares, LINE_SUMS: of.share * (1 - of.squares)}
+    left = 1 - of.share
+    others = {step: left * share for step, share in shares.shares.items()}
+    return replace(shares, total=shares.total / math.sqrt(left), shares=others | own)
 
 
 def rank_noise(numbers: int, mu: float, n: float) -> float:

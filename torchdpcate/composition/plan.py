@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.constants import LineConstants, PlanConstants, RuleConstants, line_constants
 from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, Sign, matrix_noise
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
-from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
+from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
@@ -61,6 +61,7 @@ class PlanFacts:
         follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
         hidden: Whether the effect may have features of hidden units, which need networks.
         sites: Number of sites that have the records, and add noise to sums of their own each.
+        lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
 
     Raises:
         InputError: No records, or no covariates.
@@ -85,6 +86,7 @@ class PlanFacts:
     follow_up: int = 0
     hidden: bool = False
     sites: int = 1
+    lines: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -144,6 +146,7 @@ class ComposedPlan(PlanFacts):
         clip_factor: That clip over their released quantile.
         interval_spread: Clip of the mean's correction, in standard deviations of normal residuals.
         interval_clip: Clip of the effect in the average, in its planned standard deviations.
+        line_groups: How many groups by released effect have lines; 1: none.
     """
 
     kind: str
@@ -184,6 +187,22 @@ class ComposedPlan(PlanFacts):
     clip_factor: float
     interval_spread: float
     interval_clip: float
+    line_groups: int = 1
+
+    @property
+    def line_constants(self) -> LineConstants:
+        """Constants of lines."""
+        return line_constants()
+
+    @property
+    def line_mu(self) -> float:
+        """The Gaussian that costs what all lines do."""
+        return self.shares.total * math.sqrt(math.fsum(self.shares.shares[step] for step in LINES))
+
+    @property
+    def line_size(self) -> float:
+        """N mu of the lines."""
+        return min(self.mass * self.line_mu, 1e9)
 
     @property
     def made_of(self) -> PlanFacts:
@@ -361,6 +380,7 @@ class ComposedPlan(PlanFacts):
             "constants": constants,
             **({"hidden_units": True} if self.units else {}),
             **({"sites": self.sites} if self.sites > 1 else {}),
+            **({} if self.lines is None else {"lines": list(self.lines)}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }
 

@@ -6,12 +6,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
-from torchdpcate.composition.constants import EXPECTED, logit_curvature, of_kind
+from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature, of_kind
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import ComposedPlan, PlanFacts
-from torchdpcate.composition.priors import held_shares
+from torchdpcate.composition.plan import EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
     CENSORING,
@@ -19,6 +20,8 @@ from torchdpcate.composition.steps import (
     COUNTS,
     EFFECT_UNITS,
     HALVINGS,
+    LINE_SQUARES,
+    LINE_SUMS,
     MATRIX,
     MODIFIERS,
     PAIRS,
@@ -32,6 +35,7 @@ from torchdpcate.composition.steps import (
 from torchdpcate.composition.summaries import OUTCOME, RESIDUAL
 from torchdpcate.errors import InputError
 from torchdpcate.fit.private_fit import SOLVER_SHARE
+from torchdpcate.fit.weighted_basis import KINDS, Levels, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism
@@ -297,8 +301,82 @@ def _rounded(n: float) -> int:
     return math.ceil(n / unit) * unit
 
 
+class Lost(NamedTuple):
+    """What the nuisances of a plan are expected to lose of their features; public.
+
+    Attributes:
+        both: Sum over features of the geometric mean of what either loses, in logits times residual deviations.
+        kept: Share of its prior variance that the propensity keeps.
+    """
+
+    both: float
+    kept: float
+
+
+def lost_of(plan: ComposedPlan, levels: Levels | None = None) -> Lost:
+    r"""Return what both nuisances are expected to lose; nothing where the propensity is known.
+
+    .. math:: \sum_j (l_j l'_j)^{1/2}, \qquad l_j = p_j \Big(\frac{v_j}{p_j + v_j}\Big)^2
+
+    with the prior variance p and the noise v of a feature; a covariate without a feature loses all.
+
+    Args:
+        plan: The public plan.
+        levels: Whether each covariate of the nuisances has two levels; None takes none.
+    """
+    if plan.known_propensity:
+        return Lost(0.0, 1.0)
+    two = [False] * (plan.covariates if plan.wide else plan.retained) if levels is None else levels
+    features = all_features(two, plan.constants.kinds, plan.heads)
+    heads = len(two) if plan.heads is None else plan.heads
+    beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
+    unseen = beyond * (1 - float(held_shares(features[:1], heads, plan.covariates)))
+
+    def of(regression: Regression, variance: float) -> tuple[Tensor, float]:
+        prior = prior_variances(features, variance, plan.constants, 1e9, plan.heads, confounds=False)
+        noise, kept = regression.noise / regression.basis.feature_weights[1:], torch.zeros_like(prior)
+        kept[[features.index(own) for own in regression.basis.features]] = regression.prior / (regression.prior + noise)
+        lost = torch.cat([prior * (1 - kept) ** 2, prior.new_tensor([unseen * variance])])
+        return lost, float((prior * kept).sum() / prior.sum()) * (1 - unseen)
+
+    propensity, kept = of(plan.propensity(two), plan.constants.propensity_variance)
+    outcome, _ = of(plan.outcome(two), plan.constants.outcome_variance)
+    return Lost(float((propensity * outcome).sqrt().sum()), kept)
+
+
+def hardly_adjusted(plan: ComposedPlan) -> str | None:
+    """Return in one line why a plan with lines of a cohort would adjust for next to nothing; None where it does not.
+
+    Args:
+        plan: With lines.
+    """
+    if plan.lines is None or plan.known_propensity or plan.budget is None:
+        return None
+    kept = lost_of(plan).kept
+    if kept >= plan.line_constants.least_kept:
+        return None
+    return (
+        f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to say of "
+        "the treatment, so that the average would hardly be adjusted; give more records or a larger epsilon"
+    )
+
+
+NO_LINES_OF_PURE = "delta = 0: they are sums with Gaussian noise; give privacy.delta above 0, for instance 1e-6"
+"""Why a composition of pure events has no lines."""
+
+
+def why_no_lines(plan: ComposedPlan) -> str:
+    """Return in one line why a release has no lines; see ``hardly_adjusted``."""
+    if plan.budget is not None and plan.budget.delta == 0:
+        return NO_LINES_OF_PURE
+    if plan.arms > 2 or plan.kind != EFFECT or isinstance(plan.constants, RuleConstants):
+        return "they are of effects of two arms (task=cate, learner=r)"
+    return hardly_adjusted(rebuilt(plan, lines=("groups",))) or "none were requested"
+
+
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)
-_FEW = {WEIGHTS: 1, COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
+_LINES = 64  # numbers of lines at most
+_FEW = {WEIGHTS: 1, COUNTS: 3, CORRECTION: 2, AVERAGE: 1, LINE_SQUARES: 1, LINE_SUMS: _LINES}  # that steps release
 _CURVATURES = " curvatures"
 _MOST_WEIGHTS = 100_000  # of a network, whose width is the user's
 

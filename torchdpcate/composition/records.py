@@ -19,7 +19,9 @@ from torchdpcate.composition.covariates import (
 )
 from torchdpcate.composition.effect_law import Covariates, correlated_points, released_correlations
 from torchdpcate.composition.interval_events import private_effect_law
+from torchdpcate.composition.line_laws import PEOPLE, line_facts
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
+from torchdpcate.composition.lines import ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
@@ -48,11 +50,15 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.composed import without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
+from torchdpcate.release.lines import LineNumbers
+from torchdpcate.release.population import released_population
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,7 @@ class ComposedFit:
             propensity is beyond their limit.
         numbers: What the law was made of.
         nuisances: From records within the domain to what the nuisances make of them.
+        lines: What its lines are made of; None where the plan has none.
         worked: That of records in memory, which is the curator's; None of a stream.
         weight: Mean weight of the records, released; None where all count alike.
     """
@@ -81,6 +88,7 @@ class ComposedFit:
     nuisances: Callable[[CausalData], WorkedOut] = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
+    lines: LineNumbers | None = field(default=None, kw_only=True)
 
     def features(self, u: Tensor) -> Tensor:
         """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
@@ -126,6 +134,7 @@ def fit_composition(
     solver: Solver | None = None,
     nuisance: ComposedNuisance | None = None,
     site: Site | None = None,
+    schema: TableSchema | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records: one batch in memory, or one pass for each total over a stream.
 
@@ -138,6 +147,7 @@ def fit_composition(
         solver: How regressions are solved; None takes ``NoisyNewton``.
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
         site: The site whose records these are, where there are several; it requests sums over records alone.
+        schema: Of the domain; lines need it.
 
     Raises:
         InputError: A stream whose length changes.
@@ -148,7 +158,7 @@ def fit_composition(
         rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
         rows, plan, steps = weighed(rows, domain, plan, steps)
-        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()
+        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema).run()
 
 
 def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
@@ -363,6 +373,7 @@ class _Fit:
     two_levels: tuple[bool, ...]
     solver: Solver
     nuisance: ComposedNuisance | None
+    schema: TableSchema | None = None
 
     def run(self) -> ComposedFit:
         """Return what was found."""
@@ -392,12 +403,26 @@ class _Fit:
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
                     weight=steps.weight,
                 )
+                if plan.lines is not None:
+                    found = replace(found, lines=self._lines(found, rest))
                 if not plan.intervals:
                     return found
                 covariates, basis = Covariates(retained.standardisation, retained.levels), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
                 return replace(found, law=law, numbers=numbers)
+
+    def _lines(self, found: ComposedFit, rest: Rows) -> LineNumbers:
+        """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates."""
+        assert self.schema is not None
+        domain, effect, plan = self.domain, found.effect, self.plan
+        basis = effect.regression.basis
+        coefficients = without_noise(effect.shrunk, effect.estimates, basis)
+        by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
+        people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
+        effects = by.effect(found.features(domain.scale(people)))
+        facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale)
+        return private_lines(rest, plan, self.steps, replace(by, centre=facts.centre), facts)
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start

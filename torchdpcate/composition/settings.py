@@ -1,7 +1,7 @@
 """What a user chooses of a composition: how its nuisances and its effect are learnt."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.builder import plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
-from torchdpcate.composition.planned import NO_INTERVALS_OF_ARMS, require_little_noise
+from torchdpcate.composition.planned import (
+    NO_INTERVALS_OF_ARMS,
+    NO_LINES_OF_PURE,
+    hardly_adjusted,
+    require_little_noise,
+)
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.sites import Site
 from torchdpcate.composition.steps import NoisySteps, propensity_of
@@ -23,6 +28,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
+from torchdpcate.release.lines import GROUPS, REQUESTS
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -336,6 +342,8 @@ class AdaptiveSecondStage:
         intervals: Whether to request the numbers that intervals rest on, about a fifth of mu^2: true, false, or
             ``auto``, which asks where the domain knows the propensity. With an estimated one, true is refused where
             its planned noise is too large for intervals to hold.
+        lines: Lines that are requested beside the average, of ``REQUESTS``: a quarter of mu^2 for all. ``auto`` takes
+            groups by effect; false requests none.
         site: Which of several sites holds the records, all of which run this plan (``Site``); None: there is one.
 
     Raises:
@@ -355,11 +363,18 @@ class AdaptiveSecondStage:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance = field(default_factory=Auto)
     intervals: bool | str = "auto"
+    lines: bool | str | Sequence[str] = "auto"
     site: Site | None = None
 
     def __post_init__(self) -> None:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
+        if self.lines not in (False, "auto"):
+            unknown = [name for name in self._requested if name not in REQUESTS]
+            if unknown or len(set(self._requested)) < len(self._requested):
+                raise InputError(
+                    f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, each once"
+                )
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
 
@@ -401,9 +416,48 @@ class AdaptiveSecondStage:
             arms=arms,
             hidden=self.nuisance.network is not None and self.site is None,
             sites=1 if self.site is None else len(self.site.sizes),
+            lines=self._lines_of(budget, kind),
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
-        return plan
+        return self._adjusted(plan)
+
+    @property
+    def _requested(self) -> tuple[str, ...]:
+        """Lines beside the average, in their order."""
+        if self.lines == "auto":
+            return (GROUPS,)
+        given = (self.lines,) if isinstance(self.lines, str | bool) else tuple(self.lines)
+        return tuple(str(name) for name in given)
+
+    def _lines_of(self, budget: PrivacyBudget | None, kind: str) -> tuple[str, ...] | None:
+        """Return what is requested beside the average; None where there are no lines.
+
+        Raises:
+            InputError: They were requested where they cannot be.
+        """
+        reason = None
+        if budget is not None and budget.delta == 0:
+            reason = NO_LINES_OF_PURE
+        elif kind != EFFECT or isinstance(self.constants, RuleConstants):
+            reason = "they are of effects of two arms (task=cate, learner=r)"
+        if reason is None and self.lines is not False:
+            return self._requested
+        if reason is not None and self.lines not in (False, "auto"):
+            raise InputError(f"lines = {self.lines!r}: {reason}; leave lines=auto")
+        return None
+
+    def _adjusted(self, plan: ComposedPlan) -> ComposedPlan:
+        """Return the plan without lines where covariates are hardly adjusted for.
+
+        Raises:
+            InputError: Lines were requested.
+        """
+        reason = hardly_adjusted(plan)
+        if reason is None:
+            return plan
+        if self.lines != "auto":
+            raise InputError(f"lines = {self.lines!r}: {reason}")
+        return rebuilt(plan, lines=None)
 
     def _of_arms(self, budget: PrivacyBudget | None, kind: str, arms: int) -> str:
         """Return the kind of plan of more than two arms; refuse what it lacks."""

@@ -212,6 +212,9 @@ QUANTILES = ("centre", "outcome scale", "residual scale")
 INTERVALS = tuple(f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
 MATRIX, COUNTS, CORRECTION, AVERAGE = INTERVALS
+LINES = ("line squares", "line sums")
+"""Steps that lines take: squares of scores, then sums of them."""
+LINE_SQUARES, LINE_SUMS = LINES
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
 PAIRS = "effect pairs"
 """The step that chooses products of a covariate with a step of another."""
@@ -240,6 +243,7 @@ ORDER = (
     ),
     *("propensity curvatures", "propensity", MODIFIERS, PAIRS, EFFECT_UNITS, "effect curvatures", "effect"),
     *INTERVALS,
+    *LINES,
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
 

@@ -17,6 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.lines import LineNumbers, Lines
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS, released_population
@@ -62,6 +63,9 @@ class ComposedRelease(EffectRelease):
         numbers: Released numbers that the law was made of.
         without: Why there is no law, in one line; None where there is one.
         weight: Released mean weight of the records; None where all count alike.
+        lines: Averages of effects with intervals; None where there are none.
+        line_numbers: Released numbers that they were made of.
+        no_lines: Why there are none, in one line.
     """
 
     kind = "composed"
@@ -80,6 +84,9 @@ class ComposedRelease(EffectRelease):
     numbers: IntervalNumbers | None = field(default=None, kw_only=True)
     without: str | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
+    lines: Lines | None = field(default=None, kw_only=True)
+    line_numbers: LineNumbers | None = field(default=None, kw_only=True)
+    no_lines: str | None = field(default=None, kw_only=True)
 
     @property
     def form(self) -> str:
@@ -123,12 +130,7 @@ class ComposedRelease(EffectRelease):
         An effect whose features deviate over people by less than a quarter of what they did before they were shrunk is
         a constant: what is left is noise by the same empirical Bayes. Of K > 2 arms this is so of each function.
         """
-        weights = self.basis.feature_weights[1:]
-        found = self.theta.view(-1, self.basis.dimension).clone()
-        before = self.estimates.view_as(found)
-        left, there = ((rows[:, 1:].square() * weights).sum(1) for rows in (found, before))
-        found[left < _LEFT**2 * there, 1:] = 0.0
-        return found.flatten()
+        return without_noise(self.theta, self.estimates, self.basis)
 
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
@@ -419,13 +421,17 @@ class ComposedRelease(EffectRelease):
             **({} if units is None else {f"units.{name}": tensor for name, tensor in units.tensors().items()}),
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
             **({} if self.numbers is None else {f"interval.{name}": n for name, n in self.numbers.tensors().items()}),
+            **({} if self.lines is None else {f"line.{name}": part for name, part in self.lines.tensors().items()}),
+            **_named("line_numbers", self.line_numbers),
         }
 
     def facts(self) -> dict[str, Any]:
         """Return the features, the columns in use, and why there is no law."""
         columns = None if self.columns is None else list(self.columns)
         units = {} if self.basis.units is None else {"units_beyond": self.basis.units.base.config()}
-        return {"features": self.basis.config(), "columns": columns, "without": self.without, **units}
+        own = {} if self.lines is None else {"lines": list(self.lines.names)}
+        own |= {} if self.no_lines is None else {"no_lines": self.no_lines}
+        return {"features": self.basis.config(), "columns": columns, "without": self.without, **units, **own}
 
     @classmethod
     def build(
@@ -450,6 +456,7 @@ class ComposedRelease(EffectRelease):
         if "weight" in tensors:
             require_tensor(tensors["weight"], (1,), "weight")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
+        lines, line_numbers = tensors_of("line", tensors), tensors_of("line_numbers", tensors)
         return cls(
             tensors["theta"],
             tensors["estimates"],
@@ -464,7 +471,23 @@ class ComposedRelease(EffectRelease):
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
             without=None if facts.get("without") is None else str(facts["without"]),
             weight=tensors["weight"].item() if "weight" in tensors else None,
+            lines=Lines.from_tensors(facts["lines"], lines) if lines else None,
+            line_numbers=LineNumbers.from_tensors(line_numbers) if line_numbers else None,
+            no_lines=None if facts.get("no_lines") is None else str(facts["no_lines"]),
         )
+
+
+def _named(prefix: str, numbers: LineNumbers | None) -> dict[str, Tensor]:
+    return {} if numbers is None else {f"{prefix}.{name}": value for name, value in numbers.tensors().items()}
+
+
+def without_noise(theta: Tensor, estimates: Tensor, basis: WeightedBasis) -> Tensor:
+    """Return coefficients without features where shrinkage left next to nothing of them; see ``coefficients``."""
+    found = theta.view(-1, basis.dimension).clone()
+    weights = basis.feature_weights[1:]
+    left, there = ((rows[:, 1:].square() * weights).sum(1) for rows in (found, estimates.view_as(found)))
+    found[left < _LEFT**2 * there, 1:] = 0.0
+    return found.flatten()
 
 
 def _hull(intervals: Tensor, points: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
-from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_none
+from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_no_lines, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.cluster import NO_INTERVALS
@@ -128,6 +129,7 @@ class CompositionPlan(Plan):
         effect = found.effect
         return own | {
             "weight": found.weight,
+            "line_numbers": found.lines,
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
             "scale": effect.scale,
@@ -146,6 +148,9 @@ class CompositionPlan(Plan):
             bounds = propensity_bounds(domain)
             facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
             law = law_of(numbers, *facts, privacy.protected.records)
+        lines, own = None, answers["line_numbers"]
+        if own is not None:
+            lines = lines_of(own, plan, self.schema.domain.better, None, privacy.protected.records)
         return ComposedRelease(
             effect_coefficients(plan, regression, answers["estimates"], variances, scale),
             answers["estimates"],
@@ -160,6 +165,9 @@ class CompositionPlan(Plan):
             numbers=numbers,
             weight=answers["weight"],
             without=self._without(withheld=numbers is not None) if law is None else None,
+            lines=lines,
+            line_numbers=own,
+            no_lines=why_no_lines(self.steps) if lines is None else None,
         )
 
     def _without(self, withheld: bool) -> str:
@@ -202,6 +210,8 @@ class CompositionPlan(Plan):
                 yield "its features of hidden units are not what its plan makes of these"
                 return
         yield from _curvatures(release, plan, plan.effect(levels, pairs, units).basis.feature_weights)
+        if (release.line_numbers is not None) is not (plan.lines is not None):
+            yield "it holds what lines rest on though its plan does not request it, or the other way round"
         if (numbers is not None) is not plan.intervals:
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
@@ -228,7 +238,7 @@ def stated_plan(release: Release) -> ComposedPlan:
     return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions))
 
 
-ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight")
+ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "line_numbers")
 """What a release holds of its steps, by the names of its attributes."""
 
 

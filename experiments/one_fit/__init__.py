@@ -1,0 +1,1 @@
+"""What one composition answers: averages, groups and calibration with intervals, judged on random laws."""

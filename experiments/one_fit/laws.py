@@ -1,0 +1,173 @@
+"""Random laws of trials and cohorts, with the effects that are true of them; outcomes within public bounds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+COVARIATES = 6
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Records of a law, and what is true of them.
+
+    Attributes:
+        x: Covariates [n, q] in [-2, 2].
+        a: Treatment [n].
+        y: Outcome [n], within ``bounds``.
+        effect: True effect of each record, [n].
+        propensity: True propensity, [n].
+        bounds: Of the outcome, public.
+        overlap: Public bound of the propensity.
+        known: The propensity, where the design knows it.
+        kind: Of outcome: ``continuous``, ``count`` or ``binary``.
+    """
+
+    x: Array
+    a: Array
+    y: Array
+    effect: Array
+    propensity: Array
+    bounds: tuple[float, float]
+    overlap: float
+    known: float | None
+    kind: str = "continuous"
+
+
+def _covariates(rng: np.random.Generator, n: int) -> Array:
+    common = rng.normal(size=(n, 1))
+    x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, COVARIATES)), -2, 2)
+    x[:, -2:] = x[:, -2:] > rng.uniform(-0.6, 0.6, 2)
+    return x
+
+
+def _linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+    weights = rng.normal(size=x.shape[1])
+    found = x @ weights
+    return size * (found - found.mean()) / found.std()
+
+
+def _propensity(logit: Array, overlap: float) -> Array:
+    return np.clip(1 / (1 + np.exp(-logit)), overlap, 1 - overlap)
+
+
+Noise = Callable[[np.random.Generator, int], Array]
+
+
+def _normal(rng: np.random.Generator, n: int) -> Array:
+    return rng.normal(size=n)
+
+
+def _student(rng: np.random.Generator, n: int) -> Array:
+    return rng.standard_t(2.5, n) / 2
+
+
+def _skewed(rng: np.random.Generator, n: int) -> Array:
+    return rng.lognormal(0, 1, n) - np.exp(0.5)
+
+
+def _continuous(
+    treated: float | None = None,
+    logit: float = 0.0,
+    shift: float = 0.0,
+    shape: str = "linear",
+    noise: Noise = _normal,
+    treated_noise: Noise | None = None,
+    bounds: tuple[float, float] = (-20.0, 20.0),
+    overlap: float = 0.05,
+) -> Callable[[np.random.Generator, int], Draw]:
+    """Return a law of a continuous outcome.
+
+    Args:
+        treated: Share of the treated of a trial; None: a cohort.
+        logit: Size of the confounding of a cohort.
+        shift: Mean logit of a cohort.
+        shape: Of outcome and propensity: ``linear``, ``hump`` or ``product``.
+        noise: Of outcomes.
+        treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
+        bounds: Of the outcome.
+        overlap: Of a cohort.
+    """
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x = _covariates(rng, n)
+        base, drift = _linear(rng, x, 1.0), _linear(rng, x, logit) if logit else np.zeros(n)
+        if shape == "hump":
+            base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
+        if shape == "product":
+            base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
+        both = rng.uniform(0.3, 0.8)
+        base = base + both * drift / max(logit, 1e-9)
+        effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6))
+        e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
+        a = (rng.uniform(size=n) < e).astype(float)
+        error = noise(rng, n)
+        if treated_noise is not None:
+            error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
+        return Draw(x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated)
+
+    return draw
+
+
+def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator, int], Draw]:
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x = _covariates(rng, n)
+        risk, drift = _linear(rng, x, 0.7), np.log(rate / (1 - rate))
+        off = rng.uniform(-0.6, 0.3) + _linear(rng, x, 0.2)
+        p0, p1 = (1 / (1 + np.exp(-(drift + risk + part))) for part in (0.0, off))
+        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + _linear(rng, x, 0.4), 0.05)
+        a = (rng.uniform(size=n) < e).astype(float)
+        y = (rng.uniform(size=n) < np.where(a > 0, p1, p0)).astype(float)
+        return Draw(x, a, y, p1 - p0, e, (0.0, 1.0), 0.05, treated, "binary")
+
+    return draw
+
+
+def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Callable[[np.random.Generator, int], Draw]:
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x = _covariates(rng, n)
+        level = _linear(rng, x, 0.4)
+        change = rng.uniform(-0.4, 0.4) + _linear(rng, x, 0.1)
+        e = _propensity(0.8 * level + _linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
+        a = (rng.uniform(size=n) < e).astype(float)
+        scale = 800.0 if costs else 4.0
+        frailty = rng.gamma(1.0, 1.0, n) if not costs else rng.lognormal(-0.5, 1.0, n)
+        there = rng.uniform(size=n) > zeros
+        mean = scale * np.exp(level + a * change) * frailty * there
+        y = np.minimum(mean if costs else rng.poisson(mean), most)
+        # the true effect counts the bound: the mean of min(y, most), by the frailty's law on a grid of its quantiles
+        quantiles = (np.arange(400) + 0.5) / 400
+        from scipy import stats
+
+        grid = stats.lognorm(1.0, scale=np.exp(-0.5)).ppf(quantiles) if costs else stats.gamma(1.0).ppf(quantiles)
+        arms = [np.minimum(scale * np.exp(level + part)[:, None] * grid, most).mean(1) for part in (0.0, change)]
+        effect = (1 - zeros) * (arms[1] - arms[0])
+        known = None if cohort else 0.5
+        return Draw(x, a, y, effect, e, (0.0, most), 0.05, known, "continuous" if costs else "count")
+
+    return draw
+
+
+LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
+    "trial": _continuous(0.5),
+    "trial, 30 % treated": _continuous(0.3),
+    "trial, skewed treated": _continuous(0.5, treated_noise=_skewed),
+    "trial, t(2.5)": _continuous(0.5, noise=_student),
+    "trial, deaths": _deaths(0.05, 0.5),
+    "trial, days": _counts(0.0, False, 120.0),
+    "trial, costs": _counts(0.3, False, 20_000.0, costs=True),
+    "linear": _continuous(logit=0.8),
+    "strong linear": _continuous(logit=1.4),
+    "hump": _continuous(logit=0.5, shape="hump"),
+    "product": _continuous(logit=0.7, shape="product"),
+    "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
+    "t(2.5)": _continuous(logit=0.8, noise=_student),
+    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
+    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
+    "deaths": _deaths(0.1, None),
+    "days": _counts(0.0, True, 120.0),
+    "costs": _counts(0.3, True, 20_000.0, costs=True),
+}
+"""Families of laws; each draw has constants of its own."""

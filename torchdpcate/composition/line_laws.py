@@ -1,0 +1,309 @@
+"""Lines of a composition from released numbers: estimates, and the variances of their errors."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.lines import (
+    LineSums,
+    cuts_of,
+    far_clip,
+    line_blocks,
+    line_clip,
+    tilted_clip,
+)
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import Lost, lost_of
+from torchdpcate.composition.regressions import WorkedOut
+from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.fit.weighted_basis import Levels
+from torchdpcate.release.lines import AVERAGE, RULE, SLOPE, TILTS, LineFacts, LineNumbers, Lines
+
+PEOPLE = 1024
+"""Public people over whom the effect and the nuisances are averaged."""
+_LARGEST = 0.9  # quantile of inverse propensities
+_LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
+_LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
+_OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
+_LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
+_FEWEST = 10.0  # records of a line
+
+
+def line_facts(
+    people: Tensor,
+    tau: Tensor,
+    nuisances: Callable[[CausalData], WorkedOut],
+    domain: Domain,
+    plan: ComposedPlan,
+    scale: float,
+) -> LineFacts:
+    """Return what the sums of scores are planned by; post-processing of released numbers.
+
+    Args:
+        people: Encoded rows of public people, [N, q].
+        tau: The released effect there, [N].
+        nuisances: The released nuisances.
+        domain: Public bounds.
+        plan: The public plan.
+        scale: S, the released clip of residuals.
+    """
+    none = people.new_zeros(len(people))
+    far = nuisances(CausalData(people, none, none + domain.outcome_low, _known(domain, people), weight=none + 1))
+    e, m, y_range = propensity_of(far), far.outcome, domain.outcome_range
+    inverse = float((1 / (e * (1 - e))).mean())
+    if plan.binary:
+        rate = (m - domain.outcome_low) / y_range
+        residual = y_range * math.sqrt(max(float((rate * (1 - rate)).mean()), _LEAST_RATE))
+        mean = min(max(float(rate.mean()), _LEAST_RATE), 1 - _LEAST_RATE)
+        spread = y_range * math.sqrt(mean * (1 - mean))
+    else:
+        quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
+        residual = min(scale / quantile, y_range / 2)
+        spread = math.hypot(residual, float(m.std()))
+    deviation = float(tau.std())
+    varies = deviation > _LEAST_SPREAD * y_range
+    steps = torch.arange(1, plan.line_groups, dtype=torch.float64) / plan.line_groups
+    return LineFacts(
+        centre=float(tau.mean()),
+        deviation=residual * math.sqrt(inverse),
+        inverse=inverse,
+        residual=residual,
+        largest=y_range * float(torch.quantile(1 / torch.minimum(e, 1 - e), _LARGEST)),
+        outcome=float(m.mean()),
+        treated=float(e.mean()),
+        outcome_deviation=spread,
+        effect_deviation=deviation if varies else 0.0,
+        tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
+        cuts=torch.quantile(tau, steps) if varies else steps[:0],
+    )
+
+
+def _known(domain: Domain, people: Tensor) -> Tensor | None:
+    """Return the propensities of public people, where the design knows them: the middle of their bounds if a column."""
+    known = domain.known_propensity
+    if known is None:
+        return None
+    return people.new_full((len(people),), known.middle) if known.column is not None else known.at(people)
+
+
+class _Tail(NamedTuple):
+    """What a clip took of a sum of scores: by its counts, with the variance of that, and the size on both sides."""
+
+    taken: float
+    variance: float
+    size: float
+
+
+def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float) -> _Tail:
+    r"""Return what the clip took of a sum, by counts in (C/2, C] and beyond C on either side.
+
+    .. math:: b = C \sum_\pm \pm \frac{N_\pm}{\alpha_\pm - 1} \kappa_\pm, \quad
+        \alpha_\pm = \log_2 \frac{M_\pm + N_\pm}{N_\pm} \in [2, 8], \quad \kappa = \frac{N^2}{N^2 + s^2}
+
+    of a tail by Pareto's law, with the variance of its noise, and of its model: a part of it, and a third of that part
+    of what cancels between the sides.
+
+    Args:
+        counts: Near and beyond the clip above, then below, [4].
+        noise: s, of a count.
+        clip: C.
+        most: Largest mean excess.
+        model: Part of the correction that is taken for its own standard error.
+
+    Example:
+        >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5)
+        >>> round(found.taken, 3), round(found.variance, 3)
+        (10.0, 27.778)
+    """
+    taken, variance, size = 0.0, 0.0, 0.0
+    near_above, above, near_below, below = counts.tolist()
+    for sign, near, far in ((1, near_above, above), (-1, near_below, below)):
+        beyond = max(far, noise)
+        if beyond <= 0:
+            continue
+        alpha = min(max(math.log2((max(near, beyond) + beyond) / beyond), 2.0), 8.0)
+        shown = max(far, 0.0)
+        kept = shown**2 / (shown**2 + noise**2) if shown else 0.0
+        excess = min(clip / (alpha - 1), most)
+        found = excess * shown * kept
+        taken += sign * found
+        size += found
+        variance += (excess * noise) ** 2 * max(kept, _LEAST_KEPT)
+    variance += (model * taken) ** 2 + (model * size / 3) ** 2
+    return _Tail(taken, variance, size)
+
+
+def lines_of(
+    numbers: LineNumbers, plan: ComposedPlan, better: str | None = None, levels: Levels | None = None, per_person: int = 1
+) -> Lines:
+    """Return the lines that released numbers make; see ``Lines``.
+
+    Args:
+        numbers: Released.
+        plan: The public plan, at the released weight.
+        better: Whether ``higher`` or ``lower`` outcomes are better; None takes higher ones for the rule.
+        levels: As of ``lost_of``.
+        per_person: Records of each person, which may err alike.
+    """
+    facts, own = numbers.facts, plan.line_constants
+    clip, cuts = line_clip(plan, facts, numbers.square), cuts_of(plan, facts)
+    sums = LineSums(line_blocks(plan, facts, clip))
+    found = {block.name: values for block, values in sums.parts(numbers.sums)}
+    units = {block.name: block.unit(sums.share) for block in sums.blocks}
+    return _Law(numbers, plan, clip, cuts, found, units, lost_of(plan, levels), better, per_person).lines()
+
+
+class _Law(NamedTuple):
+    """Everything that lines are made of; see ``lines_of``."""
+
+    numbers: LineNumbers
+    plan: ComposedPlan
+    clip: float
+    cuts: Tensor
+    found: dict[str, Tensor]
+    units: dict[str, float]
+    lost: Lost
+    better: str | None
+    per_person: int
+
+    @property
+    def facts(self) -> LineFacts:
+        return self.numbers.facts
+
+    def noise(self, block: str) -> float:
+        """Return the standard deviation of the noise of a block's numbers."""
+        return self.units[block] / self.plan.shares.of(LINE_SUMS)
+
+    @property
+    def variance(self) -> float:
+        """Of a score, by its released squares; half a deviation of their noise is added."""
+        square = far_clip(self.plan, self.facts) ** 2
+        noise = square / (self.plan.shares.of(LINE_SQUARES) * self.plan.mass)
+        return self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
+
+    @property
+    def nuisances(self) -> float:
+        """Variance of what both nuisances may have lost."""
+        return float((self.plan.line_constants.lost * self.facts.residual * self.lost.both) ** 2)
+
+    def tail(self, cells: list[int]) -> _Tail:
+        """Return what the clip took in some cells."""
+        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
+        counts, noise = self.sum_of(cells, "tails", "tails of cells")
+        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model)
+
+    @property
+    def cells(self) -> int:
+        return len(self.cuts) + 1
+
+    def sum_of(self, cells: list[int], everybody: str, of_cells: str) -> tuple[Tensor, float]:
+        """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.
+
+        Args:
+            cells: Which.
+            everybody: Block of the sums over all records.
+            of_cells: Block of those over cells.
+        """
+        total, first = self.found[everybody], self.noise(everybody) ** 2
+        if self.cells == 1:
+            return total, first
+        sums, each, count = self.found[of_cells].view(self.cells, -1), self.noise(of_cells) ** 2, len(cells)
+        if first == 0:
+            return sums[cells].sum(0), 0.0
+        gain = each / (self.cells * each + first)
+        return sums[cells].sum(0) + count * gain * (total - sums.sum(0)), count * each * (1 - count * gain)
+
+    def spread_of(self, cells: list[int], mass: float) -> float:
+        """Return the variance of a score in some cells: that of all, moved to their own as far as noise allows."""
+        variance = self.variance
+        if "squares" not in self.found or len(cells) == self.cells:
+            return variance
+        noise = self.per_person * self.noise("squares") * math.sqrt(len(cells)) / mass
+        kept = (_OWN * variance) ** 2 / ((_OWN * variance) ** 2 + noise**2)
+        found = self.per_person * max(float(self.found["squares"][cells].sum()), 0.0) / mass
+        return variance + kept * (found - variance) + 0.5 * kept * noise
+
+    def mean_of(self, cells: list[int]) -> tuple[float, list[float], float]:
+        """Return the mean effect of some cells, the variances of ``PARTS``, and the share of the records in them."""
+        n, everybody = self.plan.mass, len(cells) == self.cells
+        mass = n if everybody else max(float(self.found["counts"][cells].sum()), _FEWEST)
+        (found, noise), tail = self.sum_of(cells, "total", "scores"), self.tail(cells)
+        middle = (float(found[0]) + tail.taken) / mass
+        counts = 0.0 if everybody else len(cells) * (self.noise("counts") * middle) ** 2
+        parts = [self.spread_of(cells, mass) / mass, (noise + counts) / mass**2, tail.variance / mass**2, self.nuisances]
+        return self.facts.centre + middle, parts, min(mass / n, 1.0)
+
+    def lines(self) -> Lines:
+        rows: dict[str, tuple[float, list[float], float]] = {AVERAGE: self.mean_of(list(range(self.cells)))}
+        edges = self.facts.cuts - self.facts.centre
+        if len(edges):
+            group = torch.bucketize(torch.cat([self.cuts - 0, self.cuts.new_tensor([math.inf])]), edges)
+            for k in range(len(edges) + 1):
+                rows[f"group {k + 1}"] = self.mean_of(torch.nonzero(group == k).flatten().tolist())
+        rows |= dict(self._tilted())
+        rows |= dict(self._slope())
+        rows |= dict(self._rule())
+        estimates, variances, shares = zip(*rows.values(), strict=True)
+        clipped = float(self.found["tails"][[1, 3]].sum()) / self.plan.mass
+        return Lines(
+            tuple(rows),
+            torch.tensor(estimates, dtype=torch.float64),
+            torch.tensor(variances, dtype=torch.float64),
+            torch.tensor(shares, dtype=torch.float64),
+            min(max(clipped, 0.0), 1.0),
+        )
+
+    def _tilted(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
+        facts, n, tail = self.facts, self.plan.mass, self.tail(list(range(self.cells)))
+        for name in TILTS:
+            if name not in self.found:
+                continue
+            (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
+            mass = max(below, _FEWEST)
+            mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
+            variances = [
+                self.variance * part * n / mass**2,
+                (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
+                (tail.variance + tail.taken**2) * part / mass**2,
+                self.nuisances,
+            ]
+            yield name, (facts.centre + mean, variances, min(mass / n, 1.0))
+
+    def _slope(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
+        if SLOPE not in self.found:
+            return
+        (top, below), noise, deviation = self.found[SLOPE].tolist(), self.noise(SLOPE), self.facts.effect_deviation
+        mass, tail = max(4 * below, _FEWEST), self.tail(list(range(self.cells)))
+        unit = 1 / (mass * deviation)
+        slope = 4 * self.clip * top * unit
+        variances = [
+            self.variance * mass * unit**2,
+            (4 * self.clip * noise * unit) ** 2 + (4 * slope * noise / mass) ** 2,
+            (tail.variance + tail.size**2) * unit**2,
+            0.0,
+        ]
+        yield SLOPE, (slope, variances, 1.0)
+
+    def _rule(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
+        """Value of treating those whose released effect is better than none, over treating none and all."""
+        if RULE not in self.plan.lines:
+            return
+        sign, n, middle = -1.0 if self.better == "lower" else 1.0, self.plan.mass, -self.facts.centre
+        above = torch.bucketize(torch.cat([self.cuts, self.cuts.new_tensor([math.inf])]), torch.tensor([middle]).double())
+        if self.cells == 1:
+            above = torch.tensor([int(self.facts.centre > 0)])
+        for name, side, gain in (("rule over none", 1, sign), ("rule over all", 0, -sign)):
+            wanted = side if sign > 0 else 1 - side
+            cells = torch.nonzero(above == wanted).flatten().tolist()
+            if not cells:
+                yield name, (0.0, [0.0] * 4, 0.0)
+                continue
+            mean, (sampling, *others), share = self.mean_of(cells)
+            own = [share**2 * value for value in (sampling, *others)]
+            own[0] += share * (1 - share) * mean**2 / n * self.per_person
+            yield name, (gain * share * mean, own, share)

@@ -1,0 +1,292 @@
+"""Sums of doubly robust scores that a composition ends in: what they request of the records, and at which noise."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.rows import Rows
+from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, Statistic, propensity_of, summed
+from torchdpcate.data.records import CausalData
+from torchdpcate.fit.weighted_basis import WeightedBasis
+from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scored(CausalData):
+    """Records with a score in the place of the outcome; the curator's.
+
+    Attributes:
+        effect: Released effect less the centre, [n].
+    """
+
+    effect: Tensor = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredBy:
+    r"""Makes scores of residuals: by a released effect, about a released centre.
+
+    .. math:: x = \hat\tau - c + \frac{w\,(r - w \hat\tau)}{\hat e (1 - \hat e)}, \quad w = a - \hat e,\ r = y - \hat m
+
+    Attributes:
+        basis: Features of the effect.
+        coefficients: Of them, [1 + p].
+        bound: Largest size of an effect.
+        centre: c.
+    """
+
+    basis: WeightedBasis
+    coefficients: Tensor
+    bound: float
+    centre: float
+
+    def effect(self, psi: Tensor) -> Tensor:
+        """Return effects at features [n, 1 + p], [n]."""
+        return (psi @ self.coefficients).clamp(-self.bound, self.bound)
+
+    def __call__(self, batch: CausalData) -> Scored:
+        pi, tau = propensity_of(batch), self.effect(self.basis(batch.x))
+        x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
+        none = batch.x.new_empty(batch.n, 0)
+        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre)
+
+
+def weighted(batch: CausalData, each: Tensor) -> Tensor:
+    """Return what each record adds, [n] or [n, d], times its weight."""
+    if batch.weight is None:
+        return each
+    return each * batch.weight.view(-1, *[1] * (each.ndim - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Squares(Statistic):
+    """The sum of squared scores over the square of a far clip: each in [0, 1].
+
+    Attributes:
+        clip: Of scores, outcome units.
+    """
+
+    clip: float
+
+    def moved(self) -> tuple[float, float, float]:
+        return 1.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        return weighted(batch, (batch.y / self.clip).clamp(-1, 1)).square().sum()[None]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Numbers of one line, or of a partition of the records: some of what ``LineSums`` requests.
+
+    Attributes:
+        name: Of the block.
+        size: How many numbers it has.
+        sensitivity: How far one record moves them together, in the l2 norm, in the units of ``of``.
+        of: From records to the numbers of each, [n, size].
+        part: Of the mu^2 of all sums.
+    """
+
+    name: str
+    size: int
+    sensitivity: float
+    of: Callable[[Scored], Tensor]
+    part: float
+
+    def unit(self, share: float) -> float:
+        """Return what the block's numbers are divided by, where all parts add up to ``share``."""
+        return self.sensitivity / math.sqrt(self.part / share)
+
+
+@dataclass(frozen=True, eq=False)
+class LineSums(Statistic):
+    r"""Sums of all blocks as one vector, whose sensitivity is one.
+
+    A record moves block b by at most :math:`\Delta_b`; divided by :math:`\Delta_b / \sqrt{p_b}` with parts that add up
+    to one, it moves all of them by at most :math:`(\sum_b p_b)^{1/2} = 1`.
+
+    Attributes:
+        blocks: What is summed.
+    """
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def share(self) -> float:
+        """Sum of the parts."""
+        return math.fsum(block.part for block in self.blocks)
+
+    def moved(self) -> tuple[float, float, float]:
+        return 1.0, sum(block.size for block in self.blocks), 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        assert isinstance(batch, Scored)
+
+        def terms(*columns: Tensor) -> Tensor:
+            rows = _scored(*columns)
+            found = [weighted(rows, block.of(rows)) / block.unit(self.share) for block in self.blocks]
+            return torch.cat(found, 1).sum(0)
+
+        weight = torch.ones_like(batch.y) if batch.weight is None else batch.weight
+        return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight)
+
+    def parts(self, sums: Tensor) -> Iterator[tuple[Block, Tensor]]:
+        """Yield each block with its released numbers, in its units."""
+        for block, part in zip(self.blocks, sums.split([block.size for block in self.blocks]), strict=True):
+            yield block, part * block.unit(self.share)
+
+
+def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor) -> Scored:
+    return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect)
+
+
+# -- terms of records
+
+
+def labels_of(cuts: Tensor, rows: Scored) -> Tensor:
+    """Return the cell of each record by its released effect less the centre, from 0, [n]."""
+    return torch.bucketize(rows.effect.contiguous(), cuts.to(rows.effect.device), right=True)
+
+
+def clipped(clip: float, rows: Scored) -> Tensor:
+    """Return scores within the clip, [n]."""
+    return rows.y.clamp(-clip, clip)
+
+
+def total_terms(clip: float, rows: Scored) -> Tensor:
+    """Return the scores of all records, [n, 1]."""
+    return clipped(clip, rows)[:, None]
+
+
+def one_hot(cuts: Tensor, rows: Scored) -> Tensor:
+    """Return which cell each record is in, [n, K]."""
+    return torch.nn.functional.one_hot(labels_of(cuts, rows), len(cuts) + 1).double()
+
+
+def cell_terms(cuts: Tensor, clip: float, power: int, rows: Scored) -> Tensor:
+    """Return scores, or their squares, by cells, [n, K]."""
+    return one_hot(cuts, rows) * clipped(clip, rows).pow(power)[:, None]
+
+
+def tail_terms(cuts: Tensor, clip: float, rows: Scored) -> Tensor:
+    """Return in which bin a record's score lies, by cells, [n, 4 K]: near and beyond the clip, above and below."""
+    x = rows.y / clip
+    bins = torch.stack([(x > 0.5) & (x <= 1), x > 1, (x < -0.5) & (x >= -1), x < -1], 1).double()
+    return (one_hot(cuts, rows)[:, :, None] * bins[:, None]).flatten(1)
+
+
+def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
+    r"""Return the efficient score of a tilted average over twice its clip, and what it is divided by, [n, 2].
+
+    .. math:: s = h\,x + h' (a - e)(\tau - c), \qquad d = h + h' (a - e)
+    """
+    e, w = propensity_of(rows), rows.a
+    h, slope = {"ATT": (e, 1.0 + 0 * e), "ATC": (1 - e, -1.0 + 0 * e), "ATO": (e * (1 - e), 1 - 2 * e)}[name]
+    score = (h * rows.y + slope * w * rows.effect).clamp(-clip, clip)
+    return torch.stack([score / (2 * clip), (h + slope * w).clamp(0, 1)], 1)
+
+
+def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
+    """Return scores times effects, and squared effects, each over what one record moves it, [n, 2]."""
+    g = (rows.effect / deviation).clamp(-2, 2)
+    return torch.stack([g * clipped(clip, rows) / (4 * clip), g.square() / 4], 1)
+
+
+# -- what a plan requests
+
+
+def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
+    """Return effects less the centre that separate all cells by effect, ascending, [K - 1]: of groups, and of a rule."""
+    cuts = facts.cuts - facts.centre
+    if RULE in plan.lines and facts.effect_deviation > 0:
+        cuts = torch.cat([cuts, cuts.new_tensor([-facts.centre])])
+    return cuts.unique(sorted=True)
+
+
+def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Block, ...]:
+    """Return what is summed over the scores, at their clip.
+
+    The average, the cells by effect, each tilted average and the slope have equal parts of what tails and the spreads
+    of cells leave; of the cells' part a tenth is for counts.
+
+    Args:
+        plan: The public plan.
+        facts: Released.
+        clip: C, outcome units.
+    """
+    own, cuts = plan.line_constants, cuts_of(plan, facts)
+    cells, varies = len(cuts) + 1, facts.effect_deviation > 0
+    tilts = [name for name in TILTS if name in plan.lines]
+    slope = SLOPE in plan.lines and varies
+    each = (1 - own.tails - own.spreads * (cells > 1)) / (1 + (cells > 1) + len(tilts) + slope)
+    blocks = [
+        Block("total", 1, 2 * clip, partial(total_terms, clip), each),
+        Block("tails", 4, math.sqrt(2), partial(tail_terms, cuts[:0], clip), own.tails / (1 + (cells > 1))),
+    ]
+    if cells > 1:
+        tails = partial(tail_terms, cuts, clip)
+        blocks.append(Block("tails of cells", 4 * cells, math.sqrt(2), tails, own.tails / 2))
+        sums, squares = (partial(cell_terms, cuts, clip, power) for power in (1, 2))
+        blocks += [
+            Block("scores", cells, 2 * clip, sums, (1 - own.counts) * each),
+            Block("counts", cells, math.sqrt(2), partial(one_hot, cuts), own.counts * each),
+            Block("squares", cells, math.sqrt(2) * clip**2, squares, own.spreads),
+        ]
+    for name in tilts:
+        blocks.append(Block(name, 2, math.sqrt(2), partial(tilt_terms, name, tilted_clip(facts, name, clip)), each))
+    if slope:
+        blocks.append(Block(SLOPE, 2, math.sqrt(2), partial(slope_terms, facts.effect_deviation, clip), each))
+    return tuple(blocks)
+
+
+def tilted_clip(facts: LineFacts, name: str, clip: float) -> float:
+    """Return the clip of a tilted average's scores: as many of their deviations as that of scores has."""
+    return clip * math.sqrt(float(facts.tilts[TILTS.index(name)]) / facts.inverse)
+
+
+def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:
+    """Return the clip of scores in their squares, which the clip of their sums follows from; outcome units."""
+    least, usual, first, second = plan.line_constants.far
+    size = plan.line_size
+    wide = usual * max(least / usual, min(math.sqrt(size / first), 1.0), math.sqrt(size / second))
+    far = wide * facts.deviation
+    return min(far, 1.05 * facts.largest) if plan.binary else far
+
+
+def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
+    """Return the deviation of scores by their released squares, within a factor of the planned one; outcome units."""
+    far = far_clip(plan, facts)
+    return float(min(max(math.sqrt(max(square, 0.0)) * far, facts.deviation / 2), far))
+
+
+def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
+    """Return the clip C of scores in their sums: noise over sampling error is a constant; outcome units.
+
+    Scores of a binary outcome are hardly more than the inverse propensity: nothing is gained beyond it, and much is
+    lost below half of it.
+    """
+    own = plan.line_constants
+    clip = max(own.clip * math.sqrt(plan.mass) * plan.line_mu / 2, own.least_clip)
+    clip *= score_deviation(plan, facts, square)
+    most = 1.05 * facts.largest if plan.binary else 1e3 * facts.deviation
+    return min(max(clip, facts.largest / 2), most) if plan.binary else min(clip, most)
+
+
+def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:
+    """Run the steps of lines: squares of scores, which their clip follows from, then all sums at once.
+
+    Args:
+        rows: ``residuals`` of the records, with the covariates that the effect has.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+        by: Makes scores.
+        facts: Released.
+    """
+    scored = rows.then(by)
+    square = float(steps.total(LINE_SQUARES, scored, Squares(far_clip(plan, facts)))[0] / steps.mass(rows.n))
+    blocks = line_blocks(plan, facts, line_clip(plan, facts, square))
+    return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(blocks)))

@@ -1,0 +1,233 @@
+"""Lines of one composition: named averages of effects with intervals, and what they were made of."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from statistics import NormalDist
+from typing import Any, Self
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, MissingError
+
+AVERAGE = "average"
+"""The line of everybody."""
+TILTS = ("ATT", "ATC", "ATO")
+"""Averages of weighted people that may be requested."""
+GROUPS, RULE, SLOPE = "groups", "rule", "slope"
+REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
+"""Lines that may be requested beside the average."""
+PARTS = ("sampling", "noise", "clip", "nuisances")
+"""What the variance of a line is made of."""
+NO_LINES = "this release has no lines: {}"
+
+
+@dataclass(frozen=True, eq=False)
+class LineFacts:
+    """Released numbers that the sums of scores were planned by: the effect and the nuisances over public people.
+
+    Attributes:
+        centre: Mean effect, about which scores are clipped, outcome units.
+        deviation: Of scores, planned by the residual scale and the propensities, outcome units.
+        inverse: Mean of 1 / (e (1 - e)), e the propensity.
+        residual: Deviation of residuals, outcome units.
+        largest: The .9 quantile of 1 / min(e, 1 - e) times the outcome's range, outcome units.
+        outcome: Mean outcome, outcome units.
+        treated: Mean propensity.
+        outcome_deviation: Of outcomes, outcome units.
+        effect_deviation: Of effects, outcome units.
+        tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
+        cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
+    """
+
+    centre: float
+    deviation: float
+    inverse: float
+    residual: float
+    largest: float
+    outcome: float
+    treated: float
+    outcome_deviation: float
+    effect_deviation: float
+    tilts: Tensor
+    cuts: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return them by name: all single numbers as one."""
+        single = [getattr(self, f.name) for f in fields(self) if f.type == "float" or f.type is float]
+        return {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Other shapes.
+        """
+        count = len(fields(cls)) - 2
+        if tensors["single"].shape != (count,) or tensors["tilts"].shape != (3,) or tensors["cuts"].ndim != 1:
+            raise ValueError("lines: facts of other shapes")
+        return cls(*tensors["single"].tolist(), tensors["tilts"], tensors["cuts"])
+
+
+@dataclass(frozen=True, eq=False)
+class LineNumbers:
+    """What the records were requested for their lines.
+
+    Attributes:
+        facts: What the sums were planned by.
+        square: Mean square of scores about the centre, clipped far out, in squared far clips.
+        sums: Sums of scores, counts and squares, each over what one record moves it, [m].
+    """
+
+    facts: LineFacts
+    square: float
+    sums: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return them by name."""
+        square = torch.tensor([self.square], dtype=torch.float64)
+        return {"square": square, "sums": self.sums} | {f"facts.{k}": t for k, t in self.facts.tensors().items()}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Other shapes.
+        """
+        facts = {name.removeprefix("facts."): t for name, t in tensors.items() if name.startswith("facts.")}
+        if tensors["square"].shape != (1,) or tensors["sums"].ndim != 1:
+            raise ValueError("lines: numbers of other shapes")
+        return cls(LineFacts.from_tensors(facts), tensors["square"].item(), tensors["sums"])
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    r"""Averages of effects with intervals: of everybody, of groups, of weighted people; the calibration of the effect.
+
+    .. math:: \hat\theta \pm z \Big(\tfrac{\hat v}{n} + \sigma^2 + v_b + v_\eta\Big)^{1/2}
+
+    with variances of sampling, of noise, of what the clip of scores may hide, and of what the nuisances may have lost.
+
+    Attributes:
+        names: Of the lines: ``average``, ``group 1`` (least effects) to ``group K``, ``ATT``, ``ATC``, ``ATO``,
+            ``slope``, ``rule over none``, ``rule over all``.
+        estimates: [L], outcome units a person; the slope without a unit.
+        variances: Of each of ``PARTS``, [L, 4].
+        records: Released share of the records that a line is about, [L].
+        clipped: Released share of scores beyond the clip.
+    """
+
+    names: tuple[str, ...]
+    estimates: Tensor
+    variances: Tensor
+    records: Tensor
+    clipped: float
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def place(self, name: str) -> int:
+        """Return the position of a line.
+
+        Raises:
+            MissingError: There is none of that name.
+        """
+        if name not in self.names:
+            raise MissingError(f"lines: none is called {name!r}; there are {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def estimate(self, name: str = AVERAGE) -> float:
+        """Return the estimate of a line."""
+        return float(self.estimates[self.place(name)])
+
+    def error(self, name: str = AVERAGE) -> float:
+        """Return the standard error of a line."""
+        return float(self.variances[self.place(name)].sum().sqrt())
+
+    def interval(self, name: str = AVERAGE, level: float = 0.95) -> tuple[float, float]:
+        """Return the ends of a line's interval.
+
+        Args:
+            name: Of the line.
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: A level outside (0, 1).
+            MissingError: No line of that name.
+        """
+        half = quantile(level) * self.error(name)
+        return self.estimate(name) - half, self.estimate(name) + half
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the lines of groups by effect, least effects first."""
+        return tuple(name for name in self.names if name.startswith("group "))
+
+    def table(self, level: float = 0.95) -> pd.DataFrame:
+        """Return all lines: name, estimate, low, high and the released share of the records."""
+        ends = [self.interval(name, level) for name in self.names]
+        low, high = zip(*ends, strict=True)
+        columns: dict[str, Any] = {"line": self.names, "estimate": self.estimates.tolist(), "low": low, "high": high}
+        return pd.DataFrame(columns | {"share": self.records.tolist()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return them by name."""
+        clipped = torch.tensor([self.clipped], dtype=torch.float64)
+        return {
+            "estimates": self.estimates,
+            "variances": self.variances,
+            "records": self.records,
+            "clipped": clipped,
+        }
+
+    @classmethod
+    def from_tensors(cls, names: Any, tensors: Mapping[str, Tensor]) -> Self:
+        """Inverse of ``tensors``, with the names of the lines.
+
+        Raises:
+            ValueError: Other shapes.
+        """
+        found, count = tuple(map(str, names)), len(names)
+        shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,), "clipped": (1,)}
+        if {name: tuple(t.shape) for name, t in tensors.items()} != shapes or not count or found[0] != AVERAGE:
+            raise ValueError("lines: other shapes or names")
+        if bool((tensors["variances"] < 0).any()):
+            raise ValueError("lines: a negative variance")
+        return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], tensors["clipped"].item())
+
+
+def quantile(level: float) -> float:
+    """Return how many standard errors an end of an interval lies off.
+
+    Example:
+        >>> round(quantile(0.95), 3)
+        1.96
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level = {level}: give a probability in (0, 1), for instance 0.95")
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def robustness(effect: float, deviation: float) -> float:
+    r"""Return how strong an unmeasured confounder must be to bring an effect to zero: of both what is left.
+
+    .. math:: \mathrm{RV} = \tfrac12\big((q^4 + 4 q^2)^{1/2} - q^2\big), \quad q = |\theta| / \sigma_\varphi
+
+    It is the share of what is left of the outcome, and of the treatment's weights, that the confounder explains; with a
+    bias of at most :math:`\sigma_\varphi (\eta_Y \eta_A / (1 - \eta_A))^{1/2}`. Source: Chernozhukov, Cinelli, Newey,
+    Sharma & Syrgkanis (2022), Long story short, section 3; Cinelli & Hazlett (2020), equation 18.
+
+    Args:
+        effect: theta, outcome units.
+        deviation: Of scores, outcome units.
+
+    Example:
+        >>> round(robustness(0.3, 1.0), 4)
+        0.2584
+    """
+    q = abs(effect) / deviation
+    return (math.sqrt(q**4 + 4 * q**2) - q**2) / 2
