@@ -17,7 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.lines import LineNumbers, Lines
+from torchdpcate.release.lines import NO_LINES, LineNumbers, Lines, robustness
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS, released_population
@@ -27,8 +27,12 @@ from torchdpcate.release.statement import (
     ESTIMATED,
     LIKE_PRIOR,
     MISSING_ESTIMATED,
+    MODELLED,
+    OVERLAPPING,
     RANDOMISED,
+    RANDOMISED_LINES,
     RESIDUALS,
+    UNMEASURED,
     PrivacyStatement,
     and_counting,
 )
@@ -152,7 +156,7 @@ class ComposedRelease(EffectRelease):
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
         bound, arms = self.domain.outcome_range, len(self.schema.actions)
         found = torch.cat([effects_of(self.features(rows), self.coefficients, arms) for rows in x.split(BATCH)])
-        return (found if self.law is None else found + self.shift).clamp(-bound, bound)
+        return (found + self.shift).clamp(-bound, bound)
 
     def module(self) -> nn.Module:
         """Return the effect as a module to serve or export; see ``Release.module``."""
@@ -165,16 +169,20 @@ class ComposedRelease(EffectRelease):
 
     @property
     def shift(self) -> float:
-        r"""What is added to psi'theta, in outcome units; zero where there are no intervals.
+        r"""What is added to psi'theta, in outcome units; zero where the average has no interval.
 
-        With :math:`d = \text{average} - \bar\psi^\top\theta` it is :math:`d\,(1 - \mathrm{var} / d^2)_+` with the
+        With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is :math:`d\,(1 - \mathrm{var} / d^2)_+` with the
         average's variance: where their difference may be noise the level of the regression stays, which has less, and
         is within a standard error of the interval's middle.
         """
-        if self.law is None:
+        if self.lines is not None and self.line_numbers is not None:
+            apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.error() ** 2
+        elif self.law is not None:
+            apart = self.law.average - float(self.law.centre @ self.coefficients)
+            variance = self.law.average_variance
+        else:
             return 0.0
-        apart = self.law.average - float(self.law.centre @ self.coefficients)
-        return apart * max(0.0, 1.0 - self.law.average_variance / apart**2) if apart else 0.0
+        return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
@@ -195,10 +203,10 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
-        law, x = self._required_law(), self._covariates(X)
-        bound = self.domain.outcome_range
-        if self.form == "constant":
+        x, bound = self._covariates(X), self.domain.outcome_range
+        if self.form == "constant" and (self.lines is None or not bias):
             return np.tile(self.average(level, bias), (len(x), 1))
+        law = self._required_law()
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -266,8 +274,9 @@ class ComposedRelease(EffectRelease):
     def average(self, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return the confidence interval of the mean effect, (low, high), in outcome units.
 
-        The mean weighs records by pi (1 - pi): all alike where the propensity is one number. ``average_effect`` is in
-        it, as ``interval`` says, within a standard error of its middle.
+        It is the line of everybody, where there are lines. Else the mean weighs records by pi (1 - pi): all alike where
+        the propensity is one number. ``average_effect`` is in it, as ``interval`` says, within a standard error of its
+        middle.
 
         Args:
             level: Probability in (0, 1).
@@ -276,12 +285,16 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``.
         """
-        bound, found = self.domain.outcome_range, self._required_law().average_interval(level, bias)
+        bound = self.domain.outcome_range
+        if self.lines is not None and not bias:
+            return np.clip(self.lines.interval(level=level), -bound, bound)
+        found = self._required_law().average_interval(level, bias)
         return _hull(found[None], found.new_tensor([self.average_effect]))[0].clamp(-bound, bound).numpy()
 
     @property
     def average_effect(self) -> float:
-        """Mean of the released effects over the records, in outcome units; ``average`` is its interval.
+        """Mean effect over the records, in outcome units; ``average`` is its interval, whose middle it is where there
+        are lines.
 
         Of a release without intervals it is the effect's constant: all features but products are centred by the
         released means, so that the constant is the mean effect but for what correlated covariates add by products.
@@ -292,7 +305,9 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             raise MissingError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
         bound, theta = self.domain.outcome_range, self.coefficients
-        if self.law is None:
+        if self.lines is not None:
+            found = self.lines.estimate()
+        elif self.law is None:
             found = float(theta[0] * self.basis.feature_weights[0].sqrt())
         else:
             found = float(self.law.centre @ theta) + self.shift
@@ -360,6 +375,29 @@ class ComposedRelease(EffectRelease):
         )
 
     @property
+    def line_assumptions(self) -> str:
+        """What lines rest on, the strongest first; one sentence without its end."""
+        missing = f"; {MISSING_ESTIMATED}" if self.schema.may_miss else ""
+        if self.domain.known_propensity is not None:
+            return and_counting(f"{RANDOMISED_LINES}", self.domain)
+        return and_counting(f"{UNMEASURED}; {OVERLAPPING}; {MODELLED}{missing}", self.domain)
+
+    def explained_away(self) -> tuple[float, float]:
+        """Return how strong an unmeasured confounder must be to bring the average, and its interval's end, to zero.
+
+        It is the share of what is left of the outcome and of the treatment's weights that it explains; see
+        ``robustness``. The second is 0 where the interval holds zero. Post-processing, hence free.
+
+        Raises:
+            MissingError: There are no lines.
+        """
+        if self.lines is None or self.line_numbers is None:
+            raise MissingError(NO_LINES.format(self.no_lines))
+        (low, high), deviation = self.lines.interval(), self.line_numbers.facts.deviation
+        near = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+        return robustness(self.lines.estimate(), deviation), robustness(near, deviation)
+
+    @property
     def without_words(self) -> str:
         """Why there are no intervals, for readers: no setting that the curator has; empty where there are some."""
         reason, _, setting = (self.without or "").partition("second_stage.")
@@ -401,11 +439,12 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
+        if self.lines is not None or self.law is not None:
+            low, high = self.average()
+            found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
         if self.law is None:
             return found | ({"no_intervals": self.without_words} if self.without else {})
-        low, high = self.average()
-        shown = {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
-        return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
+        return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return coefficients, curvatures, feature_weights, scale and standardisation, and hidden units if any."""

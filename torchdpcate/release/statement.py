@@ -49,6 +49,17 @@ RANDOMISED = (
     "it is too narrow"
 )
 """When those hold whose propensity is known."""
+UNMEASURED = "no unmeasured cause of both treatment and outcome is left"
+OVERLAPPING = "people of all covariates may get either arm, as often as the domain's overlap says"
+MODELLED = (
+    "the models of outcome and treatment follow the truth as far as their features do, or one of them follows it well"
+)
+"""What averages of a cohort rest on, the strongest first."""
+RANDOMISED_LINES = (
+    "treatment was randomised person by person with the propensity that the domain states; where whole schools or wards "
+    "were treated at once, intervals are too narrow"
+)
+"""What averages of a trial rest on."""
 MISSING_VALUES = "missing_values"
 """The statement's name for what becomes of them."""
 IMPUTED = (

@@ -311,6 +311,8 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     if not isinstance(release, ComposedRelease):
         mean = release.effect_tensor(reference).mean().item()
         return [_said(schema, "over the reference population", mean, None, noise, for_all=False)]
+    if release.lines is not None:
+        return _of_lines(release)
     if release.law is None:
         for_all = release.form == "constant"
         return [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
@@ -329,6 +331,54 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
         f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
     ]
+
+
+_PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
+
+
+def _of_lines(release: ComposedRelease) -> list[str]:
+    """Return the average and its meaning, the groups by effect, what all of it rests on, and how strongly."""
+    schema, lines = release.schema, release.lines
+    assert lines is not None
+    low, high = lines.interval()
+    found = [_said(schema, "among everybody", lines.estimate(), (low, high), None), *_meaning(schema, low, high)]
+    if lines.groups:
+        found.append(_groups(release))
+    elif release.form == "constant":
+        found.append("The effect is one number for everybody: so many records and this budget carry no more.")
+    found.append(f"This rests on the following: {release.line_assumptions}.")
+    return [*found, *_explained(release)]
+
+
+def _groups(release: ComposedRelease) -> str:
+    """Return the sentence of the groups with the largest and the least effect."""
+    schema, lines = release.schema, release.lines
+    assert lines is not None
+    last, first = lines.groups[-1], lines.groups[0]
+    part, gain = _PARTS.get(len(lines.groups), f"1/{len(lines.groups)}"), schema.domain.better
+    most, least = f"whose effect is estimated largest", f"whose effect is estimated least"
+    if gain is not None:
+        last, first = (last, first) if gain == "higher" else (first, last)
+        most, least = "who gain most", "who gain least"
+    ends = [lines.interval(name) for name in (last, first)]
+    texts = numbers([lines.estimate(last), *ends[0], lines.estimate(first), *ends[1]])
+    of = amount(schema, texts[0])
+    return (
+        f"Of the {part} {most} by the released effect it is {of} ({texts[1]} to {texts[2]}), of the {part} {least} "
+        f"{amount(schema, texts[3])} ({texts[4]} to {texts[5]})."
+    )
+
+
+def _explained(release: ComposedRelease) -> list[str]:
+    """Return how strong an unmeasured confounder would have to be; nothing in trials, or of an effect of about zero."""
+    average, end = release.explained_away()
+    if release.domain.known_propensity is not None or average < 0.005:
+        return []
+    start = (
+        f"A confounder that is not among the covariates would have to explain {average:.0%} of what is left of the "
+        f"outcome and {average:.0%} of the treatment's weights to bring this average to zero"
+    )
+    return [f"{start}; {end:.0%} of each would bring its interval's end there." if end else f"{start}."]
 
 
 def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> list[str]:
