@@ -2,8 +2,8 @@
 
 ``python -m experiments.one_fit.study --out lines.csv [--records 5000] [--epsilon 1] [--seeds 0:10] [--law NAME]``
 
-Seeds 0 to 199 are for tuning, 1,000 to 1,199 for reporting. Every row is one line of one release; rows that the file has
-are not made again.
+Seeds 0 to 199 are for tuning, 1,000 to 1,199 for reporting. Every row is one line of one release; rows that the
+file has are not made again.
 """
 
 import argparse
@@ -59,7 +59,9 @@ def truths(draw: Draw, release: Any) -> dict[str, float]:
         found[f"group {k + 1}"] = tau[cell == k].mean() if (cell == k).any() else np.nan
     own = effect - release.shift - numbers.centre
     g = np.clip(own / numbers.effect_deviation, -2, 2) if numbers.effect_deviation else own * 0
-    found["slope"] = (g * (tau - numbers.centre)).sum() / (g * g).sum() / max(numbers.effect_deviation, 1e-12) if g.any() else np.nan
+    found["slope"] = (
+        (g * (tau - numbers.centre)).sum() / (g * g).sum() / max(numbers.effect_deviation, 1e-12) if g.any() else np.nan
+    )
     treated = effect - release.shift > 0
     found |= {"rule over none": np.mean(treated * tau), "rule over all": -np.mean(~treated * tau)}
     return {name: float(value) for name, value in found.items()}
@@ -75,7 +77,7 @@ def rows_of(law: str, seed: int, n: int, epsilon: float | None, requests: tuple[
     base = {"law": law, "seed": seed, "n": n, "epsilon": epsilon, "np": estimate, "np_error": error}
     try:
         release = learner.fit(draw.x, draw.a, draw.y).release_function()
-    except Exception as problem:  # noqa: BLE001 - a refusal is a result
+    except Exception as problem:
         yield base | {"line": "average", "refused": str(problem)[:120]}
         return
     table, true = release.lines.table(), truths(draw, release)
@@ -101,8 +103,12 @@ def _main() -> None:
     for seed in range(first, last):
         for law in words.law or LAWS:
             key = (law, seed, words.records, words.epsilon)
-            if ((found["law"] == law) & (found["seed"] == seed) & (found["n"] == words.records)
-                    & (found["epsilon"] == words.epsilon)).any():
+            if (
+                (found["law"] == law)
+                & (found["seed"] == seed)
+                & (found["n"] == words.records)
+                & (found["epsilon"] == words.epsilon)
+            ).any():
                 continue
             new = pd.DataFrame(rows_of(*key[:4], tuple(words.lines)))
             found = pd.concat([found, new], ignore_index=True)
@@ -122,8 +128,13 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
     )
     own = rows.groupby(["line", "law"], sort=False)
     return own.agg(
-        runs=("held", "size"), held=("held", "mean"), width=("width", "median"), bare=("bare", "median"),
-        off=("off", "mean"), rms=("off", lambda off: float(np.sqrt((off**2).mean()))), np_held=("np_held", "mean"),
+        runs=("held", "size"),
+        held=("held", "mean"),
+        width=("width", "median"),
+        bare=("bare", "median"),
+        off=("off", "mean"),
+        rms=("off", lambda off: float(np.sqrt((off**2).mean()))),
+        np_held=("np_held", "mean"),
     ).round(2)
 
 

@@ -139,7 +139,11 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
 
 
 def lines_of(
-    numbers: LineNumbers, plan: ComposedPlan, better: str | None = None, levels: Levels | None = None, per_person: int = 1
+    numbers: LineNumbers,
+    plan: ComposedPlan,
+    better: str | None = None,
+    levels: Levels | None = None,
+    per_person: int = 1,
 ) -> Lines:
     """Return the lines that released numbers make; see ``Lines``.
 
@@ -150,7 +154,7 @@ def lines_of(
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
     """
-    facts, own = numbers.facts, plan.line_constants
+    facts = numbers.facts
     clip, cuts = line_clip(plan, facts, numbers.square), cuts_of(plan, facts)
     sums = LineSums(line_blocks(plan, facts, clip))
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
@@ -235,7 +239,12 @@ class _Law(NamedTuple):
         (found, noise), tail = self.sum_of(cells, "total", "scores"), self.tail(cells)
         middle = (float(found[0]) + tail.taken) / mass
         counts = 0.0 if everybody else len(cells) * (self.noise("counts") * middle) ** 2
-        parts = [self.spread_of(cells, mass) / mass, (noise + counts) / mass**2, tail.variance / mass**2, self.nuisances]
+        parts = [
+            self.spread_of(cells, mass) / mass,
+            (noise + counts) / mass**2,
+            tail.variance / mass**2,
+            self.nuisances,
+        ]
         return self.facts.centre + middle, parts, min(mass / n, 1.0)
 
     def lines(self) -> Lines:
@@ -291,10 +300,12 @@ class _Law(NamedTuple):
 
     def _rule(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
         """Value of treating those whose released effect is better than none, over treating none and all."""
-        if RULE not in self.plan.lines:
+        if RULE not in self.plan.requested_lines:
             return
         sign, n, middle = -1.0 if self.better == "lower" else 1.0, self.plan.mass, -self.facts.centre
-        above = torch.bucketize(torch.cat([self.cuts, self.cuts.new_tensor([math.inf])]), torch.tensor([middle]).double())
+        above = torch.bucketize(
+            torch.cat([self.cuts, self.cuts.new_tensor([math.inf])]), torch.tensor([middle]).double()
+        )
         if self.cells == 1:
             above = torch.tensor([int(self.facts.centre > 0)])
         for name, side, gain in (("rule over none", 1, sign), ("rule over all", 0, -sign)):

@@ -15,6 +15,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import WeightedBasis
 from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Scored(CausalData):
     """Records with a score in the place of the outcome; the curator's.
@@ -200,9 +201,9 @@ def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
 
 
 def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
-    """Return effects less the centre that separate all cells by effect, ascending, [K - 1]: of groups, and of a rule."""
+    """Return effects less the centre that separate cells by effect, ascending, [K - 1]: of groups, and of a rule."""
     cuts = facts.cuts - facts.centre
-    if RULE in plan.lines and facts.effect_deviation > 0:
+    if RULE in plan.requested_lines and facts.effect_deviation > 0:
         cuts = torch.cat([cuts, cuts.new_tensor([-facts.centre])])
     return cuts.unique(sorted=True)
 
@@ -220,8 +221,8 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
     """
     own, cuts = plan.line_constants, cuts_of(plan, facts)
     cells, varies = len(cuts) + 1, facts.effect_deviation > 0
-    tilts = [name for name in TILTS if name in plan.lines]
-    slope = SLOPE in plan.lines and varies
+    tilts = [name for name in TILTS if name in plan.requested_lines]
+    slope = SLOPE in plan.requested_lines and varies
     each = (1 - own.tails - own.spreads * (cells > 1)) / (1 + (cells > 1) + len(tilts) + slope)
     blocks = [
         Block("total", 1, 2 * clip, partial(total_terms, clip), each),

@@ -195,6 +195,11 @@ class ComposedPlan(PlanFacts):
         return line_constants()
 
     @property
+    def requested_lines(self) -> tuple[str, ...]:
+        """What is requested of scores beside their average."""
+        return () if self.lines is None else self.lines
+
+    @property
     def line_mu(self) -> float:
         """The Gaussian that costs what all lines do."""
         return self.shares.total * math.sqrt(math.fsum(self.shares.shares[step] for step in LINES))

@@ -356,8 +356,8 @@ def hardly_adjusted(plan: ComposedPlan) -> str | None:
     if kept >= plan.line_constants.least_kept:
         return None
     return (
-        f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to say of "
-        "the treatment, so that the average would hardly be adjusted; give more records or a larger epsilon"
+        f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to say "
+        "of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
     )
 
 

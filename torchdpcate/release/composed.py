@@ -171,9 +171,9 @@ class ComposedRelease(EffectRelease):
     def shift(self) -> float:
         r"""What is added to psi'theta, in outcome units; zero where the average has no interval.
 
-        With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is :math:`d\,(1 - \mathrm{var} / d^2)_+` with the
-        average's variance: where their difference may be noise the level of the regression stays, which has less, and
-        is within a standard error of the interval's middle.
+        With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is
+        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance: where their difference may be noise the level
+        of the regression stays, which has less, and is within a standard error of the interval's middle.
         """
         if self.lines is not None and self.line_numbers is not None:
             apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.error() ** 2
@@ -293,8 +293,7 @@ class ComposedRelease(EffectRelease):
 
     @property
     def average_effect(self) -> float:
-        """Mean effect over the records, in outcome units; ``average`` is its interval, whose middle it is where there
-        are lines.
+        """Mean effect over the records, in outcome units; with lines the middle of ``average``.
 
         Of a release without intervals it is the effect's constant: all features but products are centred by the
         released means, so that the constant is the mean effect but for what correlated covariates add by products.
@@ -468,7 +467,7 @@ class ComposedRelease(EffectRelease):
         """Return the features, the columns in use, and why there is no law."""
         columns = None if self.columns is None else list(self.columns)
         units = {} if self.basis.units is None else {"units_beyond": self.basis.units.base.config()}
-        own = {} if self.lines is None else {"lines": list(self.lines.names)}
+        own: dict[str, Any] = {} if self.lines is None else {"lines": list(self.lines.names)}
         own |= {} if self.no_lines is None else {"no_lines": self.no_lines}
         return {"features": self.basis.config(), "columns": columns, "without": self.without, **units, **own}
 

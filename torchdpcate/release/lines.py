@@ -56,7 +56,7 @@ class LineFacts:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name: all single numbers as one."""
-        single = [getattr(self, f.name) for f in fields(self) if f.type == "float" or f.type is float]
+        single = [getattr(self, f.name) for f in fields(self)][:-2]
         return {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
 
     @classmethod
@@ -69,7 +69,9 @@ class LineFacts:
         count = len(fields(cls)) - 2
         if tensors["single"].shape != (count,) or tensors["tilts"].shape != (3,) or tensors["cuts"].ndim != 1:
             raise ValueError("lines: facts of other shapes")
-        return cls(*tensors["single"].tolist(), tensors["tilts"], tensors["cuts"])
+        names = [f.name for f in fields(cls)][:count]
+        single = dict(zip(names, tensors["single"].tolist(), strict=True))
+        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,8 +56,8 @@ MODELLED = (
 )
 """What averages of a cohort rest on, the strongest first."""
 RANDOMISED_LINES = (
-    "treatment was randomised person by person with the propensity that the domain states; where whole schools or wards "
-    "were treated at once, intervals are too narrow"
+    "treatment was randomised person by person with the propensity that the domain states; where whole schools or "
+    "wards were treated at once, intervals are too narrow"
 )
 """What averages of a trial rest on."""
 MISSING_VALUES = "missing_values"

@@ -356,7 +356,7 @@ def _groups(release: ComposedRelease) -> str:
     assert lines is not None
     last, first = lines.groups[-1], lines.groups[0]
     part, gain = _PARTS.get(len(lines.groups), f"1/{len(lines.groups)}"), schema.domain.better
-    most, least = f"whose effect is estimated largest", f"whose effect is estimated least"
+    most, least = "whose effect is estimated largest", "whose effect is estimated least"
     if gain is not None:
         last, first = (last, first) if gain == "higher" else (first, last)
         most, least = "who gain most", "who gain least"
