@@ -1,10 +1,9 @@
 """How public plans of each kind are found, made of n, the budget and facts of the domain."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 from torchdpcate.composition.censoring import FollowUpCells
@@ -18,9 +17,7 @@ from torchdpcate.composition.constants import (
 from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import (
     ARMS,
-    AVERAGE,
     CONSTANT,
-    DOUBLY_ROBUST,
     EFFECT,
     PURE,
     RULE,
@@ -38,59 +35,11 @@ from torchdpcate.composition.steps import (
     SCREENING,
     EpsilonShares,
     Shares,
-    total_mu,
 )
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gaussian_dp import range_beside
-
-
-@dataclass(frozen=True)
-class _ScoreBuilder(Builder):
-    r"""Finds the plan of one composition whose effect is regressed on doubly robust scores.
-
-    .. math:: \varphi = m_1(x) - m_0(x) + \frac{a - \pi(x)}{\pi(x) (1 - \pi(x))} (y - m_a(x))
-
-    The arms come from one regression on :math:`(\psi, (2a - 1)\psi)`, the effect is a Huber regression of
-    :math:`\varphi` on :math:`\psi` with weights :math:`1/|\psi|`. A score's clip is planned at twice the residual
-    scale, as it is where :math:`\pi = 1/2`. All else is as of an effect, the planned noise and error too.
-
-    Raises:
-        InputError: As ``Builder``; or intervals, which this composition has none of.
-    """
-
-    kind: ClassVar[str] = DOUBLY_ROBUST
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.intervals:
-            raise InputError("intervals = true: doubly robust scores have none; use learner=r (RLearner)")
-
-    def own_numbers(self) -> dict[str, Any]:
-        quantile = self._scores["binary_quantile"] if self.binary else self.huber_quantile
-        return super().own_numbers() | {"score_scale": self._scores["scale"], "score_quantile": quantile}
-
-    @property
-    def _scores(self) -> dict[str, float]:
-        found: dict[str, float] = of_kind(DOUBLY_ROBUST)["scores"]
-        return found
-
-    @property
-    def effect_curvature(self) -> float:
-        return self._scores["curvature"]
-
-    @property
-    def quantiles(self) -> tuple[str, ...]:
-        """Of a binary outcome that of the inverse propensities is left."""
-        return QUANTILES[2:] if self.binary else QUANTILES
-
-    @cached_property
-    def requests(self) -> Mapping[str, Request]:
-        found = super().requests
-        contrast = replace(found["outcome"], variance=self.constants.head_variance / 4)
-        return {**found, "contrast": contrast}
 
 
 @dataclass(frozen=True)
@@ -131,85 +80,6 @@ class _ArmsBuilder(Builder):
     def effect_weight(self) -> float:
         """Of each of the K - 1 functions, where all arms are alike: planned as that of two is."""
         return 2 * EXPECTED.effect_curvature / math.sqrt(2 * self.arms * (self.arms - 1))
-
-
-@dataclass(frozen=True)
-class _AverageBuilder(_ScoreBuilder):
-    r"""Finds the plan of an average effect whose nuisances are steps of one composition on all records.
-
-    The steps cost :math:`((1 - f)\epsilon, \delta)`, all of it for centre, scales, propensity and the outcomes of both
-    arms; two sums of scores cost what is left beside them as one pure event, by exact composition: more than
-    :math:`f \epsilon`. The clip of the scores is a released
-    quantile times a public factor, which grows with n until noise is .35 of what sampling adds.
-    """
-
-    kind: ClassVar[str] = AVERAGE
-
-    def _shares(self, choices: Sequence[str]) -> dict[str, float]:
-        """See ``Builder``: no step is for the effect, which leaves its share to the nuisances."""
-        shares = super()._shares(choices)
-        left = shares.pop("effect") + shares.pop("effect curvatures")
-        regressions = [step for step in ("outcome", "propensity") if step in shares]
-        total = math.fsum(shares[step] for step in regressions)
-        for step in regressions:
-            shares[step] *= 1 + left / total
-        return shares
-
-    def best_retained(self) -> int:
-        """See ``Builder``: all covariates that it may keep, for what is left out may confound.
-
-        Where there are more, the number of least planned error of the outcome regression.
-        """
-        most, q = min(self.covariates, self.constants.most), self.covariates
-        return q if q <= most or self.budget is None else min(range(1, most + 1), key=self._outcome_error)
-
-    def _outcome_error(self, k: int) -> float:
-        """Return the planned squared error of the outcome regression of k covariates, over that of none."""
-        shares = self._shares((SCREENING,) if k < self.covariates else ())
-        noise = self._noise_of_outcome(self.mu * math.sqrt(shares["outcome"]))
-        return self._error(self._ask(self.constants.outcome_variance, noise), k)
-
-    @property
-    def propensity_slope(self) -> float:
-        """See ``Builder``: a fit that were clamped within the truth would be off elsewhere too."""
-        return 1 - self.overlap
-
-    def own_numbers(self) -> dict[str, Any]:
-        """See ``Builder``: the clip of a binary outcome's scores is that of possible sizes, whatever the spread."""
-        quantile, spread = self._score_quantile, self._spread
-        normal = round(NormalDist().inv_cdf((1 + quantile) / 2), 6)
-        return super().own_numbers() | {
-            "log_link": False,  # for the interval counts the noise of a linear outcome regression
-            "score_quantile": quantile,
-            "score_spread": spread,
-            "clip_factor": 1.0 if self.binary else spread / normal,
-        }
-
-    @property
-    def _spread(self) -> float:
-        r"""Clip of scores in standard deviations of normal ones: :math:`\sqrt n\,\epsilon / 8` within bounds."""
-        low, high = _average()["spreads"]
-        if self.score_epsilon is None:
-            return float(high)
-        return float(min(max(math.sqrt(self.mass) * self.score_epsilon / _average()["noise"], low), high))
-
-    @property
-    def _score_quantile(self) -> float:
-        r"""Quantile of the scores' sizes at which they are clipped, but for the factor.
-
-        Its counts have the standard error :math:`\sqrt{l / s} / \mu`, l how many and s their share. Where n epsilon is
-        little, the quantile stays ``score_margin`` of them below the largest size: a search whose counts all pass for
-        too few ends at the largest clip, which is many times too large.
-        """
-        own, binary = _average(), self._scores["binary_quantile"]
-        low, high = own["spreads"]
-        rare = (own["rare"] / (1 - binary)) ** ((self._spread - low) / (high - low))
-        wanted = float(1 - (1 - binary) * rare if self.binary else own["quantile"])
-        if self.budget is None:
-            return wanted
-        levels, share = self.constants.quantile_levels, self.shares.shares["residual scale"]
-        margin = self.constants.score_margin * math.sqrt(levels / share) / (self.mu * self.mass)
-        return min(wanted, max(1 - margin, own["least_quantile"]))
 
 
 @dataclass(frozen=True)
@@ -428,9 +298,6 @@ def composed_plan(
         (6, 'additive', 60, 0.74)
         >>> [composed_plan(n, PrivacyBudget(1.0, 0.0), 6).form for n in (300, 300_000)]
         ['constant', 'additive']
-        >>> plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 6, DOUBLY_ROBUST, overlap=0.1)
-        >>> plan.both_arms().basis.contrast is None
-        False
         >>> plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 6, ARMS, overlap=0.1, arms=3)
         >>> sorted(step for step in plan.shares.shares if step.startswith("propensity"))
         ['propensity 1', 'propensity 2', 'propensity 3', 'propensity curvatures']
@@ -439,9 +306,7 @@ def composed_plan(
     return builder(n, budget, covariates, **facts).best()
 
 
-_BUILDERS: dict[str, type[Builder]] = {
-    builder.kind: builder for builder in (Builder, _ScoreBuilder, _ArmsBuilder, _AverageBuilder)
-}
+_BUILDERS: dict[str, type[Builder]] = {builder.kind: builder for builder in (Builder, _ArmsBuilder)}
 
 
 def plan_within(
@@ -468,42 +333,15 @@ def plan_within(
     return composed_plan(n, budget, domain.dimension, kind, **facts, **settings)
 
 
-def average_plan(
+def plan_of_facts(
+    facts: Mapping[str, Any],
     n: int,
-    budget: PrivacyBudget | None,
     domain: Domain,
-    constants: PlanConstants | None = None,
+    kind: str = EFFECT,
+    arms: int = 2,
+    cells: Subgroups | None = None,
 ) -> ComposedPlan:
-    """Return the plan of an average effect for n records of a domain, by the budget of all of it.
-
-    Args:
-        n: Number of records.
-        budget: Of all steps and the sums; None without privacy.
-        domain: Public bounds; its overlap is the clip of propensities in scores.
-        constants: Of the plan.
-
-    Raises:
-        InputError: A budget without delta.
-
-    Example:
-        >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
-        >>> plan = average_plan(4_000, PrivacyBudget(1.0, 1e-5), domain)
-        >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
-        (['outcome', 'propensity'], 0.4217, 1.967)
-    """
-    if budget is not None and budget.delta == 0:
-        raise InputError(
-            "delta = 0: effect=composed has Gaussian steps, which are only (epsilon, delta)-private; give "
-            "privacy.delta above 0, for instance 1e-5, or take effect=covariate_balancing, which is pure"
-        )
-    constants = constants or PlanConstants(**of_kind(AVERAGE)["settings"])
-    steps = None if budget is None else PrivacyBudget((1 - _average()["part"]) * budget.epsilon, budget.delta)
-    scores = None if budget is None else range_beside(total_mu(steps), budget, PureEvent)
-    return plan_within(n, steps, domain, AVERAGE, constants=constants, score_epsilon=scores)
-
-
-def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = EFFECT, arms: int = 2) -> ComposedPlan:
-    """Return the plan that a statement's facts describe; but that of an average effect.
+    """Return the plan that a statement's facts describe.
 
     Args:
         facts: As ``ComposedPlan.facts`` returns them, among others.
@@ -511,6 +349,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         domain: Public bounds.
         kind: Of plan; that of an effect is of arms where there are more than two.
         arms: Number of arms.
+        cells: Public partitions whose cells have lines.
 
     Raises:
         InputError: No plan has such facts.
@@ -529,6 +368,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         hidden=bool(facts.get("hidden_units", False)),
         sites=facts.get("sites", 1),
         lines=tuple(facts["lines"]) if "lines" in facts else None,
+        cells=cells,
     )
 
 
@@ -536,11 +376,6 @@ def rebuilt(plan: ComposedPlan, **changes: Any) -> ComposedPlan:
     """Return the plan of the same facts but for some."""
     facts = {f.name: getattr(plan, f.name) for f in fields(PlanFacts)} | changes
     return composed_plan(kind=EFFECT if plan.kind == PURE else plan.kind, **facts)
-
-
-def _average() -> dict[str, Any]:
-    found: dict[str, Any] = of_kind(AVERAGE)["average"]
-    return found
 
 
 def _pure() -> dict[str, float]:

@@ -204,8 +204,6 @@ class PlanConstants:
             sampling: what the nuisances' errors add.
         missed: What an effect has beyond its released features, over what their prior makes of these, in variance.
         interval_clip: Clip of the effect in the average, in its planned standard deviations.
-        score_margin: How far below the largest the quantile of an average effect's scores lies at least, in standard
-            errors of one of its counts, without which a search may end at the top.
     """
 
     file: ClassVar[str] = "effect"
@@ -248,7 +246,6 @@ class PlanConstants:
     shrinking_noise: float
     missed: float
     interval_clip: float
-    score_margin: float
 
     def __init__(self, **given: Any) -> None:
         defaults = self.defaults()

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.composition.linear_fit import FitPlan
-from torchdpcate.composition.plan import ArmRegression, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes, Regression
 
-AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in weights
 _MOST_LOGISTIC = 0.25  # curvature
 _EFFECT_PRIOR = 4.0  # variance over the planned one: a weak ridge
@@ -20,7 +19,7 @@ _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order
 
 
 def outcome_plan(
-    plan: ComposedPlan, regression: AnyRegression, curvatures: Tensor, scale: float, centre: float = 0.0
+    plan: ComposedPlan, regression: Regression, curvatures: Tensor, scale: float, centre: float = 0.0
 ) -> FitPlan:
     """Return how the outcome regression is set up, of released curvatures [1 + p, 1 + p] and scale.
 
@@ -40,7 +39,7 @@ def outcome_plan(
 
 
 def logistic_plan(
-    plan: ComposedPlan, step: str, regression: AnyRegression, curvatures: Tensor
+    plan: ComposedPlan, step: str, regression: Regression, curvatures: Tensor
 ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
     """Return how a logistic regression is set up, of curvatures [1 + p, 1 + p], and how it is shrunk."""
     noise = plan.gradient_noise(step, plan.slope(step), len(curvatures))
@@ -59,7 +58,7 @@ def logistic_plan(
 
 
 def effect_plan(
-    plan: ComposedPlan, regression: AnyRegression, curvatures: Tensor, scale: float, step: str = "effect"
+    plan: ComposedPlan, regression: Regression, curvatures: Tensor, scale: float, step: str = "effect"
 ) -> FitPlan:
     """Return how the effect is set up, of released curvatures [1 + p, 1 + p] and residual scale.
 
@@ -71,7 +70,7 @@ def effect_plan(
         step: That pays.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale, step)
-    prior = weak_prior(regression, "effect", scale / plan.score_scale)
+    prior = weak_prior(regression, "effect", scale)
     prior = prior.repeat(len(curvatures) // len(prior))
     ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
     if plan.intervals:
@@ -111,14 +110,14 @@ def effect_coefficients(
     """
     if not plan.shrinks:
         return estimates.clone()
-    size = scale / plan.score_scale * plan.effect_size
+    size = scale * plan.effect_size
     size_of_each = len(regression.basis.feature_weights)
     noise = plan.constants.shrinking_noise * variances
     each = zip(estimates.split(size_of_each), noise.split(size_of_each), strict=True)
     return torch.cat([shrunk(regression, t, t, v, size, plan.constants.spike) for t, v in each])
 
 
-def planned_curvatures(regression: AnyRegression) -> Tensor:
+def planned_curvatures(regression: Regression) -> Tensor:
     """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
     return _TYPICAL * regression.basis.feature_weights
 
@@ -161,7 +160,7 @@ def _effect_noise(
 
 
 def shrunk(
-    regression: AnyRegression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
+    regression: Regression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
 ) -> Tensor:
     """Return coefficients whose parts are shrunk by empirical Bayes; the constant as it is.
 
@@ -182,7 +181,7 @@ def shrunk(
     return found
 
 
-def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
+def weak_prior(regression: Regression, what: str, scale: float) -> Tensor:
     """Return prior variances of coefficients that weak ridges stand for, [1 + p].
 
     Args:

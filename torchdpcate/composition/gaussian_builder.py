@@ -104,10 +104,6 @@ class Builder(PlanFacts):
             "momentum": self._large["momentum"] if self._large else 0.0,
             "effect_size": math.sqrt(self.constants.binary_part) if self.binary else 1.0,
             "noise_inflation": EXPECTED.noise_inflation,
-            "score_scale": 1.0,
-            "score_quantile": self.huber_quantile,
-            "score_spread": 1.0,
-            "clip_factor": 1.0,
             "interval_spread": spread,
             "interval_clip": self.constants.interval_clip * spread / EXPECTED.spreads[0][1],  # wider with less noise
         }

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.lines import (
+    BY_EFFECT,
     LineSums,
     cuts_of,
     far_clip,
     line_blocks,
     line_clip,
+    parts_of,
     tilted_clip,
 )
 from torchdpcate.composition.plan import ComposedPlan
@@ -22,7 +24,7 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
-from torchdpcate.release.lines import AVERAGE, RULE, SLOPE, TILTS, LineFacts, LineNumbers, Lines
+from torchdpcate.release.lines import AVERAGE, RULE, SLOPE, TILTS, VALUES, LineFacts, LineNumbers, Lines
 
 PEOPLE = 1024
 """Public people over whom the effect and the nuisances are averaged."""
@@ -155,11 +157,20 @@ def lines_of(
         per_person: Records of each person, which may err alike.
     """
     facts = numbers.facts
-    clip, cuts = line_clip(plan, facts, numbers.square), cuts_of(plan, facts)
+    clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
     units = {block.name: block.unit(sums.share) for block in sums.blocks}
-    return _Law(numbers, plan, clip, cuts, found, units, lost_of(plan, levels), better, per_person).lines()
+    sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
+    return _Law(numbers, plan, clip, sizes, found, units, lost_of(plan, levels), better, per_person).lines()
+
+
+class Line(NamedTuple):
+    """An estimate, the variances of ``PARTS``, and the share of the records that it is about."""
+
+    estimate: float
+    variances: list[float]
+    share: float
 
 
 class _Law(NamedTuple):
@@ -168,7 +179,7 @@ class _Law(NamedTuple):
     numbers: LineNumbers
     plan: ComposedPlan
     clip: float
-    cuts: Tensor
+    sizes: dict[str, int]
     found: dict[str, Tensor]
     units: dict[str, float]
     lost: Lost
@@ -195,65 +206,61 @@ class _Law(NamedTuple):
         """Variance of what both nuisances may have lost."""
         return float((self.plan.line_constants.lost * self.facts.residual * self.lost.both) ** 2)
 
-    def tail(self, cells: list[int]) -> _Tail:
-        """Return what the clip took in some cells."""
+    def tail(self, parts: str | None, cells: list[int]) -> _Tail:
+        """Return what the clip took in some cells of a partition."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
-        counts, noise = self.sum_of(cells, "tails", "tails of cells")
+        counts, noise = self.sum_of("tails", parts, "tails", cells)
         return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model)
 
-    @property
-    def cells(self) -> int:
-        return len(self.cuts) + 1
-
-    def sum_of(self, cells: list[int], everybody: str, of_cells: str) -> tuple[Tensor, float]:
+    def sum_of(self, everybody: str, parts: str | None, what: str, cells: list[int]) -> tuple[Tensor, float]:
         """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.
 
         Args:
-            cells: Which.
             everybody: Block of the sums over all records.
-            of_cells: Block of those over cells.
+            parts: Partition; None where the cell is everybody.
+            what: Block of its sums.
+            cells: Which.
         """
         total, first = self.found[everybody], self.noise(everybody) ** 2
-        if self.cells == 1:
+        if parts is None:
             return total, first
-        sums, each, count = self.found[of_cells].view(self.cells, -1), self.noise(of_cells) ** 2, len(cells)
+        size, each, count = self.sizes[parts], self.noise(f"{parts}: {what}") ** 2, len(cells)
+        sums = self.found[f"{parts}: {what}"].view(size, -1)
         if first == 0:
             return sums[cells].sum(0), 0.0
-        gain = each / (self.cells * each + first)
+        gain = each / (size * each + first)
         return sums[cells].sum(0) + count * gain * (total - sums.sum(0)), count * each * (1 - count * gain)
 
-    def spread_of(self, cells: list[int], mass: float) -> float:
+    def spread_of(self, parts: str | None, cells: list[int], mass: float) -> float:
         """Return the variance of a score in some cells: that of all, moved to their own as far as noise allows."""
         variance = self.variance
-        if "squares" not in self.found or len(cells) == self.cells:
+        if parts is None or len(cells) == self.sizes[parts]:
             return variance
-        noise = self.per_person * self.noise("squares") * math.sqrt(len(cells)) / mass
+        noise = self.per_person * self.noise(f"{parts}: squares") * math.sqrt(len(cells)) / mass
         kept = (_OWN * variance) ** 2 / ((_OWN * variance) ** 2 + noise**2)
-        found = self.per_person * max(float(self.found["squares"][cells].sum()), 0.0) / mass
+        found = self.per_person * max(float(self.found[f"{parts}: squares"][cells].sum()), 0.0) / mass
         return variance + kept * (found - variance) + 0.5 * kept * noise
 
-    def mean_of(self, cells: list[int]) -> tuple[float, list[float], float]:
+    def mean_of(self, parts: str | None, cells: list[int]) -> Line:
         """Return the mean effect of some cells, the variances of ``PARTS``, and the share of the records in them."""
-        n, everybody = self.plan.mass, len(cells) == self.cells
-        mass = n if everybody else max(float(self.found["counts"][cells].sum()), _FEWEST)
-        (found, noise), tail = self.sum_of(cells, "total", "scores"), self.tail(cells)
+        n, everybody = self.plan.mass, parts is None or len(cells) == self.sizes[parts]
+        mass, counted = n, 0.0
+        if not everybody:
+            mass = max(float(self.found[f"{parts}: counts"][cells].sum()), _FEWEST)
+            counted = len(cells) * self.noise(f"{parts}: counts") ** 2
+        (found, noise), tail = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells)
         middle = (float(found[0]) + tail.taken) / mass
-        counts = 0.0 if everybody else len(cells) * (self.noise("counts") * middle) ** 2
-        parts = [
-            self.spread_of(cells, mass) / mass,
-            (noise + counts) / mass**2,
-            tail.variance / mass**2,
-            self.nuisances,
-        ]
-        return self.facts.centre + middle, parts, min(mass / n, 1.0)
+        sampling = self.spread_of(parts, cells, mass) / mass
+        parts_of_it = [sampling, (noise + counted * middle**2) / mass**2, tail.variance / mass**2, self.nuisances]
+        return Line(self.facts.centre + middle, parts_of_it, min(mass / n, 1.0))
 
     def lines(self) -> Lines:
-        rows: dict[str, tuple[float, list[float], float]] = {AVERAGE: self.mean_of(list(range(self.cells)))}
-        edges = self.facts.cuts - self.facts.centre
-        if len(edges):
-            group = torch.bucketize(torch.cat([self.cuts - 0, self.cuts.new_tensor([math.inf])]), edges)
-            for k in range(len(edges) + 1):
-                rows[f"group {k + 1}"] = self.mean_of(torch.nonzero(group == k).flatten().tolist())
+        """Return all lines: the average by all sums of all cells, where there are some by effect."""
+        first = BY_EFFECT if BY_EFFECT in self.sizes else None
+        rows = {AVERAGE: self.mean_of(first, list(range(self.sizes.get(BY_EFFECT, 1))))}
+        rows |= dict(self._groups())
+        for place, partition in enumerate(() if self.plan.cells is None else self.plan.cells.partitions):
+            rows |= {label: self.mean_of(f"cells {place}", [k]) for k, label in enumerate(partition.labels)}
         rows |= dict(self._tilted())
         rows |= dict(self._slope())
         rows |= dict(self._rule())
@@ -267,8 +274,19 @@ class _Law(NamedTuple):
             min(max(clipped, 0.0), 1.0),
         )
 
-    def _tilted(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
-        facts, n, tail = self.facts, self.plan.mass, self.tail(list(range(self.cells)))
+    def _above(self, edges: Tensor) -> Tensor:
+        """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""
+        cuts = cuts_of(self.plan, self.facts)
+        return torch.bucketize(torch.cat([cuts, cuts.new_tensor([math.inf])]), edges)
+
+    def _groups(self) -> Iterator[tuple[str, Line]]:
+        edges = self.facts.cuts - self.facts.centre
+        for k in range(len(edges) + 1 if len(edges) else 0):
+            cells = torch.nonzero(self._above(edges) == k).flatten().tolist()
+            yield f"group {k + 1}", self.mean_of(BY_EFFECT, cells)
+
+    def _tilted(self) -> Iterator[tuple[str, Line]]:
+        facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])
         for name in TILTS:
             if name not in self.found:
                 continue
@@ -281,13 +299,13 @@ class _Law(NamedTuple):
                 (tail.variance + tail.taken**2) * part / mass**2,
                 self.nuisances,
             ]
-            yield name, (facts.centre + mean, variances, min(mass / n, 1.0))
+            yield name, Line(facts.centre + mean, variances, min(mass / n, 1.0))
 
-    def _slope(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
+    def _slope(self) -> Iterator[tuple[str, Line]]:
         if SLOPE not in self.found:
             return
         (top, below), noise, deviation = self.found[SLOPE].tolist(), self.noise(SLOPE), self.facts.effect_deviation
-        mass, tail = max(4 * below, _FEWEST), self.tail(list(range(self.cells)))
+        mass, tail = max(4 * below, _FEWEST), self.tail(None, [0])
         unit = 1 / (mass * deviation)
         slope = 4 * self.clip * top * unit
         variances = [
@@ -296,25 +314,24 @@ class _Law(NamedTuple):
             (tail.variance + tail.size**2) * unit**2,
             0.0,
         ]
-        yield SLOPE, (slope, variances, 1.0)
+        yield SLOPE, Line(slope, variances, 1.0)
 
-    def _rule(self) -> Iterator[tuple[str, tuple[float, list[float], float]]]:
+    def _rule(self) -> Iterator[tuple[str, Line]]:
         """Value of treating those whose released effect is better than none, over treating none and all."""
         if RULE not in self.plan.requested_lines:
             return
-        sign, n, middle = -1.0 if self.better == "lower" else 1.0, self.plan.mass, -self.facts.centre
-        above = torch.bucketize(
-            torch.cat([self.cuts, self.cuts.new_tensor([math.inf])]), torch.tensor([middle]).double()
-        )
-        if self.cells == 1:
-            above = torch.tensor([int(self.facts.centre > 0)])
-        for name, side, gain in (("rule over none", 1, sign), ("rule over all", 0, -sign)):
+        sign, n, facts = -1.0 if self.better == "lower" else 1.0, self.plan.mass, self.facts
+        above = torch.tensor([int(facts.centre > 0)])  # where effects do not vary
+        if BY_EFFECT in self.sizes:
+            above = self._above(torch.tensor([-facts.centre], dtype=torch.float64))
+        parts = BY_EFFECT if BY_EFFECT in self.sizes else None
+        for name, side, gain in zip(VALUES, (1, 0), (sign, -sign), strict=True):
             wanted = side if sign > 0 else 1 - side
             cells = torch.nonzero(above == wanted).flatten().tolist()
             if not cells:
-                yield name, (0.0, [0.0] * 4, 0.0)
+                yield name, Line(0.0, [0.0] * 4, 0.0)
                 continue
-            mean, (sampling, *others), share = self.mean_of(cells)
+            mean, (sampling, *others), share = self.mean_of(parts, cells)
             own = [share**2 * value for value in (sampling, *others)]
             own[0] += share * (1 - share) * mean**2 / n * self.per_person
-            yield name, (gain * share * mean, own, share)
+            yield name, Line(gain * share * mean, own, share)

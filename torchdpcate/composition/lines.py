@@ -12,7 +12,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, Statistic, propensity_of, summed
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.weighted_basis import WeightedBasis
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
 
 
@@ -22,9 +22,11 @@ class Scored(CausalData):
 
     Attributes:
         effect: Released effect less the centre, [n].
+        cells: Cell of each public partition, counted from 0 in each, int64 [n, partitions].
     """
 
     effect: Tensor = field(kw_only=True)
+    cells: Tensor = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,26 +36,31 @@ class ScoredBy:
     .. math:: x = \hat\tau - c + \frac{w\,(r - w \hat\tau)}{\hat e (1 - \hat e)}, \quad w = a - \hat e,\ r = y - \hat m
 
     Attributes:
-        basis: Features of the effect.
+        features: From covariates to features of the effect.
         coefficients: Of them, [1 + p].
         bound: Largest size of an effect.
         centre: c.
+        cells: Public cells of encoded covariates; None where there are none.
     """
 
-    basis: WeightedBasis
+    features: Callable[[Tensor], Tensor]
     coefficients: Tensor
     bound: float
     centre: float
+    cells: Subgroups | None = None
 
     def effect(self, psi: Tensor) -> Tensor:
         """Return effects at features [n, 1 + p], [n]."""
         return (psi @ self.coefficients).clamp(-self.bound, self.bound)
 
     def __call__(self, batch: CausalData) -> Scored:
-        pi, tau = propensity_of(batch), self.effect(self.basis(batch.x))
+        pi, tau = propensity_of(batch), self.effect(self.features(batch.x))
         x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
         none = batch.x.new_empty(batch.n, 0)
-        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre)
+        cells = torch.empty(batch.n, 0, dtype=torch.int64)
+        if self.cells is not None:
+            cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
+        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells)
 
 
 def weighted(batch: CausalData, each: Tensor) -> Tensor:
@@ -133,7 +140,7 @@ class LineSums(Statistic):
             return torch.cat(found, 1).sum(0)
 
         weight = torch.ones_like(batch.y) if batch.weight is None else batch.weight
-        return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight)
+        return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight, batch.cells)
 
     def parts(self, sums: Tensor) -> Iterator[tuple[Block, Tensor]]:
         """Yield each block with its released numbers, in its units."""
@@ -141,16 +148,47 @@ class LineSums(Statistic):
             yield block, part * block.unit(self.share)
 
 
-def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor) -> Scored:
-    return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect)
+def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor) -> Scored:
+    return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells)
 
 
 # -- terms of records
 
 
-def labels_of(cuts: Tensor, rows: Scored) -> Tensor:
-    """Return the cell of each record by its released effect less the centre, from 0, [n]."""
-    return torch.bucketize(rows.effect.contiguous(), cuts.to(rows.effect.device), right=True)
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Disjoint cells of the records: by their released effect, or a public partition.
+
+    Attributes:
+        name: Of them.
+        size: How many.
+        cuts: Effects less the centre that separate the cells, ascending; None of a public partition ...
+        place: ... and its position among these.
+    """
+
+    name: str
+    size: int
+    cuts: Tensor | None = None
+    place: int = 0
+
+    def of(self, rows: Scored) -> Tensor:
+        """Return which cell each record is in, [n, size]."""
+        if self.cuts is None:
+            labels = rows.cells[:, self.place]
+        else:
+            labels = torch.bucketize(rows.effect.contiguous(), self.cuts.to(rows.effect.device), right=True)
+        return torch.nn.functional.one_hot(labels, self.size).double()
+
+
+BY_EFFECT = "by effect"
+
+
+def parts_of(plan: ComposedPlan, facts: LineFacts) -> tuple[Parts, ...]:
+    """Return the partitions of which a plan has lines: cells by effect, and public ones."""
+    cuts = cuts_of(plan, facts)
+    found = [Parts(BY_EFFECT, len(cuts) + 1, cuts)] if len(cuts) else []
+    public = () if plan.cells is None else plan.cells.partitions
+    return (*found, *(Parts(f"cells {place}", one.size, None, place) for place, one in enumerate(public)))
 
 
 def clipped(clip: float, rows: Scored) -> Tensor:
@@ -163,21 +201,16 @@ def total_terms(clip: float, rows: Scored) -> Tensor:
     return clipped(clip, rows)[:, None]
 
 
-def one_hot(cuts: Tensor, rows: Scored) -> Tensor:
-    """Return which cell each record is in, [n, K]."""
-    return torch.nn.functional.one_hot(labels_of(cuts, rows), len(cuts) + 1).double()
-
-
-def cell_terms(cuts: Tensor, clip: float, power: int, rows: Scored) -> Tensor:
+def cell_terms(parts: Parts, clip: float, power: int, rows: Scored) -> Tensor:
     """Return scores, or their squares, by cells, [n, K]."""
-    return one_hot(cuts, rows) * clipped(clip, rows).pow(power)[:, None]
+    return parts.of(rows) * clipped(clip, rows).pow(power)[:, None]
 
 
-def tail_terms(cuts: Tensor, clip: float, rows: Scored) -> Tensor:
-    """Return in which bin a record's score lies, by cells, [n, 4 K]: near and beyond the clip, above and below."""
+def tail_terms(clip: float, parts: Parts | None, rows: Scored) -> Tensor:
+    """Return in which bin a score lies, [n, 4] or by cells [n, 4 K]: near and beyond the clip on both sides."""
     x = rows.y / clip
     bins = torch.stack([(x > 0.5) & (x <= 1), x > 1, (x < -0.5) & (x >= -1), x < -1], 1).double()
-    return (one_hot(cuts, rows)[:, :, None] * bins[:, None]).flatten(1)
+    return bins if parts is None else (parts.of(rows)[:, :, None] * bins[:, None]).flatten(1)
 
 
 def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
@@ -211,31 +244,31 @@ def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
 def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Block, ...]:
     """Return what is summed over the scores, at their clip.
 
-    The average, the cells by effect, each tilted average and the slope have equal parts of what tails and the spreads
-    of cells leave; of the cells' part a tenth is for counts.
+    The average, each partition, each tilted average and the slope have equal parts of what tails and the spreads of
+    cells leave; of a partition's part a tenth is for counts. Half of what tails have is for those of cells.
 
     Args:
         plan: The public plan.
         facts: Released.
         clip: C, outcome units.
     """
-    own, cuts = plan.line_constants, cuts_of(plan, facts)
-    cells, varies = len(cuts) + 1, facts.effect_deviation > 0
+    own, partitions = plan.line_constants, parts_of(plan, facts)
     tilts = [name for name in TILTS if name in plan.requested_lines]
-    slope = SLOPE in plan.requested_lines and varies
-    each = (1 - own.tails - own.spreads * (cells > 1)) / (1 + (cells > 1) + len(tilts) + slope)
+    slope = SLOPE in plan.requested_lines and facts.effect_deviation > 0
+    each = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(partitions) + len(tilts) + slope)
+    one = math.sqrt(2)  # record leaves a cell, and one enters
     blocks = [
         Block("total", 1, 2 * clip, partial(total_terms, clip), each),
-        Block("tails", 4, math.sqrt(2), partial(tail_terms, cuts[:0], clip), own.tails / (1 + (cells > 1))),
+        Block("tails", 4, one, partial(tail_terms, clip, None), own.tails / (2 if partitions else 1)),
     ]
-    if cells > 1:
-        tails = partial(tail_terms, cuts, clip)
-        blocks.append(Block("tails of cells", 4 * cells, math.sqrt(2), tails, own.tails / 2))
-        sums, squares = (partial(cell_terms, cuts, clip, power) for power in (1, 2))
+    for cells in partitions:
+        sums, squares = (partial(cell_terms, cells, clip, power) for power in (1, 2))
+        share, name, k = 1 / len(partitions), cells.name, cells.size
         blocks += [
-            Block("scores", cells, 2 * clip, sums, (1 - own.counts) * each),
-            Block("counts", cells, math.sqrt(2), partial(one_hot, cuts), own.counts * each),
-            Block("squares", cells, math.sqrt(2) * clip**2, squares, own.spreads),
+            Block(f"{name}: scores", k, 2 * clip, sums, (1 - own.counts) * each),
+            Block(f"{name}: counts", k, one, cells.of, own.counts * each),
+            Block(f"{name}: tails", 4 * k, one, partial(tail_terms, clip, cells), share * own.tails / 2),
+            Block(f"{name}: squares", k, one * clip**2, squares, share * own.spreads),
         ]
     for name in tilts:
         blocks.append(Block(name, 2, math.sqrt(2), partial(tilt_terms, name, tilted_clip(facts, name, clip)), each))

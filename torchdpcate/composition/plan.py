@@ -1,5 +1,6 @@
 """The public plan of one composition: what is requested of the records, by which steps, all of its numbers plain."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,30 +11,21 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.constants import LineConstants, PlanConstants, RuleConstants, line_constants
-from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, Sign, matrix_noise
+from torchdpcate.composition.priors import STEPS, Regression, Request, Sign, matrix_noise
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, HiddenUnits, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 
-EFFECT, DOUBLY_ROBUST, ARMS, AVERAGE, PURE = "effect", "doubly_robust", "arms", "average", "pure"
+EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans, each with a file of constants in ``plans/``."""
 RULE = "rule"
 """What statements call the target of an effect that is estimated for its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products, waves and steps beside it."""
-
-
-@dataclass(frozen=True)
-class ArmRegression:
-    """What the regression of both arms requests, and what it may expect: a ``Regression`` with an ``ArmBasis``."""
-
-    basis: ArmBasis
-    prior: Tensor
-    noise: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -56,12 +48,12 @@ class PlanFacts:
         part: Share of the budget that the steps have together, of mu^2, or of epsilon in a plan of pure events; the
             rest is for what follows on their answers.
         arms: Number of arms.
-        score_epsilon: Epsilon of the sums of an average effect's scores; None without privacy, or of other plans.
         weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
         follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
         hidden: Whether the effect may have features of hidden units, which need networks.
         sites: Number of sites that have the records, and add noise to sums of their own each.
         lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
+        cells: Public partitions whose cells have lines; None: none.
 
     Raises:
         InputError: No records, or no covariates.
@@ -81,12 +73,12 @@ class PlanFacts:
     treated: float | None = None
     part: float = 1.0
     arms: int = 2
-    score_epsilon: float | None = None
     weight: float | None = None
     follow_up: int = 0
     hidden: bool = False
     sites: int = 1
     lines: tuple[str, ...] | None = None
+    cells: Subgroups | None = None
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -130,7 +122,7 @@ class ComposedPlan(PlanFacts):
         burn_in: Steps among them that only move to the solution.
         step_size: Of a step, over the inverse of the curvature.
         momentum: Part of the last move that a step repeats.
-        requests: What each regression may request, by name; of both arms also ``contrast``, by which they differ.
+        requests: What each regression may request, by name.
         way: How the effect is found: by one objective, or by sums.
         effect_weight: Planned mean curvature by which the effect's features are requested, over their weights.
         effect_curvature: Planned mean curvature of the effect's features, over their weights.
@@ -140,10 +132,6 @@ class ComposedPlan(PlanFacts):
         shrinks: Whether coefficients are shrunk by their noise.
         noise_inflation: Variance of the effect's estimates by noise, over that of one event of all that its step has.
         sign: What the effect's sign is planned by.
-        score_scale: Clip of the effect's residuals over the outcome's residual scale S, planned.
-        score_quantile: Quantile at which doubly robust scores are clipped; of inverse propensities if binary.
-        score_spread: Clip of an average effect's scores in standard deviations of normal ones.
-        clip_factor: That clip over their released quantile.
         interval_spread: Clip of the mean's correction, in standard deviations of normal residuals.
         interval_clip: Clip of the effect in the average, in its planned standard deviations.
         line_groups: How many groups by released effect have lines; 1: none.
@@ -181,10 +169,6 @@ class ComposedPlan(PlanFacts):
     shrinks: bool
     noise_inflation: float
     sign: Sign
-    score_scale: float
-    score_quantile: float
-    score_spread: float
-    clip_factor: float
     interval_spread: float
     interval_clip: float
     line_groups: int = 1
@@ -217,11 +201,6 @@ class ComposedPlan(PlanFacts):
     def at_weight(self, weight: float | None) -> "ComposedPlan":
         """Return the plan with the released mean weight of the records in the place of the expected one."""
         return self if weight is None else replace(self, weight=weight)
-
-    @property
-    def scores(self) -> bool:
-        """Whether its regressions are those of doubly robust scores: of both arms."""
-        return "contrast" in self.requests
 
     @property
     def by_sums(self) -> bool:
@@ -308,29 +287,6 @@ class ComposedPlan(PlanFacts):
         """Return the regression of the treatment; see ``outcome``."""
         return self.requests["propensity"].regression(self._nuisance_levels(two_levels))
 
-    def both_arms(self, two_levels: Sequence[bool] | None = None) -> ArmRegression:
-        """Return the outcome regression of both arms; see ``outcome``.
-
-        Half the difference of the arms has a quarter of the effect's prior variance.
-        """
-        shared, contrast = self.requests["outcome"], self.requests["contrast"]
-        features = all_features(self._nuisance_levels(two_levels), self.constants.kinds, self.heads)
-        own, differing = shared.priors(features), contrast.priors(features)
-        one = differing.new_tensor([max([self.constants.head_variance, *differing.tolist()])])  # none without it
-        prior = torch.cat([own, one, differing])
-        found: Filling = shared.fill(prior, shared.noise, math.inf)
-        feature_weights, there, p = found.feature_weights, found.feature_weights > 0, len(features)
-
-        def part(first: float, of: Tensor) -> WeightedBasis:
-            requested = torch.nonzero(of > 0).flatten().tolist()
-            return WeightedBasis(
-                tuple(features[j] for j in requested), torch.cat([of.new_tensor([first]), of[requested]])
-            )
-
-        differ = part(float(feature_weights[p]), feature_weights[p + 1 :]) if there[p] else None
-        basis = ArmBasis(part(found.constant, feature_weights[:p]), differ)
-        return ArmRegression(basis, prior[there], shared.noise, found.error)
-
     def effect(
         self,
         two_levels: Sequence[bool] | None = None,
@@ -372,8 +328,6 @@ class ComposedPlan(PlanFacts):
         epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
         facts = {"retained": self.retained, "steps": self.steps, "huber_quantile": self.huber_quantile}
         constants = self.constants.to_text()
-        if self.kind == AVERAGE:
-            return facts | {"steps_epsilon": epsilon, "steps_delta": delta, "constants": "; ".join(constants)}
         return {
             "form": self.form,
             **facts,
@@ -386,6 +340,7 @@ class ComposedPlan(PlanFacts):
             **({"hidden_units": True} if self.units else {}),
             **({"sites": self.sites} if self.sites > 1 else {}),
             **({} if self.lines is None else {"lines": list(self.lines)}),
+            **({} if self.cells is None else {"cells": json.dumps(self.cells.config())}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }
 

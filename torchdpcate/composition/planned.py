@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
-from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature, of_kind
+from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
 from torchdpcate.composition.plan import EFFECT, ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
@@ -137,7 +137,7 @@ def propensity_noise(plan: ComposedPlan) -> float:
 
 def _residual_scale(plan: ComposedPlan, outcome_range: float, scale: float | None) -> float:
     """Return the residual scale S in outcome units: planned, or by the effect's released one."""
-    return outcome_range * plan.residual_scale if scale is None else scale / plan.score_scale
+    return outcome_range * plan.residual_scale if scale is None else scale
 
 
 _UNIT = math.sqrt(1 / (2 * math.pi))  # half the mean of |N(0, 1)|
@@ -240,8 +240,6 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
         return NO_DELTA
     if plan.arms > 2:
         return NO_INTERVALS_OF_ARMS
-    if "intervals" not in of_kind(plan.kind)["may"]:
-        return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true requests the numbers they rest on"
     requested = rebuilt(plan, intervals=True)
@@ -365,6 +363,37 @@ NO_LINES_OF_PURE = "delta = 0: they are sums with Gaussian noise; give privacy.d
 """Why a composition of pure events has no lines."""
 
 
+def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> dict[str, float]:
+    r"""Return the parts of the standard error to expect of the average, in outcome units: sampling, noise, nuisances.
+
+    .. math:: \sigma_\varphi = \frac{\sigma_u}{\sqrt{\bar h}}, \quad \frac{\sigma_\varphi}{\sqrt n}, \quad
+        \frac{2 C}{n \mu_1}, \quad 0.6\,\sigma_u \sum_j (l_j l_j')^{1/2}
+
+    with the planned mean h of :math:`\pi (1 - \pi)`. What the clip takes is not planned.
+
+    Args:
+        plan: With lines.
+        outcome_range: Of the domain.
+        scale: The residuals' deviation, if it is stated; None takes what the plan expects.
+    """
+    own, n = plan.line_constants, plan.mass
+    residual = scale if scale is not None else _BINARY * outcome_range if plan.binary else None
+    residual = plan.residual_scale * outcome_range if residual is None else residual
+    held = logit_curvature(plan.treated)
+    if plan.known_propensity and plan.treated is not None:
+        held = plan.treated * (1 - plan.treated)
+    deviation = residual / math.sqrt(held)
+    clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
+    part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
+    noise = 2 * clip / (n * plan.shares.of(LINE_SUMS) * math.sqrt(part))
+    lost = own.lost * residual * lost_of(plan).both
+    parts = {"sampling": deviation / math.sqrt(n), "noise": noise, "nuisances": lost}
+    return {name: value for name, value in parts.items() if value}
+
+
+_BINARY = 0.4  # deviation of a binary outcome's residuals that plans expect, in its range
+
+
 def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
@@ -444,5 +473,5 @@ def _features(plan: ComposedPlan, regression: str) -> int:
     if regression == "effect":
         return plan.effect().basis.dimension * (plan.arms - 1)
     if regression == "outcome":
-        return len((plan.both_arms() if plan.scores else plan.outcome()).basis.feature_weights)
+        return plan.outcome().basis.dimension
     return plan.propensity().basis.dimension

@@ -28,7 +28,6 @@ from torchdpcate.composition.regressions import (
     Fitted,
     FittedEffect,
     Means,
-    RecordScores,
     Regressions,
     WorkedOut,
     outcome_means,
@@ -41,7 +40,6 @@ from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySte
 from torchdpcate.composition.summaries import (
     OutcomeScale,
     Quantile,
-    ScoreScales,
     outcome_scale,
     private_weight,
     quantile_of,
@@ -264,50 +262,19 @@ def with_columns(places: Sequence[int] | slice, batch: CausalData) -> CausalData
     return replace(batch, x=batch.x[:, places])
 
 
-def with_pulls(scale: float, scores: bool, batch: CausalData) -> CausalData:
+def with_pulls(scale: float, batch: CausalData) -> CausalData:
     r"""Return what effect modifiers are chosen by, within [-1, 1], in the place of the outcome.
 
     .. math:: \frac{a - \pi}{\max(\pi, 1 - \pi)}\, \mathrm{clip}\Big(\frac{y - m}{S}\Big)
 
     Args:
         scale: S, released.
-        scores: Whether it is the clipped score.
-        batch: Of ``residuals``, or of ``RecordScores``.
+        batch: Of ``residuals``.
     """
     pulls = (batch.y / scale).clamp(-1, 1)
-    if not scores:
-        pi = propensity_of(batch)
-        pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
+    pi = propensity_of(batch)
+    pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
     return CausalData(batch.x, batch.a, pulls, weight=batch.weight)
-
-
-def score_places(scales: ScoreScales, batch: CausalData) -> Tensor:
-    """Return where the sizes that ``RecordScores`` gives lie on public scales, in [0, 1], [n].
-
-    Args:
-        scales: Public interval of the clip.
-        batch: Of ``RecordScores``.
-    """
-    assert isinstance(batch, WorkedOut)
-    assert batch.sizes is not None
-    return scales.place(batch.sizes)
-
-
-def score_clip(rows: Rows, domain: Domain, plan: ComposedPlan, about: OutcomeScale, steps: NoisySteps) -> float:
-    """Return the clip of scores: a private quantile of their sizes, or by the outcome's scale where records are few.
-
-    Args:
-        rows: Of ``RecordScores``.
-        domain: Public bounds.
-        plan: The public plan.
-        about: Scale of the outcome about its centre, released.
-        steps: Pays, and draws noise.
-    """
-    scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
-    if about.few:
-        return scales.nearest(about.clip * plan.score_scale, levels)
-    requested = plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps
-    return scales.at(quantile_of(rows, partial(score_places, scales), *requested))
 
 
 class Start(NamedTuple):
@@ -387,8 +354,9 @@ class _Fit:
             worked = z.then(change)
             nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
-                # a copy has no corrections, which the clip of scores is made of
-                scale = self._clip(worked if plan.scores else rest, about)
+                scale = residual_scale(
+                    sizes_of(rest, 0.0, plan, domain.outcome_range, steps), plan, domain.outcome_range, about
+                )
                 retained, rest, regressions = self._for_effect(retained, rest, regressions, scale)
                 if plan.units:
                     units = self._units(start.retained, outcome, retained, rest, scale, regressions)
@@ -418,11 +386,15 @@ class _Fit:
         domain, effect, plan = self.domain, found.effect, self.plan
         basis = effect.regression.basis
         coefficients = without_noise(effect.shrunk, effect.estimates, basis)
-        by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
+        by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
         effects = by.effect(found.features(domain.scale(people)))
         facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale)
-        return private_lines(rest, plan, self.steps, replace(by, centre=facts.centre), facts)
+        by = replace(by, centre=facts.centre)
+        if plan.cells is not None:  # which need all covariates as they are
+            features = partial(encoded_features, replace(found, worked=None), domain)
+            by, rest = replace(by, features=features, cells=plan.cells), self.rows.then(found.nuisances)
+        return private_lines(rest, plan, self.steps, by, facts)
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
@@ -444,17 +416,7 @@ class _Fit:
         before = None
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
-        if plan.scores:
-            assert not isinstance(mean, float)
-            return RecordScores(mean, at, bounds if plan.binary else None), before, outcome
         return partial(residuals, mean, at, plan.arms), before, outcome
-
-    def _clip(self, rest: Rows, about: OutcomeScale) -> float:
-        """Return the clip S of residuals, or of doubly robust scores."""
-        plan, y_range = self.plan, self.domain.outcome_range
-        if plan.scores:
-            return score_clip(rest, self.domain, plan, about, self.steps)
-        return residual_scale(sizes_of(rest, 0.0, plan, y_range, self.steps), plan, y_range, about)
 
     def _units(
         self,
@@ -477,7 +439,7 @@ class _Fit:
         """
         assert outcome is not None
         (weights, biases), k = own.hidden_units(rest, scale), len(before.two_levels)
-        basis = replace(own, two_levels=before.levels).outcome_regression.basis
+        basis = self.plan.outcome(before.levels).basis
         assert isinstance(basis, WeightedBasis)
         places = list(range(k))
         if before.columns is not None and retained.columns is not None:
@@ -497,7 +459,7 @@ class _Fit:
 
         Those of a wide plan are the ones that were chosen for the outcome, and others that are chosen for the effect.
         """
-        plan, steps, pulls = self.plan, self.steps, partial(with_pulls, scale, self.plan.scores)
+        plan, steps, pulls = self.plan, self.steps, partial(with_pulls, scale)
         if plan.wide:
             first = plan.choices[PROGNOSTIC]
             chosen: tuple[int, ...] = ()
@@ -511,6 +473,11 @@ class _Fit:
             pairs = chosen_pairs(rest.then(pulls), retained.levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)
         return retained, rest, regressions
+
+
+def encoded_features(found: ComposedFit, domain: Domain, x: Tensor) -> Tensor:
+    """Return the effect's features, [n, 1 + p], of encoded covariates x [n, q]."""
+    return found.features(domain.scale(x))
 
 
 class ReleasedNuisance(Protocol):

@@ -8,9 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import DRScore, project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.composition.fit_plans import (
-    AnyRegression,
     count_level,
     effect_coefficients,
     effect_plan,
@@ -39,13 +38,12 @@ from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.fit.weighted_basis import ArmBasis, Feature, HiddenUnits, WeightedBasis, lengths, simplex
+from torchdpcate.fit.weighted_basis import Feature, HiddenUnits, WeightedBasis, lengths, simplex
 
 Scores = Callable[[Tensor, Tensor], Tensor]
 """From features [n, 1 + p] and standardised covariates [n, k] of records to scores, [n]."""
 Means = Callable[..., Tensor]
-"""From a batch to its outcome's means, [n]; of one arm for all records, where it is given too."""
+"""From a batch to its outcome's means, [n]."""
 Propensity = Callable[[CausalData], Tensor] | float | None
 """From a batch to its propensities, or that of all records; None takes the records' own."""
 HUBER, COUNTS, TWO_VALUES = "huber", "counts", "two values"
@@ -60,13 +58,13 @@ class OutcomeFits(Fits):
     """The outcome regression, about a released centre.
 
     Attributes:
-        basis: Features, of both arms where it is an ``ArmBasis``.
+        basis: Features.
         scale: Released, at which residuals are clipped; the outcome's range where it has two values.
         centre: Released.
         link: How it is regressed.
     """
 
-    basis: WeightedBasis | ArmBasis
+    basis: WeightedBasis
     scale: float
     centre: float
     link: str
@@ -76,14 +74,8 @@ class OutcomeFits(Fits):
         kinds: dict[str, type[LinearFit]] = {TWO_VALUES: LogisticFit, COUNTS: CountFit, HUBER: HuberFit}
         return kinds[self.link]
 
-    def features(self, batch: CausalData, arm: int | None = None) -> Tensor:
-        """Return features of a batch, [n, p]; arm: of one arm for all records, where they have both."""
-        if isinstance(self.basis, WeightedBasis):
-            return self.basis(batch.x)
-        return self.basis(batch.x, batch.a if arm is None else torch.full_like(batch.a, arm))
-
     def __call__(self, batch: CausalData) -> LinearFit:
-        psi, y = self.features(batch), batch.y - self.centre
+        psi, y = self.basis(batch.x), batch.y - self.centre
         weight = 1 / lengths(psi)
         if self.link == TWO_VALUES:  # y is -1/2 or 1/2 of the range, which is the scale
             return LogisticFit(psi, weight, (y / self.scale + 0.5).clamp(0, 1), self.slope)
@@ -140,21 +132,6 @@ class EffectFits(Fits):
         """See ``Fits``: as of the mean treatment."""
         psi, pi = self.basis(batch.x), propensity_of(batch)
         return psi, 1 / (lengths(psi) * torch.maximum(pi, 1 - pi)) * pi * (1 - pi)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreFits(Fits):
-    """The effect's regression on doubly robust scores, weighted by 1/|psi|: of batches of ``RecordScores``.
-
-    Attributes:
-        basis: Features.
-    """
-
-    basis: WeightedBasis
-
-    def __call__(self, batch: CausalData) -> LinearFit:
-        psi = self.basis(batch.x)
-        return HuberFit(psi, 1 / lengths(psi), batch.y, self.slope)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,9 +216,7 @@ def arm_means(outcome: Tensor, functions: Tensor, centred: Tensor) -> Tensor:
 # -- what nuisances make of a batch
 
 
-def outcome_means(
-    fits: OutcomeFits, scores: Scores, bounds: tuple[float, float], batch: CausalData, arm: int | None = None
-) -> Tensor:
+def outcome_means(fits: OutcomeFits, scores: Scores, bounds: tuple[float, float], batch: CausalData) -> Tensor:
     """Return means of the outcome at a batch, within its bounds, [n].
 
     Args:
@@ -249,9 +224,8 @@ def outcome_means(
         scores: That it learnt.
         bounds: Of the outcome.
         batch: The records.
-        arm: Of one arm for all records, where the regression has both.
     """
-    means = fits.means(scores(fits.features(batch, arm), batch.x))
+    means = fits.means(scores(fits.basis(batch.x), batch.x))
     return (fits.centre + means).clamp(*bounds)
 
 
@@ -281,11 +255,9 @@ class WorkedOut(CausalData):
 
     Attributes:
         outcome: The outcome's mean, [n].
-        sizes: What the clip of scores is made of, [n]; None where there are no scores.
     """
 
     outcome: Tensor = field(kw_only=True)
-    sizes: Tensor | None = field(default=None, kw_only=True)
 
 
 def residuals(outcome: Means | float, propensity: Propensity, arms: int, batch: CausalData) -> WorkedOut:
@@ -301,48 +273,6 @@ def residuals(outcome: Means | float, propensity: Propensity, arms: int, batch: 
     pi = propensity_at(batch, propensity)
     treatment = batch.a - pi if arms == 2 else batch.a
     return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m)
-
-
-@dataclass(frozen=True, eq=False)
-class RecordScores:
-    """Doubly robust scores of records, in the place of their outcomes, for effects by covariates.
-
-    The sizes are those of corrections, scores less the difference of the arms. Of a binary outcome they are the inverse
-    propensity of each record's arm, times the range: its corrections are few and large, and clipping those would leave
-    none.
-
-    Attributes:
-        outcome: Of both arms.
-        propensity: As of ``residuals``.
-        binary: Bounds of a binary outcome; None of others.
-    """
-
-    outcome: Means
-    propensity: Propensity
-    binary: tuple[float, float] | None
-
-    def __call__(self, batch: CausalData) -> WorkedOut:
-        """Return them at a batch."""
-        mu0, mu1 = self.outcome(batch, 0), self.outcome(batch, 1)
-        pi, treated = propensity_at(batch, self.propensity), batch.a > 0.5
-        own, score = torch.where(treated, mu1, mu0), self.score(batch, pi, mu0, mu1)
-        if self.binary is None:
-            sizes = (score - self.middle(mu0, mu1)).abs()
-        else:
-            sizes = self.farthest(own, *self.binary) / torch.where(treated, pi, 1 - pi)
-        return WorkedOut(batch.x, batch.a, score, pi, weight=batch.weight, outcome=own, sizes=sizes)
-
-    def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
-        """Return the scores, [n]."""
-        return DRScore().rho_phi(batch.a, batch.y, NuisanceValues(pi, mu0, mu1))
-
-    def middle(self, mu0: Tensor, mu1: Tensor) -> Tensor | float:
-        """Return what the sizes of scores are about."""
-        return mu1 - mu0
-
-    def farthest(self, own: Tensor, low: float, high: float) -> Tensor | float:
-        """Return how far a binary outcome within these bounds may lie from its mean, [n]."""
-        return high - low
 
 
 def propensity_at(batch: CausalData, propensity: Propensity) -> Tensor:
@@ -421,20 +351,15 @@ class Regressions:
     pairs: tuple[Feature, ...] = ()
     units: HiddenUnits | None = None
 
-    @property
-    def outcome_regression(self) -> AnyRegression:
-        """What the outcome regression requests."""
-        return self.plan.both_arms(self.two_levels) if self.plan.scores else self.plan.outcome(self.two_levels)
-
     def outcome_fits(self, scale: float, centre: float) -> OutcomeFits:
         """Return the outcome regression at released scale and centre; see ``OutcomeFits``."""
         link = TWO_VALUES if self.plan.binary else COUNTS if self.plan.log_link else HUBER
-        basis = self.outcome_regression.basis
+        basis = self.plan.outcome(self.two_levels).basis
         return OutcomeFits(1.0 if link == TWO_VALUES else scale, basis, scale, centre, link)
 
     def outcome(self, rows: Rows, fits: OutcomeFits) -> Fitted:
-        """Return m(x) = E[Y | x], or that of both arms."""
-        plan, regression = self.plan, self.outcome_regression
+        """Return m(x) = E[Y | x]."""
+        plan, regression = self.plan, self.plan.outcome(self.two_levels)
         d = self._curvatures("outcome", rows, regression, fits)
         if plan.binary:
             return self._learn("outcome", "outcome", rows, regression, fits, d)
@@ -459,8 +384,8 @@ class Regressions:
         """Return the effect's regression.
 
         Args:
-            rows: ``residuals`` or ``RecordScores``.
-            scale: S, released, at which residuals, or scores, are clipped.
+            rows: ``residuals``.
+            scale: S, released, at which residuals are clipped.
         """
         plan = self.plan
         regression = plan.effect(self.two_levels, self.pairs, self.units)
@@ -468,9 +393,7 @@ class Regressions:
             return self._effect_by_sums(regression, rows, scale)
         fits: Fits = EffectFits(scale, regression.basis)
         planned = plan.effect_curvature * regression.basis.feature_weights
-        if plan.scores:
-            fits, planned = ScoreFits(scale, regression.basis), planned_curvatures(regression)
-        elif plan.arms > 2:
+        if plan.arms > 2:
             norm = math.sqrt((plan.arms - 1) / (2 * plan.arms))  # of an arm, one half of two arms
             fits, planned = (
                 ArmsFits(scale, regression.basis, simplex(plan.arms), norm=norm),
@@ -519,7 +442,7 @@ class Regressions:
         )
 
     def _learn(
-        self, what: str, step: str, rows: Rows, regression: AnyRegression, fits: Fits, curvatures: Tensor
+        self, what: str, step: str, rows: Rows, regression: Regression, fits: Fits, curvatures: Tensor
     ) -> Fitted:
         """Return a logistic regression, of a nuisance, as a step pays for it."""
         requested, shrink = logistic_plan(self.plan, step, regression, curvatures)
@@ -528,7 +451,7 @@ class Regressions:
         )
         return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution, learnt.hidden)
 
-    def _curvatures(self, step: str, rows: Rows, regression: AnyRegression, fits: Fits) -> Tensor:
+    def _curvatures(self, step: str, rows: Rows, regression: Regression, fits: Fits) -> Tensor:
         return private_curvatures(rows, fits, planned_curvatures(regression), f"{step} curvatures", self.steps)
 
     def _learnt(self, step: str) -> ComposedNuisance:

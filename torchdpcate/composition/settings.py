@@ -24,6 +24,7 @@ from torchdpcate.composition.sites import Site
 from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
@@ -344,6 +345,7 @@ class AdaptiveSecondStage:
             its planned noise is too large for intervals to hold.
         lines: Lines that are requested beside the average, of ``REQUESTS``: a quarter of mu^2 for all. ``auto`` takes
             groups by effect; false requests none.
+        cells: Public partitions whose cells have lines.
         site: Which of several sites holds the records, all of which run this plan (``Site``); None: there is one.
 
     Raises:
@@ -364,6 +366,7 @@ class AdaptiveSecondStage:
     nuisance: ComposedNuisance = field(default_factory=Auto)
     intervals: bool | str = "auto"
     lines: bool | str | Sequence[str] = "auto"
+    cells: Subgroups | None = None
     site: Site | None = None
 
     def __post_init__(self) -> None:
@@ -417,6 +420,7 @@ class AdaptiveSecondStage:
             hidden=self.nuisance.network is not None and self.site is None,
             sites=1 if self.site is None else len(self.site.sizes),
             lines=self._lines_of(budget, kind),
+            cells=self.cells,
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return self._adjusted(plan)
@@ -461,10 +465,6 @@ class AdaptiveSecondStage:
 
     def _of_arms(self, budget: PrivacyBudget | None, kind: str, arms: int) -> str:
         """Return the kind of plan of more than two arms; refuse what it lacks."""
-        if kind != EFFECT:
-            raise InputError(
-                f"learner = dr: doubly robust scores compare two arms, not {arms}; use learner=r (RLearner)"
-            )
         if budget is not None and budget.delta == 0:
             raise InputError(
                 f"delta = 0: effects of {arms} arms have Gaussian steps, which are only (epsilon, delta)-private; give "

@@ -12,7 +12,6 @@ from torchdpcate.composition.linear_fit import Fits
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import WEIGHTS, NoisySteps, Statistic, Summed, summed
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import Indicators, Standardisation, absent, among
@@ -262,38 +261,6 @@ def residual_scale(quantile: Quantile, plan: ComposedPlan, y_range: float, outco
     if outcome.few or RESIDUAL not in plan.shares.shares:
         return outcome.clip
     return max(quantile(plan.huber_quantile, RESIDUAL), y_range * LEAST_SCALE)
-
-
-class ScoreScales(NamedTuple):
-    """Public interval in which a score's clip is sought, in outcome units, evenly in its logarithm.
-
-    Example:
-        >>> scales = ScoreScales.of(Domain([0.0], [1.0], 0.0, 10.0, overlap=0.1))
-        >>> scales.low, scales.high
-        (0.05, 100.0)
-    """
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, domain: Domain) -> "ScoreScales":
-        """Return that of a domain: up to its range over the least propensity of an arm."""
-        return cls(LEAST_SCALE * domain.outcome_range, domain.outcome_range / domain.least_propensity)
-
-    def at(self, share: float) -> float:
-        """Return the scale at a share of the interval."""
-        return self.low * (self.high / self.low) ** share
-
-    def place(self, values: Tensor) -> Tensor:
-        """Return the shares at which values are, [n], in [0, 1]."""
-        return (values.clamp(self.low, self.high) / self.low).log() / math.log(self.high / self.low)
-
-    def nearest(self, scale: float, levels: int) -> float:
-        """Return the scale nearest to one that an interval halved so often has in its middle."""
-        cells = 2**levels
-        share = math.log(scale / self.low) / math.log(self.high / self.low)
-        return self.at((min(max(math.floor(share * cells), 0), cells - 1) + 0.5) / cells)
 
 
 @dataclass(frozen=True, eq=False)

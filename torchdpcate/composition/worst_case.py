@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
 from torchdpcate.composition.pure_fits import (
     LARGEST,
@@ -16,12 +15,10 @@ from torchdpcate.composition.pure_fits import (
     objective_noise,
 )
 from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.regressions import ScoreFits
 from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
-from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
+from torchdpcate.privacy.charge import COMPOSED
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -42,20 +39,6 @@ _CANDIDATES = 12
 )
 def _residual_game(budget: PrivacyBudget) -> Game:
     return huber_game(budget, [_of_residuals(_FAR * torch.tensor([1.0, -1.0, y]).double()) for y in (1.0, -1.0)])
-
-
-@worst_case(
-    "composed_dr_effect",
-    ScoreFits,
-    attacks=[Target(COMPOSED_EFFECT, {"learner": "DRLearner"})],
-    pair="one record with an outcome above its mean, treated or not, each time against all odds, others in balance",
-)
-def _score_game(budget: PrivacyBudget) -> Game:
-    arms, above = torch.tensor([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).double(), torch.ones(3, dtype=torch.float64)
-    odds = 1 / _FAR
-    datasets = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
-    scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, datasets, strict=True)]
-    return huber_game(budget, [_of_residuals(score) for score in scores])
 
 
 def _of_residuals(residuals: Tensor) -> HuberFit:

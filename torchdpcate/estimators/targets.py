@@ -9,7 +9,7 @@ from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, verdict, worth_asking
 from torchdpcate.estimators.rules.effect_rule import EffectRule
@@ -79,10 +79,10 @@ def planned_targets(
         ['average_effect', 'subgroups', 'rule', 'cate']
     """
 
-    def average() -> PlannedNoise:
-        if schema.cluster is None:
-            return AverageEffect(schema, budget).expected_noise(n)
-        return SubgroupEffects(schema, budget, subgroups=EVERYBODY).expected_noise(n)
+    def average(cells: Any) -> PlannedNoise:
+        if schema.cluster is None and budget.delta > 0:
+            return AverageEffect(schema, budget, subgroups=cells).expected_noise(n)
+        return SubgroupEffects(schema, budget, subgroups=cells or EVERYBODY).expected_noise(n)
 
     name, cuts = _partition(schema)
 
@@ -90,11 +90,11 @@ def planned_targets(
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
 
     found = [
-        _target("one average effect", "average_effect", average),
+        _target("one average effect", "average_effect", lambda: average(None)),
         _target(
             f"effects in subgroups, such as by {name}",
             "subgroups",
-            lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
+            lambda: average([cuts]),
         ),
         _rule(schema, n, budget),
         _function(_target("the effect as a function", "cate", function)),

@@ -139,8 +139,6 @@ class StandardisedBalance(BalanceTable):
     unit: ClassVar[str] = "standard deviations"
 
 
-CHOICE = ("chosen_by", "planned_error")
-"""What statements say of an estimator that was chosen by its planned error."""
 LEVEL = 0.95
 """Probability of the interval that cards and ``torchdpcate verify`` show."""
 
@@ -278,7 +276,6 @@ class AverageEffectRelease(Release):
             "noise_dominated": self.main.noise_dominated,
             STATED_AS: self.assumptions,
         }
-        found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}
         return found
 
     def tensors(self) -> dict[str, Tensor]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError
 from torchdpcate.release.estimate import half_width
 
 LAPLACE, GAUSSIAN = "laplace", "gaussian"
@@ -28,60 +27,6 @@ DOMINATED = 4.0
 """Standard deviations of its noise that a count must exceed, so that its cell has an interval."""
 
 _UPPER = 1.2815515655446004  # normal quantile of 90 %: how far noise is counted that a variance may have
-POWER = -0.25
-"""Of a cell's share of the records: how errors of nuisances grow in it (``hospital_tune --subgroups``)."""
-
-
-@dataclass(frozen=True)
-class CellScores:
-    """What doubly robust scores were scaled by before they were summed, released, in outcome units.
-
-    Attributes:
-        centre: c, about which they are clipped.
-        clip: S, at which.
-        error: Standard deviation by the errors of both nuisances of the mean score of everybody.
-        n: Number of records, public.
-        weight: Mean weight of the records, released; None where all count alike.
-
-    Raises:
-        InputError: A clip that is not positive, or numbers that are none.
-    """
-
-    centre: float
-    clip: float
-    error: float
-    n: int
-    weight: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no reader could use."""
-        if not (math.isfinite(self.centre) and 0 < self.clip < math.inf and 0 <= self.error < math.inf):
-            raise InputError(f"scores: centre = {self.centre}, clip = {self.clip}, error = {self.error}: of no release")
-
-    @classmethod
-    def of(cls, numbers: Tensor, n: int) -> "CellScores":
-        """Inverse of ``numbers``."""
-        centre, clip, error, *weight = numbers.tolist()
-        return cls(centre, clip, error, n, *weight)
-
-    @property
-    def numbers(self) -> Tensor:
-        """Centre, clip and error, float64 [3], and the mean weight where records have some, [4]."""
-        weight = [] if self.weight is None else [self.weight]
-        return torch.tensor([self.centre, self.clip, self.error, *weight], dtype=torch.float64)
-
-    def errors(self, count: Tensor) -> Tensor:
-        r"""Return the standard deviation by the errors of both nuisances of each cell's mean score, [cells].
-
-        .. math:: e_c = e\, (N_c / n)^{-1/4}
-
-        Part of an error is as large in every cell; what follows the covariates that make a cell may be
-        :math:`(N_c / n)^{-1/2}` times as large in it. The power lies between both.
-
-        Args:
-            count: N_c, by released numbers, [cells].
-        """
-        return self.error * (count / (self.n * (self.weight or 1))).clamp(max=1.0) ** POWER
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +38,8 @@ class CellEffects:
         gaussian: Standard deviation of the Gaussian part of the error, sampling included, [cells].
         laplace: Scales of its independent Laplace parts, [cells, parts]; no part where the noise is Gaussian.
         noise: Standard deviation of the privacy noise, to first order, [cells].
-        size: Weighted records of controls and treated, in units of the largest weight, [cells, 2]; records where
-            scores are summed, [cells, 1].
+        size: Weighted records of controls and treated, in units of the largest weight, [cells, 2].
         noise_dominated: Whether noise dominates the count of an arm, so that the interval is the full range, [cells].
-        nuisances: Standard deviation by the errors of nuisances, which ``gaussian`` has in it, [cells].
     """
 
     estimate: Tensor
@@ -105,7 +48,6 @@ class CellEffects:
     noise: Tensor
     size: Tensor
     noise_dominated: Tensor
-    nuisances: Tensor
 
     def half_width(self, level: float) -> Tensor:
         """Return the half width of each cell's interval, [cells]; ``level`` and errors are ``half_width``'s."""
@@ -139,27 +81,6 @@ def mean_noise(law: str, mean: Tensor) -> Tensor:
     return pull @ torch.linalg.inv(basis(law))
 
 
-def mean_square(statistics: Tensor, law: str, scale: float, partitions: int, n: float) -> float:
-    """Return a one-sided 90 % bound of the mean square of n values, by the numbers of all cells of some partitions.
-
-    Args:
-        statistics: Released numbers of each stratum, [strata, 1, 3].
-        law: Law of the noise.
-        scale: Of the noise of each number.
-        partitions: How many have their cells in it.
-        n: Number of records, or the sum of their weights.
-
-    Example:
-        >>> exact = torch.tensor([[[25.0, 50.0, 25.0]], [[25.0, 50.0, 25.0]]], dtype=torch.float64)
-        >>> mean_square(exact, "laplace", 0.0, 1, 200)
-        0.0
-    """
-    pull = torch.linalg.inv(basis(law))[2]
-    noise = DEVIATIONS[law] * scale * float(pull.norm()) * math.sqrt(len(statistics))
-    square = (float((statistics @ pull).sum()) + _UPPER * noise) / (partitions * n)
-    return min(max(square, 0.0), 1.0)
-
-
 def cell_effects(
     statistics: Tensor,
     members: Tensor,
@@ -167,21 +88,15 @@ def cell_effects(
     scale: float,
     half_range: float,
     per_person: float = 1,
-    scores: CellScores | None = None,
 ) -> CellEffects:
-    r"""Return the difference in means of every cell, or its mean score, with the law of its error.
+    r"""Return the difference in means of every cell with the law of its error.
 
     .. math::
         \bar u_z = \frac{S_z}{N_z}, \quad \tau = \frac{R}{2} (\bar u_1 - \bar u_0), \quad
         \mathrm{var}\, \bar u_z = \frac{Q_z / N_z - \bar u_z^2}{N_z} + \frac{s^2}{N_z^2}
             \| (-\bar u_z, 1, 0) B^{-1} \|^2
 
-    N, S and Q are count, sum and sum of squares of outcomes u in [-1, 1] of arm z, B the basis of the noise. Of scores
-    :math:`\varphi` there are no arms: with u their :math:`\mathrm{clip}((\varphi - c)/S, \pm 1)`
-
-    .. math:: \tau = c + S\, \bar u, \qquad \mathrm{var}\, \tau = S^2\, \mathrm{var}\, \bar u + e_c^2 .
-
-    The
+    N, S and Q are count, sum and sum of squares of outcomes u in [-1, 1] of arm z, B the basis of the noise. The
     sampling variance has a one-sided 90 % bound of its noise, and is at most :math:`(1 - \bar u_z^2) / N_z`. To first
     order in the noise; where a count is at most four deviations of its noise, the cell's interval is the full range.
 
@@ -190,8 +105,7 @@ def cell_effects(
     after cell, so that there are K - 1 entries a cell where it says [cells].
 
     Args:
-        statistics: Released numbers of each stratum, controls before treated, [strata, arms, 3]; of scores
-            [strata, 1, 3].
+        statistics: Released numbers of each stratum, controls before treated, [strata, arms, 3].
         members: Which strata each cell is the union of, 0 or 1, [cells, strata].
         law: Law of the noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
@@ -199,7 +113,6 @@ def cell_effects(
         per_person: k, records of each person: a sum over records has at most k times the variance that independent
             ones would give it, whatever those of one person have to do with each other, and the laws count that; of
             clusters, times their design effect.
-        scores: What scores were scaled by; None where outcomes are summed.
 
     Example:
         >>> exact = torch.tensor([[[25.0, 0.0, 75.0], [0.0, 0.0, 100.0]]], dtype=torch.float64)
@@ -233,14 +146,10 @@ def cell_effects(
     else:
         variance = sampling + noise.square()
     dominated = (sums[..., 0] <= least).any(1)
-    if scores is None:
-        unit, nuisances = half_range, torch.zeros_like(noise)
-        estimate = half_range * (mean[:, 1] - mean[:, 0])
-    else:
-        unit, nuisances = scores.clip, scores.errors(count[:, 0])
-        estimate = (scores.centre + unit * mean[:, 0]).clamp(-2 * half_range, 2 * half_range)
-    gaussian = torch.hypot(unit * variance.sqrt(), nuisances)
-    return CellEffects(estimate, gaussian, unit * laplace, unit * noise, count, dominated, nuisances)
+    estimate = half_range * (mean[:, 1] - mean[:, 0])
+    return CellEffects(
+        estimate, half_range * variance.sqrt(), half_range * laplace, half_range * noise, count, dominated
+    )
 
 
 def _together(each: Sequence[CellEffects]) -> CellEffects:

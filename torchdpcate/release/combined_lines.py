@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NUISANCES = "error"
-"""Name of the number of an average effect that says what errors of both nuisances add, in outcome ranges."""
-
 
 class CombinedLines(Combined):
     """Numbers of several sites, a line each."""
@@ -80,12 +77,7 @@ class CombinedAverage(CombinedLines):
         return [self.sites[0].estimand]
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        unit = self.domain.outcome_range
-        numbers = [
-            [*site.main.moments(site.privacy.protected.records), unit * site.numbers.get(NUISANCES, 0.0)]
-            for site in self.sites
-        ]
-        return columns(numbers)
+        return columns([[*site.main.moments(site.privacy.protected.records), 0.0] for site in self.sites])
 
     def _released(self, level: float) -> Tensor:
         bound = self.domain.outcome_range
@@ -126,7 +118,7 @@ class CombinedSubgroups(CombinedLines):
         return (
             torch.stack([e.estimate for e in effects]),
             torch.stack(known),
-            torch.stack([e.nuisances for e in effects]),
+            torch.stack([torch.zeros_like(e.estimate) for e in effects]),
         )
 
     def _released(self, level: float) -> Tensor:

@@ -1,11 +1,12 @@
 """Lines of one composition: named averages of effects with intervals, and what they were made of."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ TILTS = ("ATT", "ATC", "ATO")
 GROUPS, RULE, SLOPE = "groups", "rule", "slope"
 REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
 """Lines that may be requested beside the average."""
+VALUES = ("rule over none", "rule over all")
+"""Values of treating by the sign of the released effect, over treating nobody and everybody."""
 PARTS = ("sampling", "noise", "clip", "nuisances")
 """What the variance of a line is made of."""
 NO_LINES = "this release has no lines: {}"
@@ -164,10 +167,22 @@ class Lines:
         half = quantile(level) * self.error(name)
         return self.estimate(name) - half, self.estimate(name) + half
 
+    def noise(self, names: Sequence[str]) -> np.ndarray:
+        """Return the standard deviation of the noise in some lines, float64 [lines]."""
+        rows = self.variances[[self.place(name) for name in names]]
+        found: np.ndarray = rows[:, PARTS.index("noise")].sqrt().numpy()
+        return found
+
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the lines of groups by effect, least effects first."""
         return tuple(name for name in self.names if name.startswith("group "))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the lines of public cells."""
+        others = (AVERAGE, *TILTS, SLOPE, *VALUES, *self.groups)
+        return tuple(name for name in self.names if name not in others)
 
     def table(self, level: float = 0.95) -> pd.DataFrame:
         """Return all lines: name, estimate, low, high and the released share of the records."""

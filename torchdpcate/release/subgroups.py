@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import ReleasedWeights
-from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
+from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.estimate import checked_level, half_width
 from torchdpcate.release.file import Release, draw
 from torchdpcate.release.release import require_tensor
@@ -70,7 +70,6 @@ class SubgroupRelease(Release):
     schema: TableSchema
     privacy: PrivacyStatement
     weights: ReleasedWeights | None = field(default=None)
-    scores: CellScores | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
@@ -114,7 +113,7 @@ class SubgroupRelease(Release):
         """Return the effects of all arms but the first of these numbers, against the first."""
         members = self.subgroups.members(self.strata)
         half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
-        return cell_effects(statistics, members, self.law, self.scale, half, per_person, self.scores)
+        return cell_effects(statistics, members, self.law, self.scale, half, per_person)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -129,11 +128,7 @@ class SubgroupRelease(Release):
         taken to be as large on average in each cell.
         """
         unit = torch.ones(1, dtype=torch.float64)
-        if self.scores is not None and self.scores.weight and (self.domain.weights or self.domain.censoring):
-            unit = unit / self.scores.weight
-        if (
-            self.weighted and self.scores is None
-        ):  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
+        if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
             share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
             unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in WEIGHTS]) * share
         return (self.effects.size * unit).sum(1).numpy()
@@ -189,9 +184,8 @@ class SubgroupRelease(Release):
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
 
         Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
-        the two cells' own ones leave; those of nuisances are counted as if they were opposed. Where a person has k
-        records, each cell's sampling variance counts k times, which holds for the difference too, in whichever cells
-        they lie.
+        the two cells' own ones leave. Where a person has k records, each cell's sampling variance counts k times, which
+        holds for the difference too, in whichever cells they lie.
 
         Args:
             cell: Name of a cell, as ``table`` has it.
@@ -220,8 +214,7 @@ class SubgroupRelease(Release):
         one, two = pairs[0]
         value, bound = float(found.estimate[one] - found.estimate[two]), 2 * self.domain.outcome_range
         laplace = torch.cat([found.laplace[one], found.laplace[two]])[None]
-        opposed = 2 * found.nuisances[one] * found.nuisances[two]
-        both = (found.gaussian[one].square() + found.gaussian[two].square() + opposed).sqrt()
+        both = torch.hypot(found.gaussian[one], found.gaussian[two])
         half = float(half_width(level, both[None], laplace))
         if bool(found.noise_dominated[one] | found.noise_dominated[two]):
             half = 2 * bound
@@ -341,8 +334,7 @@ class SubgroupRelease(Release):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
-        found = {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
-        return found if self.scores is None else found | {SCORES: self.scores.numbers}
+        return {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
 
     def facts(self) -> dict[str, Any]:
         """Return the cells, and the law and scale of the noise."""
@@ -361,12 +353,7 @@ class SubgroupRelease(Release):
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
         subgroups, weights = Subgroups.of(facts["subgroups"], schema), facts["weights"]
         strata = strata_of(subgroups, facts["released"])
-        scores = None
-        if SCORES in tensors:
-            require_tensor(tensors[SCORES], (3 + (schema.domain.expected_weight is not None),), SCORES)
-            scores = CellScores.of(tensors[SCORES], privacy.n)
-        arms = len(schema.actions) if scores is None else 1
-        require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
+        require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS), "statistics")
         return cls(
             subgroups,
             facts["released"],
@@ -376,12 +363,9 @@ class SubgroupRelease(Release):
             schema,
             privacy,
             None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
-            scores,
         )
 
 
-SCORES = "scores"
-"""Name of the tensor of centre, clip and error of scores."""
 WEIGHTS = ("weight_control", "weight_treated")
 """Public constants: the largest weight of a control and of a treated record."""
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
+from torchdpcate.release.lines import TILTS
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -32,7 +32,6 @@ _ABOUT = {
     "ATO": "those who might have got either",
 }
 _MIDDLE = 0.9  # of a population: where its effects lie
-_Z = 1.96  # standard errors to either end of a 95 % interval
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
 
@@ -206,8 +205,8 @@ def _average(release: AverageEffectRelease) -> list[str]:
 def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
     """Return the mean effect over the cells of one partition by released counts, with its 95 % interval.
 
-    Cells of a partition hold different records and noise of their own: variances add up. The errors of nuisances are
-    common to them: deviations do. Of several partitions it is that of the least error.
+    Cells of a partition hold different records and noise of their own: variances add up. Of several partitions it is
+    that of the least error.
 
     Args:
         release: Effects in subgroups; None where noise dominates a cell of every partition.
@@ -215,15 +214,13 @@ def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
     found = []
     table, dominated = release.table(), release.effects.noise_dominated.numpy()
     half, records = (release.interval()[:, 1] - release.interval()[:, 0]) / 2, release.records
-    common = _Z * release.effects.nuisances.numpy()
-    own = np.sqrt((half**2 - common**2).clip(min=0))
     for name in dict.fromkeys(table["partition"]):
         rows = (table["partition"] == name).to_numpy()
         weights = records[rows].clip(min=0)
         if dominated[rows].any() or weights.sum() <= 0:
             continue
         weights = weights / weights.sum()
-        error = math.hypot(*(weights * own[rows]), weights @ common[rows])
+        error = math.hypot(*(weights * half[rows]))
         found.append((error, float(weights @ release.estimate[rows])))
     if not found:
         return None
@@ -342,12 +339,31 @@ def _of_lines(release: ComposedRelease) -> list[str]:
     assert lines is not None
     low, high = lines.interval()
     found = [_said(schema, "among everybody", lines.estimate(), (low, high), None), *_meaning(schema, low, high)]
+    for name in TILTS:
+        if name in lines:
+            found.append(_said(schema, f"among {_weighted(name)}", lines.estimate(name), lines.interval(name), None))
+    found += _cells(release)
     if lines.groups:
         found.append(_groups(release))
     elif release.form == "constant":
         found.append("The effect is one number for everybody: so many records and this budget carry no more.")
     found.append(f"This rests on the following: {release.line_assumptions}.")
     return [*found, *_explained(release)]
+
+
+def _cells(release: ComposedRelease) -> list[str]:
+    """Return in which public cells the interval leaves zero, and the average, out."""
+    lines = release.lines
+    assert lines is not None
+    low, high = (np.array([lines.interval(name)[end] for name in lines.cells]) for end in (0, 1))
+    if not len(low):
+        return []
+    clear = (low > 0) | (high < 0)
+    named = _named([name for name, there in zip(lines.cells, clear, strict=True) if there])
+    return [
+        f"In {int(clear.sum())} of {len(clear)} subgroups the interval of the effect, each by itself, leaves zero "
+        f"out{named}."
+    ]
 
 
 def _groups(release: ComposedRelease) -> str:

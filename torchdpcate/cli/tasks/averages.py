@@ -29,10 +29,10 @@ from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
     from torchdpcate.data.streams import RecordStream
-    from torchdpcate.estimators.average.automatic import AverageEffect, ChosenEstimator
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 _LEVEL = 0.95
+_LINES = "torchdpcate.estimators.average.lines.AverageEffect"
 NONPRIVATE, MEANS = "non-private", "difference in means"
 """Estimates that the curator sees beside the release, and that are not released."""
 _KEYS = {NONPRIVATE: "nonprivate", MEANS: "difference_in_means"}
@@ -100,19 +100,21 @@ class Averages(TaskSpec):
         "truth": "unreleased: truth",
     }
 
-    learner: AverageEffectLearner | AverageEffect
+    learner: AverageEffectLearner
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``."""
+        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``; by default ``LineAverages``."""
         schema = self.study.schema
         if len(schema.actions) < 3 and schema.cluster is None:
-            return self
+            from torchdpcate.cli.tasks.lines import LineAverages
+
+            return LineAverages.of(self) if self.config.effect._target_ == _LINES else self
         from torchdpcate.cli.tasks.subgroups import ArmAverages
 
         return ArmAverages.of(self)
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
         """Return the learner of an average effect; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
@@ -144,16 +146,8 @@ class Averages(TaskSpec):
         return str(getattr(getattr(self.learner, "mechanism", None), "name", "auto"))
 
     def choices(self) -> dict[str, str | None]:
-        """Return the choices of groups, and the estimand; of a choice that was made here, what it came to."""
-        found = super().choices() | {"estimand": str(self.config.effect.get("estimand", "ATE"))}
-        if self._choice is None:
-            return found
-        return found | {
-            "effect": self._choice.effect,
-            "learner": type(self._choice.learner).__name__,
-            "chosen_by": found["effect"],
-            "chosen_because": self._choice.reason,
-        }
+        """Return the choices of groups, and the estimand."""
+        return super().choices() | {"estimand": str(self.config.effect.get("estimand", "ATE"))}
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
@@ -198,18 +192,13 @@ class Averages(TaskSpec):
             save_figure(figure, folder / "interval.png", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return which estimator was chosen and why; warn where the interval says nothing."""
+        """Warn where the interval says nothing."""
         if self.release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
                 "interval is the whole range. More records, a larger privacy.epsilon or a larger overlap would help"
             )
-        return [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
-
-    @property
-    def _choice(self) -> ChosenEstimator | None:
-        """The choice of the estimator by its planned error; None where the user named one."""
-        return getattr(self.learner, "choice_", None)
+        return []
 
     @cached_property
     def _others(self) -> dict[str, Estimate]:

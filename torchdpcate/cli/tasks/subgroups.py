@@ -16,9 +16,9 @@ from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec, choices
 from torchdpcate.data.study import Study
-from torchdpcate.data.subgroups import EVERYBODY
+from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan
+from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.pages.figures import plot_subgroups
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -69,17 +69,40 @@ class SubgroupTask(TaskSpec):
     learner: SubgroupEffects
     release: SubgroupRelease
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
-        """Return the learner of effects in subgroups; see the class above."""
+    def suited(self) -> TaskSpec:
+        """See ``TaskSpec``: with a delta, of two arms and independent records, ``LineSubgroups``."""
+        schema, given = self.study.schema, self.config.subgroup_effects.propensity
+        if (
+            self.config.privacy.delta == 0
+            or len(schema.actions) > 2
+            or schema.cluster is not None
+            or given == RANDOMISED
+        ):
+            return self
+        from torchdpcate.cli.tasks.lines import LineSubgroups
+
+        return LineSubgroups.of(self)
+
+    @property
+    def given(self) -> Any:
+        """The partitions that were given.
+
+        Raises:
+            InputError: None were.
+        """
         given = OmegaConf.to_container(self.config)["subgroups"]  # type: ignore[index,call-overload]
         if given is None:
             raise InputError(
                 "subgroups is missing: give public cuts, as subgroups=[{sex: true}, {age: [40, 60]}], or "
                 "subgroups=everybody"
             )
+        return given
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
+        """Return the learner of effects in subgroups; see the class above."""
         make = instantiate(self.config.subgroup_effects)
         # a partial: as keywords of instantiate, our dataclasses would be taken for configuration
-        return make(domain=self.study.schema, budget=budget, subgroups=given, **rest)
+        return make(domain=self.study.schema, budget=budget, subgroups=self.given, **rest)
 
     @property
     def mechanism_name(self) -> str:
@@ -150,6 +173,10 @@ class SubgroupTask(TaskSpec):
             )
         return lines_of(release)
 
+    @property
+    def _cells(self) -> Subgroups:
+        return self.learner.subgroups_
+
     @cached_property
     def _truth(self) -> np.ndarray | None:
         """The true mean effect over the records of each cell, [cells]; NaN where a cell has none."""
@@ -158,7 +185,7 @@ class SubgroupTask(TaskSpec):
         effect = self.study.truth(self.study.records.x)
         if effect is None:
             return None
-        cells = self.learner.subgroups_
+        cells = self._cells
         at, zero = cells.positions(self.study.records.x), torch.zeros(cells.size, dtype=torch.float64)
         spread = effect.double()[:, None].expand(at.shape)
         total, count = (zero.index_add(0, at.flatten(), part.flatten()) for part in (spread, torch.ones_like(spread)))

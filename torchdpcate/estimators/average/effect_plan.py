@@ -23,13 +23,13 @@ from torchdpcate.fit.minimise import default_tolerance
 from torchdpcate.fit.stacked_records import Records, Target
 from torchdpcate.laws import LinearCoefficients
 from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
-from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
+from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.file import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
@@ -222,9 +222,6 @@ def planned_noise(estimator: BalancedDifference, treated: float) -> float:
     return math.inf if bool(found.noise_dominated[0]) and not bounded else found.noise[0].item()
 
 
-CHOSEN_BY, PLANNED_ERROR = CHOICE
-AUTO = "auto"
-"""What chose an estimator by its planned error."""
 _NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
 
 
@@ -253,7 +250,6 @@ class AverageEffectPlan(Plan):
         schema: Columns and public bounds.
         estimand: Estimand and clip.
         learner: Name of the learner's class.
-        chosen: Planned error by which the estimator was chosen, in outcome units; None where it was requested.
         uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
         options: Fields of its own, by which learners and statements call them; None is not stated.
@@ -272,7 +268,6 @@ class AverageEffectPlan(Plan):
     budget: PrivacyBudget | None
     _: KW_ONLY
     learner: str = ""
-    chosen: float | None = None
 
     @abstractmethod
     def readout(self, learnt: Mapping[str, Any]) -> RatioOfSums:
@@ -406,14 +401,12 @@ class AverageEffectPlan(Plan):
         return (self.assumption,)
 
     def settings(self) -> dict[str, Any]:
-        chosen = {} if self.chosen is None else {CHOSEN_BY: AUTO, PLANNED_ERROR: self.chosen}
         return {
             "learner": self.learner,
             "estimand": self.estimand.name,
             "eta": self.estimand.overlap,
             **({} if self.budget is None else self.stated_budget()),
             **self.own_settings(),
-            **chosen,
         }
 
     def stated_budget(self) -> dict[str, Any]:
@@ -436,7 +429,6 @@ class AverageEffectPlan(Plan):
             estimand=make_estimand(str(public["estimand"]), release.domain.overlap),
             budget=cls.budget_of(public, next(block for block in privacy.blocks if block.name == RECORDS)),
             learner=str(public["learner"]),
-            chosen=_chosen(public, release.domain.outcome_range),
             **cls.stated_settings(release),
         )
 
@@ -465,20 +457,6 @@ class AverageEffectPlan(Plan):
     def ask_each(self, session: FitSession, runs: int, name: str, exact: Tensor) -> Tensor:
         """Return the answers of so many runs on exact numbers [1, p], or one on each of several, [runs, p]."""
         return self.ask_runs(name, session, max(runs, len(exact)), exact)
-
-
-def _chosen(public: Mapping[str, Any], most: float) -> float | None:
-    """Return the planned error by which the estimator was chosen, as a statement has it.
-
-    Raises:
-        ValueError: It is none that the library states.
-    """
-    if not public.keys() & set(CHOICE):
-        return None
-    error = as_number(public[PLANNED_ERROR])
-    if public[CHOSEN_BY] != AUTO or not (math.isfinite(error) and 0 < error <= most):
-        raise ValueError(f"{CHOSEN_BY} = {public[CHOSEN_BY]}, {PLANNED_ERROR} = {error:g}")
-    return error
 
 
 def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:

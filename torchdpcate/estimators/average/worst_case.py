@@ -11,7 +11,6 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
-from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
@@ -179,8 +178,6 @@ _UNIT = Domain([0.0], [1.0], 0.0, 1.0)
 _RECORDS = 50
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 _DESIGNED = 20  # so few that the centre stays at a half, where an outcome moves the contrast as far as an arm does
-_CENTRE, _CLIP = 0.1, 0.3
-_FAR = 10.0  # of a score
 
 
 def _of(batch: Any) -> Total:
@@ -282,29 +279,6 @@ def _fits_and_sums(
         evidence=lambda shown: density(shown, datasets[1]) - density(shown, datasets[0]),
         **settings,
     )
-
-
-def opposed_scores() -> Tensor:
-    """Return the scores of both datasets, [2, n]: one record's is far above all others', or far below.
-
-    Example:
-        >>> sums = ClippedScores(_RECORDS, 1.0, _CENTRE, _CLIP).sums("scores", {}).exact(opposed_scores())
-        >>> (sums[1] - sums[0]).tolist()
-        [2.0, 0.0]
-    """
-    scores = torch.full((2, _RECORDS), _CENTRE, dtype=torch.float64)
-    scores[:, 0] = torch.tensor([-_FAR, _FAR])
-    return scores
-
-
-@worst_case(
-    "clipped_scores",
-    ComposedAverageEffect,
-    pair="one record whose doubly robust score is clipped above, or below; the sums of scores and of squares are shown",
-)
-def _clipped_scores(budget: PrivacyBudget) -> Game:
-    readout = ClippedScores(_RECORDS, budget.epsilon, _CENTRE, _CLIP)
-    return readout.game([_of(scores[None]) for scores in opposed_scores()], budget.epsilon)
 
 
 def _designed(dataset: int, replaced: int) -> Batch:

@@ -159,7 +159,10 @@ class Composition:
             InputError: A learner without a composition, a setting that only blocks have, or no plan for this budget.
         """
         if self.plans is None:
-            raise InputError(f"second_stage = adaptive: {self.learner} has no composition; use RLearner or DRLearner")
+            raise InputError(
+                f"second_stage = adaptive: {self.learner} has no composition; use RLearner (learner=r), or "
+                "second_stage=linear"
+            )
         if self.of_blocks:
             raise InputError(
                 f"{self.of_blocks[0]}: second_stage = adaptive takes all records in every stage and has nuisances of "

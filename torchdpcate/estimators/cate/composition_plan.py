@@ -21,8 +21,9 @@ from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import LEARNERS
+from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown, told
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.fit.weighted_basis import Levels, WeightedBasis, all_features, among
@@ -235,7 +236,9 @@ def stated_plan(release: Release) -> ComposedPlan:
     kind = _kind(learner)
     if kind is None:
         raise InputError(f"its learner is called {learner}, which has no composition")
-    return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions))
+    given = privacy.public.get("cells")
+    cells = None if given is None else Subgroups.of(json.loads(given), release.schema)
+    return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions), cells)
 
 
 ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "line_numbers")
@@ -249,7 +252,7 @@ def _chosen(basis: WeightedBasis) -> dict[str, Any]:
 
 def _kind(learner: object) -> str | None:
     """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
-    for learners in (LEARNERS, RULE_LEARNERS):
+    for learners in (LEARNERS, RULE_LEARNERS, AVERAGE_LEARNERS):
         names = learners.class_names()
         if isinstance(learner, str) and learner in names:
             return getattr(learners[names[learner]], "plans", None)
@@ -273,7 +276,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "it has a standardisation that no step paid for"
     if len(standardisation.mean) != plan.retained:
         yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.retained}"
-    y_range, binary = release.domain.outcome_range, plan.binary and not plan.scores
+    y_range, binary = release.domain.outcome_range, plan.binary
     if (binary or not plan.quantiles) and not same(release.scale, y_range * (1 if binary else plan.residual_scale)):
         yield "its scale is not the planned one, and no step requested another"
 
@@ -292,7 +295,6 @@ GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
 OF = "the effect at a typical covariate"
 """What planned noise is the noise of."""
-_SCORES = ", scores at twice that, as they are where either arm has half of the records"
 _ONE, _OTHERS = "constant", "variation"
 
 
@@ -316,7 +318,6 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         given, stated = residual_scale is not None, domain.outcome_sd is not None
         clipped = f"residuals of the outcome are clipped at {shown(scale) if given or stated else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" if given else told(domain)
-    clipped += _SCORES * (plan.score_scale > 1)
     constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
         {_ONE: scale * constant, _OTHERS: scale * others},

@@ -23,6 +23,8 @@ from torchdpcate.registry import Registry
 
 LEARNERS = Registry("learner")
 """Learners of effects by the names that users give."""
+AVERAGE_LEARNERS = Registry("effect")
+"""Learners of average effects by the names that users give."""
 SQUARED = "squared loss"
 """What a statement has for the threshold of the squared loss."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
-from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
+from torchdpcate.composition.plan import EFFECT
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -380,4 +380,4 @@ class DRLearner(CATELearner):
     """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
 
     regression_score = DRScore()
-    plans = DOUBLY_ROBUST
+    plans = None

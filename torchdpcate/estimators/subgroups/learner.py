@@ -22,7 +22,6 @@ from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.subgroups.plan import (
-    COMPOSED,
     EQUAL,
     KNOWN,
     RANDOMISED,
@@ -31,24 +30,20 @@ from torchdpcate.estimators.subgroups.plan import (
     cell_sums,
     plan_subgroups,
     record_numbers,
-    score_numbers,
 )
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
-from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, CellScores, cell_effects
+from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cell_effects
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
 _SCALE = 0.1  # typical distance of a cell's effect from the mean, in outcome ranges; any from 1/20 to 3 of it fits
 _SPIKE = 0.5
-_ASSUMED = (
-    "cells of a partition are all as large, mean outcomes at a quarter of their range",
-    "cells of a partition are all as large, and scores as wide as for an average effect",
-)  # of outcomes, and of scores
+_ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range"
 
 
 @dataclass(eq=False, repr=False)
@@ -61,12 +56,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     .. math:: \tau_c = \bar y_{c1} - \bar y_{c0}, \qquad
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
-    Where the propensity is estimated and delta > 0, one composition learns it and both arms' outcomes on all records,
-    with two fifths of epsilon left for the sums, and the effect is the mean of the cell's doubly robust scores,
-
-    .. math:: \tau_c = c + \frac{S}{N_c} \sum_{i \in c} \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, \pm 1\Big)
-
-    with :math:`\varphi`, c and S those of ``ComposedAverageEffect``.
+    It is of trials with delta = 0, of K arms, and of clusters; else ``AverageEffect`` has lines of subgroups.
 
     Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
     Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
@@ -75,17 +65,16 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     public facts as wins most (``plan``).
 
     Guarantee:
-        Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
-        settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``assumptions``. Proof: docs/guarantees/average_effects.md; of scores' steps
+        Certified: pure, or (epsilon, delta) where the noise is Gaussian. n, cells, bounds and settings are public; that
+        effects are causal rests on randomisation, and intervals on what the release names under ``assumptions``. Proof:
         docs/guarantees/average_effects.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns.
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         subgroups: Partitions, or a yaml file of them, or ``everybody``; see ``Subgroups.of``.
-        propensity: ``auto``: known where the domain states it, else doubly robust scores by one composition, which
-            needs delta > 0; or ``randomised``: one probability within each cell, which need not be known.
+        propensity: ``auto``: that of the domain; or ``randomised``: one probability within each cell, which need not be
+            known.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
 
@@ -96,7 +85,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         sizes_: Records per block, public.
 
     Raises:
-        InputError: Cells that are none, or an unknown propensity without delta.
+        InputError: Cells that are none, or an unknown propensity.
 
     Example:
         >>> import torch
@@ -150,8 +139,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         domain = TableSchema.of(self.domain).domain
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
-        way = plan.weighting.way
-        fitted = ("errors of both nuisances",) if way == COMPOSED else ()
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
@@ -160,8 +147,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
             level,
-            (_ASSUMED[way == COMPOSED],),
-            ("sampling", *fitted),
+            (_ASSUMED,),
+            ("sampling",),
             plan.remarks(),
         )
 
@@ -195,10 +182,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         """
         self._require_fitted("nonprivate_effects")
         plan, half = self.plan_, self.schema_.domain.outcome_range / 2
-        scores = None if self._scores is None else replace(self._scores, error=0.0)
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
-        return cell_effects(self._sums, members, plan.law, _NONE, half, times, scores)
+        return cell_effects(self._sums, members, plan.law, _NONE, half, times)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)
@@ -228,42 +214,21 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def needs_all_records(self) -> None:
         """See ``PrivateEstimator``: all of it is sums over records."""
 
-    @property
-    def takes_censored(self) -> bool:
-        return self._weighting(self._cells()).way == COMPOSED
-
     needs_equal_records = None
     """See ``PrivateEstimator``: terms are multiplied by the weights."""
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        """Pay for the steps of scores, if there are any, and sum; the records themselves are not kept."""
+        """Sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
         self._answers: dict[str, Tensor] = {}
-        self._scores: CellScores | None = None
-        if plan.scores is None:
-            known, actions = plan.weighting.way == KNOWN, self.schema_.actions
+        known, actions = plan.weighting.way == KNOWN, self.schema_.actions
 
-            def outcomes(batch: CausalData) -> Tensor:
-                weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
-                numbers = record_numbers(batch.y, weights, plan.law, domain)
-                return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
+        def outcomes(batch: CausalData) -> Tensor:
+            weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
+            numbers = record_numbers(batch.y, weights, plan.law, domain)
+            return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
-            self._sums = rows_of(records, domain, actions).total(outcomes)
-            return
-        nuisances = plan.scores.nuisances(records, self._session.charging([RECORDS], COMPOSED_SCORES))
-
-        def scores(batch: CausalData) -> Tensor:
-            numbers = score_numbers((batch.y - nuisances.centre) / nuisances.clip, plan.law)
-            numbers = times_weight(numbers, batch)
-            return cell_sums(numbers, None, plan.strata.positions(batch.x), *cells)
-
-        self._sums = sums = nuisances.scored.total(scores)
-        if plan.budget is not None:
-            # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
-            self._ask()
-            sums = plan.by_cell(self._answers["sums"])
-        self._scores = plan.scores.scores(nuisances, sums, plan.law, plan.scale, len(plan.strata.partitions))
-        self._answers["scores"] = self._scores.numbers
+        self._sums = rows_of(records, domain, actions).total(outcomes)
 
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.average import AverageNuisances
-from torchdpcate.composition.steps import total_mu
 from torchdpcate.data._arrays import plural
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
-from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -32,35 +28,31 @@ from torchdpcate.release.cell_effects import (
     GAUSSIAN,
     LAPLACE,
     NUMBERS,
-    CellScores,
     basis,
     count_noise,
     mean_noise,
-    mean_square,
     powers,
 )
 from torchdpcate.release.file import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 
-EQUAL, KNOWN, COMPOSED = "equal", "known", "composed"
-"""All alike; by the propensity that the domain states; doubly robust scores."""
+EQUAL, KNOWN = "equal", "known"
+"""All alike; by the propensity that the domain states."""
 RANDOMISED = "randomised"
 PROPENSITIES = ("auto", RANDOMISED)
 """What a user may say of the propensity."""
 
+_LINES = (
+    "effects in subgroups are then lines of one composition: task=subgroups with privacy.delta above 0 "
+    "(AverageEffect(subgroups=...))"
+)
 _HOLDS_IF = {
     EQUAL: (
         "treatment was randomised with one probability within each cell; where it was not, estimates are biased and "
         "intervals may never hold the effects"
     ),
     KNOWN: "treatment was assigned with the propensity that the domain states",
-    COMPOSED: (
-        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
-        "pay for, or the domain states the propensity; scores beyond the clip cancel in each cell; and errors of both "
-        "nuisances are at most (n / N)^(1/4) times as large in a cell of N records as among all n; where not, "
-        "estimates are biased and intervals may never hold the effects"
-    ),
 }
 
 
@@ -71,7 +63,7 @@ class Weighting:
     .. math:: w = \frac{1 / e_a(x)}{\max 1 / e_a}, \qquad e_1 = e, \; e_0 = 1 - e
 
     Attributes:
-        way: ``equal``, ``known``, or ``composed``: records weigh the same, and their doubly robust scores are summed.
+        way: ``equal`` or ``known``.
         low: Least propensity, public.
         high: Largest propensity, public.
         planned: Share of the treated that a plan expects.
@@ -89,22 +81,24 @@ class Weighting:
         """Return the weighting for what a user says of the propensity.
 
         Args:
-            given: ``auto``: known where the domain states it, else composed; or ``randomised``: one probability within
-                each cell, which need not be known.
+            given: ``auto``: that of the domain; or ``randomised``: one probability within each cell, which need not be
+                known.
             schema: Columns and public facts.
 
         Raises:
-            InputError: No such word.
+            InputError: No such word, a propensity that is not known, or censored outcomes.
         """
         if given not in PROPENSITIES:
             raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
         known = schema.domain.known_propensity
         if len(schema.actions) > 2:
             return cls._of_arms(given, schema)
+        if schema.domain.censoring is not None:
+            raise InputError(f"censoring: {_LINES}")
         if given == RANDOMISED:
             return cls(EQUAL, 0.5, 0.5)
-        if known is None or schema.domain.censoring is not None:
-            return cls(COMPOSED, schema.domain.overlap, 1 - schema.domain.overlap)
+        if known is None:
+            raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or give propensity=randomised")
         low, high = known.bounds
         return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2)
 
@@ -131,15 +125,13 @@ class Weighting:
     @property
     def largest(self) -> tuple[float, float]:
         """Largest weight of a control and of a treated record before they are scaled; 1 where all weigh the same."""
-        if self.way in (EQUAL, COMPOSED):
+        if self.way == EQUAL:
             return 1.0, 1.0
         return 1 / (1 - self.high), 1 / self.low
 
     @property
     def mass(self) -> tuple[float, ...]:
-        """Expected sum of the weights of each arm, controls first, for each record of a cell; of all, of scores."""
-        if self.way == COMPOSED:
-            return (1.0,)
+        """Expected sum of the weights of each arm, controls first, for each record of a cell."""
         if self.way == EQUAL:
             return self.shares or (1 - self.planned, self.planned)
         return 1 - self.high, self.low
@@ -181,16 +173,6 @@ def record_numbers(y: Tensor, weights: Tensor, law: str, domain: Domain) -> Tens
     """
     u = ((y - domain.outcome_middle) / (domain.outcome_range / 2)).clamp(-1, 1)
     return weights[:, None] * (powers(u) @ basis(law).T)
-
-
-def score_numbers(scores: Tensor, law: str) -> Tensor:
-    """Return what each record adds to the numbers of its cells by its score in [-1, 1], float64 [n, 3].
-
-    Args:
-        scores: About their centre, over their clip, [n]; those beyond are clipped.
-        law: Law of the noise, which decides the basis.
-    """
-    return powers(scores.clamp(-1, 1)) @ basis(law).T
 
 
 def cell_sums(
@@ -245,92 +227,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_STRATA = 4096
-_TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side; that of scores is 0
-_INWARDS = 1e-9  # of mu^2: the accountant's rounding never exceeds the budget
-_LEAST = 1e-4  # of mu^2 that a Gaussian event of the sums needs: at tiny epsilon delta pays, and the steps have it all
+_TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side
 _FORMULA = (
-    "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of {}; "
+    "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of each "
+    "cell and arm of P partitions; "
     "docs/guarantees/average_effects.md"
 )
-_ARMS = "each cell and arm of P partitions"
-_STEPS = "Gaussian noise in each step for the nuisances, on all records and by its share of the budget; "
-_SCORES = "clipped doubly robust scores of each cell of P partitions"
-
-
-@dataclass(frozen=True, eq=False)
-class CellSteps(ScoreSteps):
-    r"""The steps by which records get doubly robust scores, and what they leave to the sums of cells.
-
-    The steps cost :math:`((1 - f)\epsilon, \delta)`; the sums cost what is left beside them, as one pure event, by
-    exact composition, or as one Gaussian event,
-
-    .. math:: \mu_s^2 = \mu^2 - \mu_{steps}^2 .
-
-    Raises:
-        InputError: A budget without delta.
-
-    Example:
-        >>> from torchdpcate.data.domain import Domain
-        >>> schema = TableSchema.from_domain(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1))
-        >>> steps = CellSteps(4_000, PrivacyBudget(1.0, 1e-5), schema)
-        >>> round(steps.event("laplace").epsilon, 4), round(1 / steps.event("gaussian").noise_multiplier, 4)
-        (0.4217, 0.2088)
-    """
-
-    def __post_init__(self) -> None:
-        if self.budget is not None and self.budget.delta == 0:
-            raise InputError(
-                "propensity = composed: has Gaussian steps, which are only (epsilon, delta)-private; give "
-                "privacy.delta above 0, for instance 1e-5; of a trial, state propensity: in the domain, or take "
-                "propensity=randomised"
-            )
-
-    def event(self, law: str) -> PureEvent | GaussianEvent:
-        """Return what the sums cost, by the law of their noise; see above.
-
-        Raises:
-            InputError: Gaussian noise of which the steps leave nothing.
-        """
-        assert self.budget is not None
-        assert self.plan.score_epsilon is not None
-        if law == LAPLACE:
-            return PureEvent(self.plan.score_epsilon)
-        if self._left <= 0:
-            raise InputError(
-                f"law = gaussian: epsilon = {self.budget.epsilon:g} leaves no Gaussian event beside the steps of "
-                "propensity=composed; take law=laplace"
-            )
-        return GaussianEvent(1 / math.sqrt(self._left))
-
-    def has(self, law: str) -> bool:
-        """Whether something is left for sums with noise of this law."""
-        return law == LAPLACE or self._left > 0
-
-    @property
-    def _left(self) -> float:
-        """Squared mu that is left for a Gaussian event of the sums; 0 where it is next to nothing."""
-        total = total_mu(self.budget) ** 2
-        left = total * (1 - _INWARDS) - self.plan.shares.total**2
-        return left if left > _LEAST * total else 0.0
-
-    @property
-    def expected_clip(self) -> float:
-        """The clip of scores to expect, in outcome units."""
-        return planned_clip(self.plan, ErrorPrior.of(self.schema.domain)) * self.schema.domain.outcome_range
-
-    def scores(self, found: AverageNuisances, numbers: Tensor, law: str, scale: float, partitions: int) -> CellScores:
-        """Return what scores were scaled by, with what errors of both nuisances do, by released numbers alone.
-
-        Args:
-            found: Of ``nuisances``.
-            numbers: Released numbers of each stratum, [strata, 1, 3].
-            law: Law of their noise.
-            scale: Of the noise of each.
-            partitions: How many the strata are the cells of.
-        """
-        square = mean_square(numbers, law, scale, partitions, self.n * (found.weight or 1))
-        error = min(found.error(square), self.schema.domain.outcome_range)
-        return CellScores(found.centre, found.clip, error, self.n, found.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,8 +241,7 @@ class SubgroupPlan(Plan):
 
     Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
     partition, of however many arms: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise,
-    u being its outcome in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record
-    moves all numbers together by at most
+    u being its outcome in [-1, 1]. So with P partitions a replaced record moves all numbers together by at most
 
     .. math:: \Delta_1 = 2 P, \qquad \Delta_2 = 2 \sqrt P,
 
@@ -375,22 +276,16 @@ class SubgroupPlan(Plan):
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: the steps of scores, if there are any, and the sums."""
         if self.budget is None:
             return {}
-        found: dict[str, Query] = {}
-        if self.scores is not None:
-            found["steps"] = self.scores.query
-        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+        return {"sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
 
     @cached_property
     def sums_law(self) -> AddedNoise:
-        """Noise of all sums together, by what the steps of scores leave of the budget."""
+        """Noise of all sums together."""
         assert self.budget is not None
         event: Event = PureEvent(self.budget.epsilon)
-        if self.scores is not None:
-            event = self.scores.event(self.law)
-        elif self.law == GAUSSIAN:
+        if self.law == GAUSSIAN:
             event = GaussianMechanism(self.budget, 1.0).event
         moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
@@ -401,12 +296,11 @@ class SubgroupPlan(Plan):
 
     @property
     def formula(self) -> str:
-        return _FORMULA.format(_ARMS) if self.scores is None else _STEPS + _FORMULA.format(_SCORES)
+        return _FORMULA
 
     def settings(self) -> dict[str, Any]:
-        estimated = {"eta": self.weighting.low} if self.weighting.way == COMPOSED else {}
         stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        if self.law == LAPLACE and self.scores is None:
+        if self.law == LAPLACE:
             stated.pop("delta", None)
         return {
             "learner": self.learner,
@@ -418,8 +312,6 @@ class SubgroupPlan(Plan):
             "strata": self.strata.size,
             **self.weighting.public(),
             "assumptions": self.assumed,
-            **estimated,
-            **({} if self.scores is None else self.scores.plan.facts()),
         }
 
     def __post_init__(self) -> None:
@@ -461,12 +353,8 @@ class SubgroupPlan(Plan):
         )
 
     def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``; of scores also their centre, clip and error."""
         assert isinstance(release, SubgroupRelease)
-        found = {"sums": release.statistics}
-        if release.scores is not None:
-            found["scores"] = release.scores.numbers
-        return found
+        return {"sums": release.statistics}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         return SubgroupRelease(
@@ -477,23 +365,7 @@ class SubgroupPlan(Plan):
             self.scale,
             self.schema,
             privacy,
-            scores=None if self.scores is None else CellScores.of(answers["scores"], self.n),
         )
-
-    def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; a mean weight of records is one that was paid for."""
-        yield from super().problems(release)
-        assert isinstance(release, SubgroupRelease)
-        stated, steps = release.scores, self.scores
-        if steps is not None and stated is not None and (stated.weight is None) is not (steps.plan.weight is None):
-            yield "it holds a mean weight of records that its domain gives none, or the other way round"
-
-    @cached_property
-    def scores(self) -> CellSteps | None:
-        """The steps of doubly robust scores; None where outcomes are summed."""
-        if self.weighting.way != COMPOSED:
-            return None
-        return CellSteps(self.n, self.budget, self.schema)
 
     @property
     def scale(self) -> float:
@@ -531,18 +403,16 @@ class SubgroupPlan(Plan):
         """Standard deviation of the privacy noise to expect of each cell, in outcome units, float64 [cells].
 
         For cells of a partition that are all as large, and mean outcomes half way from the middle of their range to an
-        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect; of more than two arms
-        of the one with the most.
+        end: 1.3 times as much at an end, 0.9 in the middle. Of more than two arms of the one with the most.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
         half = self.schema.domain.outcome_range / 2
-        mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.expected_clip)
-        pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
+        pull = float(mean_noise(self.law, torch.tensor(_TYPICAL_MEAN, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
         each = deviation[:, None] / (self.records[:, None] * mass)
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
-        return unit * each.norm(dim=1)
+        return half * each.norm(dim=1)
 
     @property
     def expected_noise(self) -> float:
@@ -627,7 +497,7 @@ def plan_subgroups(
         SubgroupPlan(n, schema, subgroups, budget, weighting, law, way, **settings)
         for law, way in itertools.product(laws, ways)
     )
-    return min((plan for plan in plans if plan.scores is None or plan.scores.has(plan.law)), key=_error)
+    return min(plans, key=_error)
 
 
 def _crosses(subgroups: Subgroups) -> bool:

@@ -1,0 +1,190 @@
+"""Average effects as lines of one composition: of everybody, of weighted people, and in subgroups of public cuts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchdpcate.composition.line_laws import lines_of
+from torchdpcate.composition.planned import planned_line
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.cate.composition import Composition
+from torchdpcate.estimators.cate.composition_plan import stated_scale
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.planned_noise import PlannedNoise, told
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.lines import AVERAGE, TILTS, Lines
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+ATE = "ATE"
+
+
+class AverageEffect(AnswersAverage, RLearner):
+    r"""An average effect with its interval, in trials and cohorts, by one composition on all records.
+
+    .. math:: \tau_h = \frac{E[h(x) (\mu_1(x) - \mu_0(x))]}{E[h(x)]}, \quad
+        h = 1,\; \pi,\; 1 - \pi,\; \pi (1 - \pi) \text{ for ATE, ATT, ATC, ATO}
+
+    Outcome, propensity and effect are learnt with three quarters of :math:`\mu^2`, as of ``RLearner``; sums of the
+    doubly robust scores that they make cost the rest (``Lines``). In subgroups of public cuts each cell has a line too.
+
+    Guarantee:
+        Certified, by ``fit``, which spends all of the budget (docs/guarantees/composed_effect.md). That effects are
+        causal rests on what a release says under ``line_assumptions``. Source: theory note ``answers_of_one_fit``.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget with delta > 0. None fits without privacy; such a learner releases nothing.
+        estimand: ``ATE``: everybody; ``ATT`` the treated, ``ATC`` the controls, ``ATO`` where both are likely.
+        subgroups: Public partitions, a yaml file of them, or None; see ``Subgroups.of``.
+        second_stage: Settings of the composition; its lines are those above. None takes ``AdaptiveSecondStage``.
+        seed: Public seed of initial weights.
+
+    Raises:
+        InputError: An estimand that is none of these.
+
+    Example:
+        >>> import torch
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> trial = Domain([0, 0], [1, 1], 0.0, 1.0, propensity=0.5)
+        >>> learner = AverageEffect(trial, PrivacyBudget(4.0, 1e-5)).fit(X, A, Y)
+        >>> low, high = learner.ate_interval(alpha=1e-6)
+        >>> low < 0.4 < high
+        True
+    """
+
+    def __init__(
+        self,
+        domain: Domain | TableSchema,
+        budget: PrivacyBudget | None,
+        *,
+        estimand: str = ATE,
+        subgroups: Any = None,
+        second_stage: AdaptiveSecondStage | None = None,
+        seed: int = 0,
+        trainer: "Callable[..., Trainer] | None" = None,
+        noise: NoiseSource | None = None,
+        ledger_path: str | Path | None = None,
+    ) -> None:
+        super().__init__(
+            domain,
+            budget,
+            second_stage=second_stage,
+            seed=seed,
+            trainer=trainer,
+            noise=noise,
+            ledger_path=ledger_path,
+        )
+        self.estimand = estimand
+        self.subgroups = subgroups
+
+    @property
+    def line(self) -> str:
+        """Name of the estimand's line.
+
+        Raises:
+            InputError: No such estimand.
+        """
+        if self.estimand not in (ATE, *TILTS):
+            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join((ATE, *TILTS))}")
+        return AVERAGE if self.estimand == ATE else self.estimand
+
+    def _second_stage(self) -> AdaptiveSecondStage:
+        from dataclasses import replace
+
+        given = AdaptiveSecondStage() if self.second_stage is None else self.second_stage
+        if not isinstance(given, AdaptiveSecondStage):
+            raise InputError("second_stage: an average effect is one composition; give an AdaptiveSecondStage")
+        if self.budget is not None and self.budget.delta == 0:
+            pure = "effect=known_propensity" if self._known else "effect=covariate_balancing"
+            raise InputError(
+                "delta = 0: lines of one composition have Gaussian noise, which is only (epsilon, delta)-private; give "
+                f"privacy.delta above 0, for instance 1e-5, or take {pure}, which is pure"
+            )
+        lines = () if self.line == AVERAGE else (self.line,)
+        return replace(given, intervals=False, lines=lines, cells=None if self.subgroups is None else self.cells)
+
+    @property
+    def cells(self) -> Subgroups:
+        """The public cells that have lines.
+
+        Raises:
+            InputError: None were given, or ones that are none; see ``Subgroups.of``.
+        """
+        return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
+
+    def nonprivate_lines(self) -> Lines:
+        """Return the lines of a fit without privacy; the curator's, never to be published.
+
+        Raises:
+            InputError: Not fitted, or fitted with privacy, whose lines are released.
+        """
+        self._require_fitted("nonprivate_lines")
+        if self.budget is not None or self.composed_.lines is None:
+            raise InputError("nonprivate_lines: this learner was fitted with a budget; see release().lines")
+        return lines_of(self.composed_.lines, self.plan_, self.schema_.domain.better)
+
+    @property
+    def _known(self) -> bool:
+        return TableSchema.of(self.domain).domain.known_propensity is not None
+
+    def release(self) -> ComposedRelease:  # type: ignore[override]
+        """Return what the fit has paid for: the lines, and the effect by which records were scored.
+
+        Raises:
+            InputError: Not fitted, or fitted without privacy.
+        """
+        found = self.release_function()
+        assert isinstance(found, ComposedRelease)
+        return found
+
+    def ate(self, X: Any = None) -> float:
+        """Return the released average effect of the learner's estimand, in outcome units.
+
+        Args:
+            X: Not used: the average is over the records of the fit. It is there because EconML's has it.
+        """
+        lines = self._requested("ate").lines
+        return float(lines.estimate(self.line))
+
+    def ate_interval(self, X: Any = None, alpha: float = 0.05) -> tuple[float, float]:
+        """Return lower and upper end of the interval of level 1 - alpha.
+
+        Args:
+            X: Not used, as of ``ate``.
+            alpha: One minus the level, in (0, 1).
+        """
+        low, high = self._requested("ate_interval").lines.interval(self.line, 1 - alpha)
+        return float(low), float(high)
+
+    def expected_noise(self, n: int, *_: Any, residual_scale: float | None = None) -> PlannedNoise:
+        """See ``PrivateEstimator``: the standard error to expect of the average, by its parts.
+
+        Args:
+            n: Number of records.
+            residual_scale: What public knowledge says of the scale of y - m(x), in outcome units.
+        """
+        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
+        planner = self._procedure()
+        assert isinstance(planner, Composition)
+        planner.check(n, None)
+        plan = planner.plan(n)
+        scale = stated_scale(residual_scale, plan, domain)
+        parts = planned_line(plan, domain.outcome_range, scale)
+        return PlannedNoise.of_parts(
+            parts,
+            f"the average effect ({self.estimand})",
+            domain.outcome_range,
+            n,
+            budget,
+            assumes=(f"scores are as wide as residuals and the share of the treated make them{told(domain)}",),
+        )
