@@ -32,7 +32,7 @@ from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import ALL_SITES, Combined
-from torchdpcate.release.composed import ComposedRule
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.file import Release
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -332,6 +332,24 @@ def plot_subgroups(
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.assumptions or "",
+        ax=ax,
+    )
+
+
+def plot_lines(release: ComposedRelease, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+    """Return the forest plot of a release's lines: of everybody, of groups by effect, and what else it has.
+
+    Args:
+        release: With lines.
+        level: Probability of the intervals, in (0, 1).
+        ax: Axes to draw on; None makes a figure.
+    """
+    return forest_figure(
+        release.line_table(level),
+        level=level,
+        outcome=outcome_axis(release.schema, ""),
+        claim=release.privacy.claim,
+        assumptions=release.line_assumptions,
         ax=ax,
     )
 

@@ -18,6 +18,7 @@ from torchdpcate.pages.figures import (
     arm_panels,
     band_words,
     decision_panel,
+    plot_lines,
     plot_sites,
     plot_subgroups,
     released_rows,
@@ -38,7 +39,7 @@ PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
 _MOST_FIGURES = 16
-_NOTHING = dict.fromkeys(("estimate", "sites", "subgroups", "queries", "figures", "bands", "assumptions"))
+_NOTHING = dict.fromkeys(("estimate", "lines", "sites", "subgroups", "queries", "figures", "bands", "assumptions"))
 """What the template shows of some kinds of release alone."""
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
@@ -140,9 +141,24 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
         return {"queries": True}
     if isinstance(release, CombinedLines):
         return {"sites": _sites(release), "assumptions": release.assumptions}
-    shown = _sliders(release) | _figures(release, given, rows, about)
+    shown = _sliders(release) | _figures(release, given, rows, about) | _lines(release)
     shown |= _bands(release) if isinstance(release, EffectRelease) else {}
     return shown | ({"sites": _sites(release)} if isinstance(release, Combined) else {})
+
+
+def _lines(release: Release) -> dict[str, Any]:
+    """Return the forest plot and the table of a composition's lines; nothing where there are none."""
+    if not isinstance(release, ComposedRelease) or release.lines is None:
+        return {}
+    found = release.line_table(LEVEL)
+    columns = (
+        found["cell"],
+        *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
+        found["records"].map("{:,.0f}".format),
+    )
+    heads = ("Of", "Effect", f"{LEVEL:.0%} interval", "About so many records")
+    table = {"picture": svg_of(plot_lines(release)), "heads": heads, "rows": list(zip(*columns, strict=True))}
+    return {"lines": table | {"assumptions": release.line_assumptions}}
 
 
 def _sites(release: Combined) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.lines import NO_LINES, LineNumbers, Lines, robustness
+from torchdpcate.release.lines import AVERAGE, NO_LINES, SLOPE, TILTS, VALUES, LineNumbers, Lines, robustness
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS, released_population
@@ -37,6 +37,9 @@ from torchdpcate.release.statement import (
     and_counting,
 )
 from torchdpcate.typing import Covariates
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
@@ -372,6 +375,26 @@ class ComposedRelease(EffectRelease):
             f"the best linear projection of the effect on {features}, at the level of the average effect, "
             f"{_WEIGHTS}{estimated}{beyond}"
         )
+
+    def line_table(self, level: float = 0.95) -> "pd.DataFrame":
+        """Return the lines in outcome units, one row each: cell, estimate, low, high, records and partition.
+
+        Args:
+            level: Probability of the intervals, in (0, 1).
+
+        Raises:
+            MissingError: There are no lines.
+            InputError: A level outside (0, 1).
+        """
+        if self.lines is None:
+            raise MissingError(NO_LINES.format(self.no_lines))
+        lines, n = self.lines, self.privacy.n
+        kinds = {name: "by effect" for name in lines.groups} | {name: "value of the rule" for name in VALUES}
+        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
+        found = lines.table(level).assign(cell=lines.titles(self.domain.better))
+        found["records"] = (found["share"] * n).round()
+        found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
+        return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]
 
     @property
     def line_assumptions(self) -> str:

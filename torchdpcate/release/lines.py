@@ -27,6 +27,38 @@ PARTS = ("sampling", "noise", "clip", "nuisances")
 NO_LINES = "this release has no lines: {}"
 
 
+ABOUT = {
+    "average": "everybody",
+    "ATE": "everybody",
+    "ATT": "those who were treated",
+    "ATC": "those who were not treated",
+    "ATO": "those who might have got either",
+}
+"""Whom an average is about, by the name of its line or estimand."""
+_PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
+
+
+def group_title(k: int, count: int, better: str | None) -> str:
+    """Return who the k-th group of so many by effect is, in words, from 1 for the least effects.
+
+    Args:
+        k: Which group.
+        count: How many there are.
+        better: Whether ``higher`` or ``lower`` outcomes are better; None: that is not said.
+
+    Example:
+        >>> [group_title(k, 3, "lower") for k in (1, 2, 3)]
+        ['the third who gain most', 'the middle third', 'the third who gain least']
+    """
+    part = _PARTS_OF.get(count, f"1/{count}")
+    if k not in (1, count):
+        return f"the middle {part}" if count == 3 else f"{part} {k} of {count} by effect"
+    if better is None:
+        return f"the {part} whose effect is estimated {'least' if k == 1 else 'largest'}"
+    most = (k == count) == (better == "higher")
+    return f"the {part} who gain {'most' if most else 'least'}"
+
+
 @dataclass(frozen=True, eq=False)
 class LineFacts:
     """Released numbers that the sums of scores were planned by: the effect and the nuisances over public people.
@@ -183,6 +215,12 @@ class Lines:
         """Names of the lines of public cells."""
         others = (AVERAGE, *TILTS, SLOPE, *VALUES, *self.groups)
         return tuple(name for name in self.names if name not in others)
+
+    def titles(self, better: str | None = None) -> list[str]:
+        """Return whom each line is about, in words; ``better`` as of ``group_title``."""
+        groups = self.groups
+        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)} | ABOUT
+        return [words.get(name, name) for name in self.names]
 
     def table(self, level: float = 0.95) -> pd.DataFrame:
         """Return all lines: name, estimate, low, high and the released share of the records."""

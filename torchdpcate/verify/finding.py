@@ -19,19 +19,13 @@ from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import TILTS
+from torchdpcate.release.lines import ABOUT, TILTS
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
-_ABOUT = {
-    "ATE": "everybody",
-    "ATT": "those who were treated",
-    "ATC": "those who were not treated",
-    "ATO": "those who might have got either",
-}
 _MIDDLE = 0.9  # of a population: where its effects lie
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
@@ -185,7 +179,7 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
 
 def _weighted(estimand: str) -> str:
     """Return whom an estimand is an average of, in words."""
-    return _ABOUT.get(estimand, f"those of the estimand {estimand}")
+    return ABOUT.get(estimand, f"those of the estimand {estimand}")
 
 
 def _average(release: AverageEffectRelease) -> list[str]:
@@ -315,7 +309,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         for_all = release.form == "constant"
         return [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
     low, high = release.average().tolist()
-    about = "among everybody" if release.law.nuisances is None else f"among {_ABOUT['ATO']}"
+    about = "among everybody" if release.law.nuisances is None else f"among {ABOUT['ATO']}"
     found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]
     if release.form == "constant":
         return [*found, "That is one number for everybody: so many records and this budget carry no more."]
@@ -329,9 +323,6 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
         f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
     ]
-
-
-_PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
 
 def _of_lines(release: ComposedRelease) -> list[str]:
@@ -371,18 +362,15 @@ def _groups(release: ComposedRelease) -> str:
     """Return the sentence of the groups with the largest and the least effect."""
     schema, lines = release.schema, release.lines
     assert lines is not None
+    titles = dict(zip(lines.names, lines.titles(schema.domain.better), strict=True))
     last, first = lines.groups[-1], lines.groups[0]
-    part, gain = _PARTS.get(len(lines.groups), f"1/{len(lines.groups)}"), schema.domain.better
-    most, least = "whose effect is estimated largest", "whose effect is estimated least"
-    if gain is not None:
-        last, first = (last, first) if gain == "higher" else (first, last)
-        most, least = "who gain most", "who gain least"
+    if schema.domain.better == "lower":
+        last, first = first, last
     ends = [lines.interval(name) for name in (last, first)]
     texts = numbers([lines.estimate(last), *ends[0], lines.estimate(first), *ends[1]])
-    of = amount(schema, texts[0])
     return (
-        f"Of the {part} {most} by the released effect it is {of} ({texts[1]} to {texts[2]}), of the {part} {least} "
-        f"{amount(schema, texts[3])} ({texts[4]} to {texts[5]})."
+        f"Of {titles[last]} by the released effect it is {amount(schema, texts[0])} ({texts[1]} to {texts[2]}), of "
+        f"{titles[first]} {amount(schema, texts[3])} ({texts[4]} to {texts[5]})."
     )
 
 
