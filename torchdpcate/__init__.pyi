@@ -6,9 +6,9 @@ from torchdpcate.data.records import CausalData as CausalData
 from torchdpcate.data.schema import TableSchema as TableSchema
 from torchdpcate.data.table import Table as Table
 from torchdpcate.data.table_stream import TableStream as TableStream
-from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect as KnownPropensityEffect
+from torchdpcate.estimators.average.lines import AverageEffect as AverageEffect
 from torchdpcate.estimators.cate.learner import DRLearner as DRLearner
 from torchdpcate.estimators.cate.learner import RLearner as RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule

@@ -9,7 +9,8 @@ import time
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LightningFit, LogisticFit, NoisyNewton, Solver
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NoisyNewton, Solver
+from torchdpcate.composition.settings import LightningFit
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

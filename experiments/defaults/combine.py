@@ -31,7 +31,7 @@ from experiments.designs.hospital import Hospital
 from experiments.tables import paragraph, table
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
-from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+
 from experiments.defaults.hospital_laws import HospitalCase
 from experiments.frame.study import seed_of
 from experiments.hospital.fold_ensemble import fold_ensemble
@@ -20,9 +22,8 @@ from experiments.hospital.measured import (
 )
 from experiments.hospital.private_ate import private_ate
 from experiments.peers.averages import AVERAGES, Estimate
-from torchdpcate.estimators.average.automatic import AverageEffect
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

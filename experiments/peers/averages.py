@@ -9,7 +9,7 @@ import torch
 
 from experiments.defaults.sources import Case
 from experiments.peers.effects import CERTIFIED, NO_PRIVACY, OURS
-from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -10,7 +10,7 @@ from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, 
 from torchdpcate.data.censoring import EVENT_BY_HORIZON, Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 

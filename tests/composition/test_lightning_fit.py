@@ -10,12 +10,12 @@ from torchdpcate.composition.linear_fit import (
     CountFit,
     FitPlan,
     HuberFit,
-    LightningFit,
     LogisticFit,
     NewtonPoints,
     NoisyNewton,
 )
 from torchdpcate.composition.networks import full_batches
+from torchdpcate.composition.settings import LightningFit
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.fit import engines
 from torchdpcate.fit.linear_taps import Use

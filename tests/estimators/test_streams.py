@@ -19,8 +19,7 @@ from tests.registered import (
 )
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
-from torchdpcate.composition.linear_fit import LightningFit
-from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
+from torchdpcate.composition.settings import AdaptiveSecondStage, LightningFit, WideAndDeep
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

@@ -10,7 +10,7 @@ import pytest
 from torchdpcate.cli.predict import predict
 from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.figures import svg_of
 from torchdpcate.pages.offline import offline_model

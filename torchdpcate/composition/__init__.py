@@ -6,10 +6,10 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "constants": ["PlanConstants", "RuleConstants"],
-        "linear_fit": ["LightningFit", "NoisyNewton"],
+        "linear_fit": ["NoisyNewton"],
         "plan": ["ComposedPlan"],
         "priors": ["EmpiricalBayes"],
-        "settings": ["AdaptiveSecondStage", "Additive", "Auto", "WideAndDeep"],
+        "settings": ["AdaptiveSecondStage", "Additive", "Auto", "LightningFit", "WideAndDeep"],
         "sites": ["Meeting", "Site"],
         "steps": ["Shares", "total_mu"],
     },

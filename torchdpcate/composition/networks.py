@@ -12,8 +12,7 @@ from torch.utils.data import TensorDataset
 
 from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.constants import of_kind
-from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
-from torchdpcate.composition.settings import Learnt
+from torchdpcate.composition.linear_fit import FitPlan, Learnt, LinearFit, NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights

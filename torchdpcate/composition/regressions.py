@@ -23,6 +23,7 @@ from torchdpcate.composition.linear_fit import (
     CountFit,
     Fits,
     HuberFit,
+    Learnt,
     LinearFit,
     LogisticFit,
     NoisyNewton,
@@ -34,7 +35,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
 from torchdpcate.composition.rows import InMemory, Rows
-from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
+from torchdpcate.composition.settings import Additive, ComposedNuisance
 from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData

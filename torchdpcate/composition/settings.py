@@ -11,7 +11,16 @@ from torch import Tensor
 
 from torchdpcate.composition.builder import plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
-from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
+from torchdpcate.composition.linear_fit import (
+    FitPlan,
+    Learnt,
+    LinearFit,
+    NewtonPoints,
+    NoisyNewton,
+    Solution,
+    Solver,
+    exact_solution,
+)
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
 from torchdpcate.composition.planned import (
     NO_INTERVALS_OF_ARMS,
@@ -50,27 +59,59 @@ def as_they_are(theta: Tensor) -> Tensor:
     return theta
 
 
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """What a regression of some records learnt.
-
-    Attributes:
-        scores: From features [n, 1 + p] of records, in either arm where features have one, and their standardised
-            covariates [n, k] to scores [n].
-        coefficients: Of the features, paid for, [1 + p]; None where they are not all.
-        solution: The same before they were shrunk, as the solver released them, [1 + p].
-        hidden: Weights [units, k] and biases [units] of a hidden layer, paid for; None where there is none.
-    """
-
-    scores: Callable[[Tensor, Tensor], Tensor]
-    coefficients: Tensor | None = None
-    solution: Tensor | None = None
-    hidden: tuple[Tensor, Tensor] | None = None
-
-
 def linear_scores(theta: Tensor, features: Tensor, z: Tensor) -> Tensor:
     """Return scores, [n], of features [n, 1 + p] by their coefficients [1 + p], whatever the covariates."""
     return features @ theta.to(features.device)
+
+
+@dataclass(frozen=True)
+class LightningFit(Solver):
+    r"""DP-SGD of one linear layer at sampling rate 1, by Opacus inside ``Trainer.fit``.
+
+    Every step is on all records, in float64. Losses are divided by their slope, so that a record's gradient has norm
+    at most 1 by its weight, and that is the clip norm: it binds by rounding alone, and what is learnt is what
+    ``NoisyNewton`` learns of the same draws, from the same charges.
+
+    Guarantee:
+        Certified: the step's mu, as one composition of Gaussian events on all records. A replaced record moves the sum
+        of gradients by two clip norms at most, which are one sensitivity; docs/guarantees/dp_sgd.md at q = 1.
+
+    Args:
+        trainer: Makes a Trainer from keyword arguments.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate.composition.linear_fit import HuberFit
+        >>> from torchdpcate.composition.steps import Shares
+        >>> from torchdpcate.privacy.noise import NoiseSource
+        >>> from torchdpcate.privacy.session import FitSession
+        >>> one = torch.ones(500, dtype=torch.float64)
+        >>> fit = HuberFit(one[:, None], one, 0.3 * one, 1.0)
+        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, burn_in=8, burn_in_share=0.2, size=0.25)
+        >>> steps = NoisySteps(FitSession(NoiseSource.system()), Shares(1e6, {"outcome": 1.0}))
+        >>> round(LightningFit().solve(fit, plan, steps).item(), 3)
+        0.3
+    """
+
+    trainer: "Callable[..., Trainer]" = default_trainer
+
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
+        """See ``Solver``.
+
+        Raises:
+            InputError: Settings of the Trainer that break the analysis.
+        """
+        if not steps.private:
+            return exact_solution(fit, plan.ridge)
+        from torchdpcate.composition.networks import LinearLayer, full_batches, train
+
+        fit, points = fit.at_once(), NewtonPoints(plan)
+        module = LinearLayer(fit, points)
+        n, p = fit.predictors.shape
+        plans = [full_batches(event, count, n, p) for event, count in plan.pay(steps)]
+        records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
+        train(module, records, plans, noise, self.trainer)
+        return points.solution
 
 
 class ComposedNuisance(ABC):

@@ -5,8 +5,8 @@ import torch
 
 from tests.tools.replay.check import learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.composition import covariates
-from torchdpcate.composition.linear_fit import LightningFit, NoisyNewton
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.linear_fit import NoisyNewton
+from torchdpcate.composition.settings import AdaptiveSecondStage, LightningFit
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
 
-from torchdpcate._files import PRIVATE, atomic_path
-from torchdpcate._text import spreadsheet_cell
+from torchdpcate._files import PRIVATE
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
 from torchdpcate.composition.records import rows_of
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
@@ -37,19 +35,6 @@ NONPRIVATE, MEANS = "non-private", "difference in means"
 """Estimates that the curator sees beside the release, and that are not released."""
 _KEYS = {NONPRIVATE: "nonprivate", MEANS: "difference_in_means"}
 _SAMPLE = "public_sample"
-
-
-def write_balance(balance: BalanceTable, folder: Path) -> None:
-    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
-    columns = balance.columns()
-    with (
-        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(("feature", *columns))
-        names = map(spreadsheet_cell, balance.names)
-        writer.writerows(zip(names, *columns.values(), strict=True))
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -107,8 +92,6 @@ class Averages(TaskSpec):
         """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``; by default ``LineAverages``."""
         schema = self.study.schema
         if len(schema.actions) < 3 and schema.cluster is None:
-            from torchdpcate.cli.tasks.lines import LineAverages
-
             return LineAverages.of(self) if self.config.effect._target_ == _LINES else self
         from torchdpcate.cli.tasks.subgroups import ArmAverages
 
@@ -220,6 +203,40 @@ class Averages(TaskSpec):
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
+
+
+class LineAverages(OfLines, Averages):  # type: ignore[misc]
+    """``task=average_effect`` by one composition."""
+
+    @classmethod
+    def of(cls, task: TaskSpec) -> LineAverages:
+        """Return the task with what another was given."""
+        return with_task(cls(task.name), task)
+
+    def choices(self) -> dict[str, str | None]:
+        """Return the choices of groups, and the estimand."""
+        return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
+
+    def results(self) -> dict[str, Any]:
+        """Return the estimate with its interval, and errors where the truth is known."""
+        line, lines, exact = self.learner.line, self._lines, self._exact
+        low, high = lines.interval(line, _LEVEL)
+        value, truth = lines.estimate(line), true_average(self.study, self.learner.estimand)
+        other = None if exact is None else exact.estimate(line)
+        found: dict[str, Any] = {
+            "estimate": value,
+            "estimate_nonprivate": other,
+            "low": low,
+            "high": high,
+            "width": high - low,
+            "truth": truth,
+            "planned_error": self.learner.expected_noise(self.n).value,
+        }
+        found |= dict.fromkeys(("error", "error_nonprivate", "covered"))
+        if truth is not None:
+            found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
+            found["error_nonprivate"] = None if other is None else abs(other - truth)
+        return found
 
 
 def _arm_sums(batch: CausalData) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torchdpcate._files import PRIVATE
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.averages import write_balance
+from torchdpcate.cli.tasks.lines import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from torchdpcate._files import PRIVATE
+from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.task import TaskSpec
-from torchdpcate.cli.tasks.averages import Averages, true_average, write_balance
-from torchdpcate.cli.tasks.subgroups import SubgroupTask
 from torchdpcate.data.study import Study
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import Lines
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.average.lines import AverageEffect
+    from torchdpcate.release.average_effect import BalanceTable
 
 _LEVEL = 0.95
 
 
-class _OfLines(TaskSpec):
+class OfLines(TaskSpec):
     """What tasks have in common whose release is one composition's."""
 
     learner: AverageEffect
@@ -81,98 +79,20 @@ class _OfLines(TaskSpec):
         return numbers
 
 
-class LineAverages(_OfLines, Averages):  # type: ignore[misc]
-    """``task=average_effect`` by one composition."""
-
-    @classmethod
-    def of(cls, task: TaskSpec) -> LineAverages:
-        """Return the task with what another was given."""
-        return _with(cls(task.name), task)
-
-    def choices(self) -> dict[str, str | None]:
-        """Return the choices of groups, and the estimand."""
-        return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
-
-    def results(self) -> dict[str, Any]:
-        """Return the estimate with its interval, and errors where the truth is known."""
-        line, lines, exact = self.learner.line, self._lines, self._exact
-        low, high = lines.interval(line, _LEVEL)
-        value, truth = lines.estimate(line), true_average(self.study, self.learner.estimand)
-        other = None if exact is None else exact.estimate(line)
-        found: dict[str, Any] = {
-            "estimate": value,
-            "estimate_nonprivate": other,
-            "low": low,
-            "high": high,
-            "width": high - low,
-            "truth": truth,
-            "planned_error": self.learner.expected_noise(self.n).value,
-        }
-        found |= dict.fromkeys(("error", "error_nonprivate", "covered"))
-        if truth is not None:
-            found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
-            found["error_nonprivate"] = None if other is None else abs(other - truth)
-        return found
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    columns = balance.columns()
+    with (
+        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(("feature", *columns))
+        names = map(spreadsheet_cell, balance.names)
+        writer.writerows(zip(names, *columns.values(), strict=True))
 
 
-class LineSubgroups(_OfLines, SubgroupTask):  # type: ignore[misc]
-    """``task=subgroups`` by one composition: a line for each cell of public cuts."""
-
-    @classmethod
-    def of(cls, task: TaskSpec) -> LineSubgroups:
-        """Return the task with what another was given."""
-        return _with(cls(task.name), task)
-
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffect:  # type: ignore[override]
-        """Return the learner of the cells' lines."""
-        from torchdpcate.estimators.average.lines import AverageEffect
-
-        return AverageEffect(self.study.schema, budget, subgroups=self.given, **rest)
-
-    def choices(self) -> dict[str, str | None]:
-        """Return that the law is Gaussian, of scores of each cell."""
-        return {"law": "gaussian", "released": "separate", "weights": "composed"}
-
-    def results(self) -> dict[str, Any]:
-        """Return the cells with their intervals, and errors where the truth is known."""
-        cells, lines, exact, truth = self.learner.cells.labels, self._lines, self._exact, self._truth
-        table = lines.table(_LEVEL).set_index("line").loc[cells].reset_index().rename(columns={"line": "cell"})
-        values, low, high = (table[name].to_numpy() for name in ("estimate", "low", "high"))
-        noise = lines.noise(cells)
-        found: dict[str, Any] = {
-            "cells": table.to_dict("records"),
-            "cells_count": len(cells),
-            "partitions": self.learner.cells.config(),
-            "estimate_least": float(values.min()),
-            "estimate_most": float(values.max()),
-            "noise": float(np.sqrt(np.mean(noise**2))),
-            "noise_planned": self.learner.expected_noise(self.n).value,
-            "width": float((high - low).mean()),
-            "width_nonprivate": None,
-            "dominated": 0,
-        }
-        found |= dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
-        if truth is None:
-            return found
-        there = ~np.isnan(truth)
-        held = ((low <= truth) & (truth <= high))[there]
-        found |= {"rmse": _root_mean_square((values - truth)[there]), "covered": float(held.mean())}
-        found["covered_at_once"] = int(held.all())
-        if exact is not None:
-            others = exact.table(_LEVEL).set_index("line").loc[cells]
-            found["rmse_nonprivate"] = _root_mean_square((others["estimate"].to_numpy() - truth)[there])
-            found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
-        return found
-
-    @property
-    def _cells(self) -> Any:
-        return self.learner.cells
-
-
-def _with(found: Any, task: TaskSpec) -> Any:
+def with_task(found: Any, task: TaskSpec) -> Any:
+    """Return a task with the settings, the study and the folder of another."""
     found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())
     return found
-
-
-def _root_mean_square(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else float("nan")

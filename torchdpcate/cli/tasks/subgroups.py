@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec, choices
+from torchdpcate.cli.tasks.lines import OfLines, with_task
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
@@ -25,6 +26,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
+    from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
 FOREST_FILE = "forest.png"
@@ -79,8 +81,6 @@ class SubgroupTask(TaskSpec):
             or given == RANDOMISED
         ):
             return self
-        from torchdpcate.cli.tasks.lines import LineSubgroups
-
         return LineSubgroups.of(self)
 
     @property
@@ -224,6 +224,60 @@ class ArmAverages(SubgroupTask):
         from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
         return SubgroupEffects(self.study.schema, budget, subgroups=EVERYBODY, **rest)
+
+
+class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
+    """``task=subgroups`` by one composition: a line for each cell of public cuts."""
+
+    @classmethod
+    def of(cls, task: TaskSpec) -> LineSubgroups:
+        """Return the task with what another was given."""
+        return with_task(cls(task.name), task)
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffect:  # type: ignore[override]
+        """Return the learner of the cells' lines."""
+        from torchdpcate.estimators.average.lines import AverageEffect
+
+        return AverageEffect(self.study.schema, budget, subgroups=self.given, **rest)
+
+    def choices(self) -> dict[str, str | None]:
+        """Return that the law is Gaussian, of scores of each cell."""
+        return {"law": "gaussian", "released": "separate", "weights": "composed"}
+
+    def results(self) -> dict[str, Any]:
+        """Return the cells with their intervals, and errors where the truth is known."""
+        cells, lines, exact, truth = self.learner.cells.labels, self._lines, self._exact, self._truth
+        table = lines.table(LEVEL).set_index("line").loc[cells].reset_index().rename(columns={"line": "cell"})
+        values, low, high = (table[name].to_numpy() for name in ("estimate", "low", "high"))
+        noise = lines.noise(cells)
+        found: dict[str, Any] = {
+            "cells": table.to_dict("records"),
+            "cells_count": len(cells),
+            "partitions": self.learner.cells.config(),
+            "estimate_least": float(values.min()),
+            "estimate_most": float(values.max()),
+            "noise": _root_mean_square(noise),
+            "noise_planned": self.learner.expected_noise(self.n).value,
+            "width": float((high - low).mean()),
+            "width_nonprivate": None,
+            "dominated": 0,
+        }
+        found |= dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
+        if truth is None:
+            return found
+        there = ~np.isnan(truth)
+        held = ((low <= truth) & (truth <= high))[there]
+        found |= {"rmse": _root_mean_square((values - truth)[there]), "covered": float(held.mean())}
+        found["covered_at_once"] = int(held.all())
+        if exact is not None:
+            others = exact.table(LEVEL).set_index("line").loc[cells]
+            found["rmse_nonprivate"] = _root_mean_square((others["estimate"].to_numpy() - truth)[there])
+            found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
+        return found
+
+    @property
+    def _cells(self) -> Any:
+        return self.learner.cells
 
 
 def lines_of(release: SubgroupRelease) -> list[str]:

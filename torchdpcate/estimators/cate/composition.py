@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import rebuilt
-from torchdpcate.composition.linear_fit import LightningFit, Solver
+from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
-from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, LightningFit, WideAndDeep
 from torchdpcate.data.checked import keyed_digest
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData
