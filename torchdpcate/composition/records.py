@@ -371,14 +371,12 @@ class _Fit:
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
                     weight=steps.weight,
                 )
-                if plan.lines is not None:
-                    found = replace(found, lines=self._lines(found, rest))
-                if not plan.intervals:
-                    return found
-                covariates, basis = Covariates(retained.standardisation, retained.levels), effect.regression.basis
-                facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
-                law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
-                return replace(found, law=law, numbers=numbers)
+                if plan.intervals:
+                    covariates, basis = Covariates(retained.standardisation, retained.levels), effect.regression.basis
+                    own = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
+                    law, numbers = private_effect_law(rest, basis, effect.solution, *own)
+                    found = replace(found, law=law, numbers=numbers)
+                return found if plan.lines is None else replace(found, lines=self._lines(found, rest))
 
     def _lines(self, found: ComposedFit, rest: Rows) -> LineNumbers:
         """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates."""
