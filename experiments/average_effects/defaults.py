@@ -1,4 +1,4 @@
-"""What the pure default of average effects releases, beside zero, the difference in means and the non-private estimate.
+"""What the pure estimators of average effects release, beside zero, the difference in means and the non-private estimate.
 
 ``python -m experiments.average_effects.defaults`` writes ``defaults.csv`` and prints it. All noise is from fixed
 seeds: nothing here is private.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from experiments.covariate_balancing.outcome_table import DifferenceInMeans
-from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, TableSchema
+from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_plan import ErrorPrior
@@ -87,8 +87,8 @@ DESIGNS = (
 
 def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, object]:
     """Return root mean squared errors, the plan and the coverage of one cell of the table."""
-    learner = AverageEffect(design.domain, PrivacyBudget(epsilon, DELTA))
-    choice = learner.choose(n)
+    effect = "covariate_balancing" if design.domain.known_propensity is None else "known_propensity"
+    learner = SIDE_BY_SIDE[effect](design.domain, PrivacyBudget(epsilon, DELTA))
     # the plan is judged at the design's own deviation of what no estimator here adjusts for: the default prior is wider
     spread = math.sqrt(DEVIATION**2 + (SLOPES[:3].square().sum() / 3 + SLOPES[3] ** 2).item())
     prior = ErrorPrior(
@@ -98,7 +98,7 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
     errors: dict[str, list[Tensor]] = {"default": [], "difference in means": [], "non-private": [], "covered": []}
     for seed, runs in _rounds(n, repeats):
         records, noise = design.data_sets(runs, n, seed), NoiseSource.fixed(seed)
-        found, exact = _default(design, records, epsilon, choice.effect, seed)
+        found, exact = _default(design, records, epsilon, effect, seed)
         facts = n, TableSchema.of(design.domain), ATE(design.domain.overlap), PrivacyBudget(epsilon, 0.0)
         plain = DifferenceInMeans(*facts).run(records, noise)
         for name, estimate in (("default", found), ("difference in means", plain), ("non-private", exact)):
@@ -110,14 +110,13 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
         "design": design.title,
         "n": n,
         "epsilon": epsilon,
-        "effect": choice.effect,
+        "effect": effect,
         "zero": EFFECT,
     }
     row |= {name: every[name].square().mean().sqrt().item() for name in list(every)[:3]}
     row |= {"covered": every["covered"].mean().item(), "repeats": len(every["covered"])}
-    planned = choice.learner.planned_error(n, prior)
-    assert planned is not None
-    return row | {"planned": planned.total, "planned, default prior": choice.error.total}
+    planned, usual = learner.planned_error(n, prior), learner.planned_error(n)
+    return row | {"planned": planned.total, "planned, default prior": usual.total}
 
 
 def _default(

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
-
 from experiments.defaults.hospital_laws import HospitalCase
 from experiments.frame.study import seed_of
 from experiments.hospital.fold_ensemble import fold_ensemble
@@ -26,10 +24,10 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed import ComposedRelease
 
 LEARNERS = {
     "AverageEffect": AverageEffect,
-    "ComposedAverageEffect": ComposedAverageEffect,
     "CovariateBalancingEffect": CovariateBalancingEffect,
 }
 """What spends a budget; the first is the default, ``effect=auto``."""
@@ -45,11 +43,14 @@ def private(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]
         epsilon: Of each estimator.
         seed: Public, of the noise.
     """
-    for name, kind in LEARNERS.items():  # of one noise, so that the default has the numbers of what it chose
+    for name, kind in LEARNERS.items():
         learner = kind(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
         release = learner.fit(case.records.x, case.records.a, case.records.y).release()
-        low, high = release.interval(LEVEL)
-        yield from _measured(name, CERTIFIED, Estimate(release.estimate, float(low), float(high)), case)
+        if isinstance(release, ComposedRelease):
+            value, (low, high) = release.average_effect, release.average(LEVEL)
+        else:
+            value, (low, high) = release.estimate, release.interval(LEVEL)
+        yield from _measured(name, CERTIFIED, Estimate(float(value), float(low), float(high)), case)
 
 
 def peers(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
@@ -64,9 +65,8 @@ def peers(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
 def nonprivate(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
     """Yield what the default without a budget and the difference in means are measured by."""
     learner = AverageEffect(case.schema, None).fit(case.records.x, case.records.a, case.records.y)
-    found = learner.nonprivate_estimate()
-    ends = found.interval(LEVEL, case.schema.domain.outcome_range)
-    yield from _measured(FREE, NOT_PRIVATE, Estimate(found.value, *ends), case)
+    found = learner.nonprivate_lines()
+    yield from _measured(FREE, NOT_PRIVATE, Estimate(found.estimate(), *found.interval(level=LEVEL)), case)
     yield from _measured(DIFFERENCE, NOT_PRIVATE, AVERAGES[DIFFERENCE].run(case, epsilon, seed), case)
 
 

@@ -47,8 +47,8 @@ def _ours(case: Case, epsilon: float, seed: int) -> Estimate:
     noise = NoiseSource.fixed(zlib.crc32(f"average {epsilon} {seed}".encode()))
     learner = AverageEffect(case.schema, PrivacyBudget(epsilon, DELTA), noise=noise)
     release = learner.fit(case.records.x, case.records.a, case.records.y).release()
-    low, high = release.interval(LEVEL)
-    return Estimate(float(release.estimate), float(low), float(high))
+    low, high = release.average(LEVEL)
+    return Estimate(release.average_effect, float(low), float(high))
 
 
 def _doubleml(kind: str, case: Case, epsilon: float, seed: int) -> Estimate:
