@@ -1,4 +1,4 @@
-"""What the pure estimators of average effects release, beside zero, the difference in means and the non-private estimate.
+"""What the pure estimators of average effects release, beside zero, difference in means and the non-private estimate.
 
 ``python -m experiments.average_effects.defaults`` writes ``defaults.csv`` and prints it. All noise is from fixed
 seeds: nothing here is private.

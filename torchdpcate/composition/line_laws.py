@@ -143,7 +143,7 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
 def lines_of(
     numbers: LineNumbers,
     plan: ComposedPlan,
-    better: str | None = None,
+    domain: Domain,
     levels: Levels | None = None,
     per_person: int = 1,
 ) -> Lines:
@@ -152,7 +152,7 @@ def lines_of(
     Args:
         numbers: Released.
         plan: The public plan, at the released weight.
-        better: Whether ``higher`` or ``lower`` outcomes are better; None takes higher ones for the rule.
+        domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
     """
@@ -162,7 +162,8 @@ def lines_of(
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
     units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
-    return _Law(numbers, plan, clip, sizes, found, units, lost_of(plan, levels), better, per_person).lines()
+    lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
+    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person).lines()
 
 
 class Line(NamedTuple):
@@ -204,7 +205,8 @@ class _Law(NamedTuple):
     @property
     def nuisances(self) -> float:
         """Variance of what both nuisances may have lost."""
-        return float((self.plan.line_constants.lost * self.facts.residual * self.lost.both) ** 2)
+        own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
+        return self.facts.residual**2 * own
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""

@@ -300,46 +300,71 @@ def _rounded(n: float) -> int:
 
 
 class Lost(NamedTuple):
-    """What the nuisances of a plan are expected to lose of their features; public.
+    """What the nuisances of a plan are expected to lose of their features, in residual deviations; public.
 
     Attributes:
-        both: Sum over features of the geometric mean of what either loses, in logits times residual deviations.
+        bias: What errors of one sign make of the average.
+        variance: Of what errors of either sign make of it.
         kept: Share of its prior variance that the propensity keeps.
     """
 
-    both: float
+    bias: float
+    variance: float
     kept: float
 
 
-def lost_of(plan: ComposedPlan, levels: Levels | None = None) -> Lost:
-    r"""Return what both nuisances are expected to lose; nothing where the propensity is known.
+def lost_of(
+    plan: ComposedPlan, levels: Levels | None = None, treated: float | None = None, spread: float | None = None
+) -> Lost:
+    r"""Return what errors of both nuisances are expected to make of the average; nothing where the propensity is known.
 
-    .. math:: \sum_j (l_j l'_j)^{1/2}, \qquad l_j = p_j \Big(\frac{v_j}{p_j + v_j}\Big)^2
+    With :math:`\delta` the logit's error, that of a doubly robust mean is about
+    :math:`E[\delta\,(\Delta m + (1 - 2 e)\,\Delta\tau)]`, hence
+
+    .. math:: \sum_j (l_j l^m_j)^{1/2} + |1 - 2 \bar e| \sum_j (l_j l^\tau_j)^{1/2}, \qquad
+        \sum_j r_j \big(r^m_j + (1 - 2 \bar e)^2 r^\tau_j\big), \qquad
+        l = p\,(1 - w)^2,\ r = l + v w^2,\ w = \frac{p}{p + v}
 
     with the prior variance p and the noise v of a feature; a covariate without a feature loses all.
 
     Args:
         plan: The public plan.
         levels: Whether each covariate of the nuisances has two levels; None takes none.
+        treated: Mean propensity, released; None takes what the plan expects.
+        spread: Of a binary outcome the variance of residuals, in its squared range, in which a logit's error is as
+            much smaller; None takes what the plan expects.
     """
     if plan.known_propensity:
-        return Lost(0.0, 1.0)
+        return Lost(0.0, 0.0, 1.0)
     two = [False] * (plan.covariates if plan.wide else plan.retained) if levels is None else levels
     features = all_features(two, plan.constants.kinds, plan.heads)
     heads = len(two) if plan.heads is None else plan.heads
     beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
     unseen = beyond * (1 - float(held_shares(features[:1], heads, plan.covariates)))
+    share = plan.treated if treated is None else treated
+    rarer = (logit_curvature(plan.treated) / logit_curvature(share)) ** 2  # of the logit's noise
 
-    def of(regression: Regression, variance: float) -> tuple[Tensor, float]:
+    def of(regression: Regression, variance: float, times: float = 1.0) -> tuple[Tensor, Tensor, float]:
+        """Return what is lost of each feature, all that it errs by, and the share of the prior that is kept."""
         prior = prior_variances(features, variance, plan.constants, 1e9, plan.heads, confounds=False)
-        noise, kept = regression.noise / regression.basis.feature_weights[1:], torch.zeros_like(prior)
-        kept[[features.index(own) for own in regression.basis.features]] = regression.prior / (regression.prior + noise)
-        lost = torch.cat([prior * (1 - kept) ** 2, prior.new_tensor([unseen * variance])])
-        return lost, float((prior * kept).sum() / prior.sum()) * (1 - unseen)
+        own = [(k, feature) for k, feature in enumerate(regression.basis.features) if feature in features]
+        at, of_it = [features.index(feature) for _, feature in own], [k for k, _ in own]
+        noise = times * regression.noise / regression.basis.feature_weights[1:][of_it]
+        kept, errs = torch.zeros_like(prior), torch.zeros_like(prior)
+        kept[at] = regression.prior[of_it] / (regression.prior[of_it] + noise)
+        errs[at] = noise * kept[at].square()
+        rest = prior.new_tensor([unseen * variance])
+        lost = torch.cat([prior * (1 - kept) ** 2, rest])
+        errors = lost + torch.cat([errs, 0 * rest])
+        return lost, errors, float((prior * kept).sum() / prior.sum()) * (1 - unseen)
 
-    propensity, kept = of(plan.propensity(two), plan.constants.propensity_variance)
-    outcome, _ = of(plan.outcome(two), plan.constants.outcome_variance)
-    return Lost(float((propensity * outcome).sqrt().sum()), kept)
+    propensity, e_errs, kept = of(plan.propensity(two), plan.constants.propensity_variance, rarer)
+    unit = (_BINARY**2 if spread is None else spread) if plan.binary else 1.0
+    outcome, m_errs = (unit * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
+    effect, t_errs = (part / unit for part in of(plan.effect(None if plan.wide else two), plan.head_variance)[:2])
+    apart = 0.0 if share is None else abs(1 - 2 * share)
+    bias = float((propensity * outcome).sqrt().sum() + apart * (propensity * effect).sqrt().sum())
+    return Lost(bias, float((e_errs * (m_errs + apart**2 * t_errs)).sum()), kept)
 
 
 def hardly_adjusted(plan: ComposedPlan) -> str | None:
@@ -386,7 +411,8 @@ def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None =
     clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
     part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
     noise = 2 * clip / (n * plan.shares.of(LINE_SUMS) * math.sqrt(part))
-    lost = own.lost * residual * lost_of(plan).both
+    found = lost_of(plan)
+    lost = residual * math.hypot(own.lost * found.bias, math.sqrt(found.variance))
     parts = {"sampling": deviation / math.sqrt(n), "noise": noise, "nuisances": lost}
     return {name: value for name, value in parts.items() if value}
 

@@ -131,7 +131,7 @@ class AverageEffect(AnswersAverage, RLearner):
         self._require_fitted("nonprivate_lines")
         if self.budget is not None or self.composed_.lines is None:
             raise InputError("nonprivate_lines: this learner was fitted with a budget; see release().lines")
-        return lines_of(self.composed_.lines, self.plan_, self.schema_.domain.better)
+        return lines_of(self.composed_.lines, self.plan_, self.schema_.domain)
 
     @property
     def _known(self) -> bool:

@@ -151,7 +151,7 @@ class CompositionPlan(Plan):
             law = law_of(numbers, *facts, privacy.protected.records)
         lines, own = None, answers["line_numbers"]
         if own is not None:
-            lines = lines_of(own, plan, self.schema.domain.better, None, privacy.protected.records)
+            lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records)
         return ComposedRelease(
             effect_coefficients(plan, regression, answers["estimates"], variances, scale),
             answers["estimates"],
