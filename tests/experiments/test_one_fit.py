@@ -1,0 +1,48 @@
+"""The study of lines: laws whose true effects are theirs, rows of a release, and what is worked out of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.one_fit.laws import LAWS
+from experiments.one_fit.study import domain_of, non_private, rows_of, summary
+
+MANY = 200_000
+
+
+@pytest.mark.parametrize("law", ["trial", "trial, costs", "trial, days", "trial, deaths"])
+def test_the_true_average_of_a_trial_is_what_its_arms_differ_by(law: str) -> None:
+    draw = LAWS[law](np.random.default_rng(5), MANY)
+    treated, controls = (draw.y[draw.a == arm] for arm in (1, 0))
+    error = np.sqrt(treated.var() / len(treated) + controls.var() / len(controls))
+    assert abs(treated.mean() - controls.mean() - draw.effect.mean()) < 5 * error
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_draws_are_within_their_public_bounds(law: str) -> None:
+    draw = LAWS[law](np.random.default_rng(1), 500)
+    domain = domain_of(draw)
+    assert (draw.x >= domain.covariate_low.numpy()).all()
+    assert (draw.x <= domain.covariate_high.numpy()).all()
+    assert (draw.y >= draw.bounds[0]).all()
+    assert (draw.y <= draw.bounds[1]).all()
+    assert draw.propensity.min() >= draw.overlap - 1e-12
+    assert set(draw.a) <= {0.0, 1.0}
+
+
+@pytest.mark.studies
+def test_a_row_a_line_with_its_truth_and_width() -> None:
+    rows = pd.DataFrame(rows_of("linear", 1_000, 4_000, 8.0, ("groups", "ATT", "slope", "rule")))
+    assert {"average", "ATT", "slope", "rule over none", "rule over all"} <= set(rows["line"])
+    assert rows[["estimate", "low", "high", "truth"]].notna().all().all()
+    average = rows[rows["line"] == "average"].iloc[0]
+    assert abs(average["estimate"] - average["np"]) < 6 * (average["high"] - average["low"])
+    found = summary(rows)
+    assert found.loc[("average", "linear"), "runs"] == 1
+    assert found.loc[("average", "linear"), "width"] > 0.5
+
+
+def test_the_estimate_without_privacy_is_aipw() -> None:
+    draw = LAWS["linear"](np.random.default_rng(3), 20_000)
+    estimate, error = non_private(draw)
+    assert abs(estimate - draw.effect.mean()) < 5 * error
