@@ -501,7 +501,7 @@ class AdaptiveSecondStage:
         if reason is None:
             return plan
         if self.lines != "auto":
-            raise InputError(f"lines = {self.lines!r}: {reason}")
+            raise InputError(f"lines = {self.lines!r}: {reason}" if self.lines else reason)
         return rebuilt(plan, lines=None)
 
     def _of_arms(self, budget: PrivacyBudget | None, kind: str, arms: int) -> str:

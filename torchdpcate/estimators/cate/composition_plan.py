@@ -1,6 +1,7 @@
 """The public plan of a composition's release: its steps, what they conclude, and what verification works out anew."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from torchdpcate.composition.fit_plans import effect_coefficients, effect_varian
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
-from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_no_lines, why_none
+from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, planned_line, why_no_lines, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.cluster import NO_INTERVALS
@@ -332,9 +333,20 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         remarks=(
             f"{ASKED}{plan.form} effect of {plan.retained} of {domain.dimension} covariates"
             + ", and hidden units for it" * plan.units,
+            _average(plan, domain, scale),
             *_with_delta(plan, domain, scale),
         ),
     )
+
+
+def _average(plan: ComposedPlan, domain: Domain, scale: float) -> str:
+    """Return what interval the average effect will have, or why it will have none."""
+    if plan.lines is None:
+        return f"the average effect: {why_no_lines(plan).removeprefix('no interval: ')}"
+    residual = None if plan.binary else scale
+    error = math.hypot(*planned_line(plan, domain.outcome_range, residual).values())
+    groups = f", and {plan.line_groups} groups by effect" * (plan.line_groups > 1)
+    return f"the average effect has an interval, with a standard error of about {shown(error)}{groups}"
 
 
 def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, ...]:
