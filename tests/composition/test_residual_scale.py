@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -95,22 +94,6 @@ def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     assert place == pytest.approx(round(place), abs=1e-6)
     inside = min(max(scale, scales.low), scales.high)
     assert abs(math.log(found / inside)) <= math.log(scales.high / scales.low) / 2**levels
-
-
-def test_a_release_of_costs_has_spent_what_others_spend():
-    records, _ = costs()
-    ordinary = replace(records, y=2 + records.y.clamp(0, 7) + records.x[:, 1])
-
-    def spent(data):
-        fit = RLearner(DOMAIN, BUDGET, noise=NoiseSource.fixed(0)).fit(data.x, data.a, data.y)
-        scales[len(scales)] = fit.composed_.effect.scale
-        entries = [fit.ledger_.entry(number) for number in sorted(fit._fitted.entries)]
-        return sorted((entry.charge.part, str(entry.event), entry.count) for entry in entries)
-
-    scales: dict[int, float] = {}
-    assert spent(records) == spent(ordinary)
-    assert scales[0] > 1
-    assert scales[0] != scales[1]
 
 
 def charged(make, budget, y, seed=1):
