@@ -79,12 +79,6 @@ def test_what_is_no_such_outcome_is_refused_in_one_line(entries, words):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_domain_in_code_has_the_bounds_of_its_horizon():
-    with pytest.raises(InputError, match="outcome by a horizon has"):
-        Domain([0.0], [1.0], 0.0, 10.0, censoring=OUTCOME)
-    assert Domain([0.0], [1.0], 0.0, 12.0, censoring=OUTCOME).censoring.bins == 10
-
-
 @pytest.mark.parametrize(
     ("column", "values", "words"),
     [

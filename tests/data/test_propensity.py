@@ -75,15 +75,6 @@ def test_records_carry_what_the_schema_knows(given, bounds, values) -> None:
     assert facts.domain != schema().domain
 
 
-def test_without_one_nothing_is_known_and_nothing_more_is_written() -> None:
-    assert schema().domain.known_propensity is None
-    assert loaded(schema()).propensity is None
-    assert "propensity" not in schema().to_dict()
-    assert set(Domain([0], [1], 0, 1).to_dict()) == {
-        "covariate_low", "covariate_high", "outcome_low", "outcome_high", "overlap", "names", "origin"
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -117,19 +108,6 @@ def test_a_column_outside_the_overlap_is_refused_or_clipped() -> None:
         checked_records(facts, table, table["t"], table["y"], None)
     clipped = checked_records(facts.handling("clip"), table, table["t"], table["y"], None)
     assert clipped.propensity.tolist() == [0.1, 0.5, 0.5, 0.5, 0.5, 0.9]
-
-
-def test_a_column_must_come_with_the_records() -> None:
-    facts, f = schema("p"), frame()
-    x = facts.encode(f)
-    with pytest.raises(InputError, match=r"give X as a frame with that column, or its values as propensity="):
-        checked_records(facts, x, f["t"], f["y"], None)
-    beside = checked_records(facts, x, f["t"], f["y"], None, propensity=f["p"])
-    assert beside.propensity.tolist() == f["p"].tolist()
-    with pytest.raises(InputError, match="the domain names no column of it"):
-        checked_records(schema(0.5), x, f["t"], f["y"], None, propensity=f["p"])
-    with pytest.raises(InputError, match="propensity has 5 values and X 6 records"):
-        checked_records(facts, x, f["t"], f["y"], None, propensity=f["p"][:5].tolist())
 
 
 def test_it_stays_with_its_record() -> None:
@@ -177,19 +155,6 @@ def test_two_levels_come_from_the_schema_or_the_domain() -> None:
         Domain([0, 1], [5, 2], 0, 1, two_levels=[True])
     with pytest.raises(InputError, match="two_levels of covariate 'age' is 'no'"):
         schema(covariates={"age": {"low": 0, "high": 1, "two_levels": "no"}})
-
-
-def test_the_kind_of_the_outcome_is_declared() -> None:
-    assert schema().domain.outcome_kind == "continuous"
-    binary = schema(outcome={"name": "y", "categories": [0, 1]})
-    assert (binary.domain.outcome_low, binary.domain.outcome_high, binary.domain.outcome_kind) == (0, 1, "binary")
-    assert schema(outcome={"name": "y", "low": 0, "high": 1}).domain.outcome_kind == "continuous"
-    count = schema(outcome={"name": "y", "low": 0, "high": 10, "kind": "count"})
-    for facts in (binary, count):
-        assert TableSchema.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
-        assert Domain.from_dict(facts.domain.to_dict()).outcome_kind == facts.domain.outcome_kind
-    assert count.domain.select([0]).outcome_kind == "count"
-    assert binary.with_outcome_bounds(-1, 1).domain.outcome_kind == "continuous"
 
 
 @pytest.mark.parametrize(

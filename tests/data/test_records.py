@@ -20,19 +20,6 @@ def test_from_arrays_takes_numpy_torch_and_pandas(convert) -> None:
     torch.testing.assert_close(records.x, torch.tensor(X, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
-def test_a_bool_treatment_and_column_vectors_are_fine() -> None:
-    records = CausalData.from_arrays(X, [[True], [False], [True]], [[1.0], [2.0], [3.0]])
-    assert records.a.tolist() == [1.0, 0.0, 1.0]
-    assert records.y.shape == (3,)
-
-
-def test_the_records_do_not_share_memory_with_the_input() -> None:
-    x = np.array(X)
-    records = CausalData.from_arrays(x, [0, 1, 1], [0, 0, 0])
-    x[:] = 9.0
-    assert records.x.max() == 3.0
-
-
 @pytest.mark.parametrize(
     ("x", "a", "y", "words"),
     [
@@ -52,13 +39,6 @@ def test_bad_records_are_refused_in_one_line(x, a, y, words) -> None:
     with pytest.raises(InputError, match=words) as caught:
         CausalData.from_arrays(x, a, y)
     assert "\n" not in str(caught.value)
-
-
-def test_subset_and_to() -> None:
-    records = CausalData.from_arrays(X, [0, 1, 1], [1.0, 2.0, 3.0])
-    assert records.subset(torch.tensor([2, 0])).y.tolist() == [3.0, 1.0]
-    assert records.subset(records.a == 1).n == 2
-    assert records.to("cpu").x.device.type == "cpu"
 
 
 def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:

@@ -17,13 +17,6 @@ def compose_data(name: str, *overrides: str) -> StudySource:
         return data_source(compose(overrides=[f"+data={name}", *root, *overrides]))
 
 
-@pytest.mark.parametrize(("name", "dimension"), [("dataset1", 2), ("dataset2", 30)])
-def test_generators_from_yaml(name: str, dimension: int) -> None:
-    study = compose_data(name, "data.n=3000").load()
-    assert study.records.x.shape == (2700, dimension)
-    assert study.queries.shape == (25, dimension)
-
-
 def test_table_from_yaml(tmp_path, frame, domain_file) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     paths = f"data.path=[{tmp_path / 't.csv'},{tmp_path / 't.csv'}]"
