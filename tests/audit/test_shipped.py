@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from tests.audit.shipped import audits_of, shipped_results
+from tests.verify.kinds import DEFAULT
 from tests.verify.recorded import EVERY
-from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.report import registry
 from torchdpcate.composition.steps import CHOICES
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
