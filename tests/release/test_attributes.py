@@ -91,11 +91,3 @@ def test_a_fact_that_nobody_said_is_not_there(made, name: str, message: str) -> 
     assert not hasattr(made, name)
     with pytest.raises(InputError, match=message):
         getattr(made, name)
-
-
-def test_what_three_arms_have_not_is_said() -> None:
-    made = KINDS["composed of three arms"]()
-    assert getattr(made, "assumptions", None) is None
-    assert not hasattr(made, "average_effect")
-    with pytest.raises(AttributeError, match="3 arms have several; see average_effects"):
-        _ = made.average_effect

@@ -69,24 +69,12 @@ def test_its_moments_are_those_of_scaled_covariates() -> None:
     assert requested.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
 
 
-def test_each_row_is_one_of_the_table_s() -> None:
-    x = release().reference
-    assert set(x[:, 1:].unique().tolist()) == {0.0, 1.0}
-    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
-
-
 def test_noise_beyond_the_bounds_leaves_a_population() -> None:
     x = release([1.0, -1.0, -1.0, -1.0, -1.0]).reference
     SCHEMA.domain.check_covariates(x)
     assert x[:, 0].mean() > 58
     assert not x[:, 1].any()
     assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
-
-
-def test_covariates_left_out_are_uniform() -> None:
-    x = release([0.4], columns=(1,)).population(1024)
-    assert x[:, 0].mean().item() == pytest.approx(40, abs=0.5)
-    assert x[:, 0].std().item() == pytest.approx(40 / 12**0.5, abs=0.5)
 
 
 def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:

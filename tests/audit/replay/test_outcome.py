@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from tests.tools.replay.check import compare, leaves, outcome
+from tests.tools.replay.check import compare, leaves
 from torchdpcate.data.domain import Domain
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
@@ -64,22 +63,3 @@ def test_leaves_reach_every_kind_of_part():
 )
 def test_values_are_the_same_bit_for_bit_or_not(before, after, same):
     assert (compare({"v": before}, {"v": after}, "result") == []) is same
-
-
-def test_a_folder_is_read_by_contents(tmp_path):
-    from safetensors.torch import save_file
-
-    for name, flip in (("a", False), ("b", True)):
-        (tmp_path / name).mkdir()
-        metadata = {"x": '{"k": 1}', "y": "text"}
-        metadata = dict(reversed(metadata.items())) if flip else metadata
-        save_file({"t": torch.ones(2)}, tmp_path / name / "f.safetensors", metadata=metadata)
-        (tmp_path / name / "note.md").write_text("the same")
-        (tmp_path / name / "facts.json").write_text('{"n": 3}' if flip else '{ "n": 3 }')
-    first, second = (outcome(SimpleNamespace(folder=tmp_path / name)) for name in "ab")
-    assert compare(first, second, "result") == []
-    assert first["folder/f.safetensors.x.k"] == 1
-    assert first["folder/f.safetensors.tensors.t"].tolist() == [1.0, 1.0]
-    (tmp_path / "b" / "note.md").write_text("another")
-    (difference,) = compare(first, outcome(SimpleNamespace(folder=tmp_path / "b")), "result")
-    assert difference.place == "folder/note.md"

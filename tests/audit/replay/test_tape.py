@@ -28,7 +28,6 @@ def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
     [
         ("gaussian", (2, 1.0), (3, 1.0), "size"),
         ("gaussian", (2, 1.0), (2, 1.5), "scale"),
-        ("laplace", (2, 1.0), (2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 3, 1.0), "dimension"),
         ("root_polytope", (1, 1.0), (1, 1.5), "scale"),
@@ -91,5 +90,3 @@ def test_a_missing_and_a_further_call_are_found_and_the_rest_goes_on():
     shown = [(d.kind, d.on_d, d.on_neighbour) for d in replaying.differences]
     assert shown == [("call of laplace", "not made", "made"), ("call of gaussian", "made", "not made")]
 
-
-# ---- places and forms

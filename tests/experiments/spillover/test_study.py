@@ -13,7 +13,7 @@ from experiments.frame.table import summarise
 from experiments.spillover import audited, control
 from experiments.spillover.design import CONTROL, SCALED, WHOLE, Law, law
 from experiments.spillover.pairs import FLOOR, Pair
-from experiments.spillover.study import AUDITS, FILES, STUDY
+from experiments.spillover.study import AUDITS, STUDY
 
 SHARED = Path(__file__).parents[4] / "shared"
 ACIC, PAPERS = SHARED / "data" / "acic2016", SHARED / "papers"
@@ -120,13 +120,6 @@ def test_scales_of_a_pair():
     assert pair.ratio(22.0) == pytest.approx(max(abs(before - after), abs(10 / 44 * 2 - before + after)), rel=1e-9)
 
 
-def test_the_control_has_the_papers_certificate():
-    bound = control.printed_bound()
-    assert bound.rho == pytest.approx(0.019076068, abs=5e-10)
-    assert bound.paper(audited.TRAINING) == pytest.approx(28.614102, abs=5e-7)
-    assert bound.range_sensitivity(audited.TRAINING) == pytest.approx(27.200361, abs=5e-7)
-
-
 @pytest.mark.studies
 @needs_acic
 @pytest.mark.parametrize("part", ["control", "choices", *AUDITS])
@@ -155,9 +148,3 @@ def test_one_small_cell_of_each_part(part):
         here = {place.setting for place in printed} & settled
         assert {place for place in wanted if place.setting in here} <= printed
         assert {one.place.metric for one in found if one.role == CERTIFIED} or part == "control"
-
-
-def test_a_study_without_data_says_so():
-    assert list(STUDY.cells(Settings())) == []
-    assert "acic2016" in STUDY.missing(Settings())[0]
-    assert {name.split("/")[1].removesuffix(".csv") for name in STUDY.published} == set(FILES)
