@@ -9,10 +9,7 @@ from torch.func import functional_call, grad, vmap
 from tests.composition.test_lightning_fit import Draws, steps_of
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
 from torchdpcate.composition.networks import EffectNetwork, Network, NetworkSteps
-from torchdpcate.composition.settings import WideAndDeep
-from torchdpcate.data.records import CausalData
 from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.privacy.noise import NoiseSource
 
 N, K = 300, 2
 
@@ -118,19 +115,6 @@ def test_gradients_of_an_effect_are_at_most_one(arm):
     norms = record_gradients(found, (fit.predictors, z, far, treatment, largest)).norm(dim=1)
     torch.testing.assert_close(norms, treatment.abs() / largest)
     assert float(norms.max()) == pytest.approx(1)
-
-
-def test_units_of_an_effect_are_trained_for_what_its_step_has():
-    fit, plan, z, bump = problem()
-    pi = torch.full((N,), 0.5, dtype=torch.float64)
-    records = CausalData(z, torch.where(torch.arange(N) % 2 == 0, 0.5, -0.5).double(), bump, pi)
-    steps = steps_of(NoiseSource.fixed(1), mu=1e3)
-    weights, biases = WideAndDeep(width=3).hidden_units(fit, plan, records, steps)
-    assert (weights.shape, biases.shape) == ((3, K), (3,))
-    again, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(1), mu=1e3))
-    torch.testing.assert_close(weights, again)
-    other, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(2), mu=1e3))
-    assert not torch.allclose(weights, other)
 
 
 def test_scalings_are_the_curvatures_of_the_public_sample():

@@ -5,14 +5,12 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.gaussian_builder import Builder
-from torchdpcate.composition.plan import RULE, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
-from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 ONE, CONSTANTS = PrivacyBudget(1.0, 1e-5), RuleConstants()
@@ -38,17 +36,6 @@ def test_water_filling_with_a_prior_of_the_constant_has_the_least_error(noise):
     for _ in range(200):
         other = torch.rand(4, generator=generator, dtype=torch.float64).log()
         assert error(0.9 * feature_weights + 0.1 * other / other.sum()) >= error(feature_weights) - 1e-12
-
-
-def test_its_facts_say_what_it_is_for():
-    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    requested = plan_within(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
-    facts = requested.facts()
-    assert facts["target"] == RULE
-    assert plan_of_facts(facts, 3_000, domain) == requested
-    assert "target" not in plan_within(3_000, ONE, domain).facts()
-    with pytest.raises(InputError, match="constants"):
-        PlanConstants.from_text(facts["constants"])
 
 
 @pytest.mark.slow

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from tests.sessions import noted
 from torchdpcate.composition import AdaptiveSecondStage, Additive, Meeting, Site, WideAndDeep
-from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.sites import SiteSteps, added_up
-from torchdpcate.composition.steps import NoisySteps, Shares, Statistic, total_mu
+from torchdpcate.composition.steps import NoisySteps, Shares, Statistic
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -139,24 +138,6 @@ def test_the_total_has_the_noise_of_all_sites():
     assert shares.deviation("moments") == pytest.approx(math.sqrt(sites) / mu)  # what the plan reckons with
     sent = torch.stack([meeting.seen[0][name][1] for name in names])
     assert sent.std(1).tolist() == pytest.approx([1 / mu] * sites, rel=0.03)
-
-
-def test_the_plan_is_that_of_less_mu():
-    low, high = 0.1, 1.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if total_mu(PrivacyBudget(middle, 1e-5)) < total_mu(BUDGET) / 2 else (low, middle)
-    pooled = composed_plan(5_000, PrivacyBudget(low, 1e-5), 2)
-    plan = composed_plan(5_000, BUDGET, 2, sites=4)
-    same = ("retained", "form", "steps", "quantiles", "windows")
-    assert [getattr(plan, name) for name in same] == [getattr(pooled, name) for name in same]
-    assert plan.huber_quantile == pytest.approx(pooled.huber_quantile)
-    for step in plan.shares.shares:
-        assert plan.shares.of(step) == pytest.approx(pooled.shares.of(step))
-        assert plan.shares.due(step) == pytest.approx(4 * pooled.shares.due(step))
-    assert math.fsum(map(plan.shares.due, plan.shares.shares)) == pytest.approx(total_mu(BUDGET) ** 2)
-    assert composed_plan(5_000, BUDGET, 20, sites=4).retained == 20  # no private choice
-    assert composed_plan(50_000, PrivacyBudget(8.0, 1e-5), 5, sites=2).pairs == 0
 
 
 def test_a_plan_that_differs_is_named_before_anything_is_paid():

@@ -96,21 +96,6 @@ def test_learners_of_effects_and_rules_refuse_more_than_two_arms(learner):
         fitted.check(*[9, "objective"] if learner is not OutcomeWeightedLearner else [9])
 
 
-def test_the_three_arms_of_the_e_mail_trial(shared_data):
-    study = Table(shared_data / "hillstrom" / "hillstrom.csv.gz", "hillstrom").load()
-    records = study.records
-    assert study.schema.actions == (1, 2, 3)
-    assert records.n == 64000
-    members = records.a[:, None] == torch.tensor([1.0, 2.0, 3.0])
-    assert members.sum(0).tolist() == [21306, 21307, 21387]
-    visits = (members * records.y[:, None]).sum(0) / members.sum(0)
-    torch.testing.assert_close(
-        visits, torch.tensor([0.10617, 0.18276, 0.15140], dtype=torch.float64), atol=5e-6, rtol=0
-    )
-    assert study.schema.domain.dimension == 11
-    assert study.schema.origins["history"].startswith("largest sum in published descriptions")
-
-
 ORDERED = FACTS | {
     "treatment": {"name": "segment", "categories": ["men", "women", "none"], "reference": "none"},
     "propensity": [0.3, 0.3, 0.4],

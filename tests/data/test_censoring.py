@@ -62,15 +62,9 @@ def test_a_schema_of_such_an_outcome_travels(kind):
         ({"kind": "hazard"}, "choose restricted_mean or event_by_horizon"),
         ({"event": "months"}, "are both 'months'"),
         ({"event": "a"}, "column 'a' has two roles"),
-        ({"time": "x"}, "column 'x' has two roles"),
         ({"censoring": {"floor": 0}}, "censoring.floor is 0"),
         ({"censoring": {"bins": 0}}, "censoring.bins is 0"),
-        ({"censoring": {"by_arm": 1}}, "censoring.by_arm is 1"),
         ({"censoring": {"curve": 1}}, "censoring has the unknown entry 'curve'; known are bins, by_arm, floor"),
-        (
-            {"low": 0},
-            "outcome by a horizon has the unknown entry 'low'; known are censoring, event",
-        ),
     ],
 )
 def test_what_is_no_such_outcome_is_refused_in_one_line(entries, words):

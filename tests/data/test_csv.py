@@ -157,14 +157,6 @@ def test_files_of_other_programs(tmp_path, program) -> None:
         Table(path, {**facts, "treatment": "arm"}).load()
 
 
-def test_an_export_file_of_sas(tmp_path) -> None:
-    pyreadstat = pytest.importorskip("pyreadstat", reason="it writes the file")
-    path, frame = tmp_path / "t.xpt", records().rename(columns={"größe": "size"})
-    pyreadstat.write_xport(frame, path, file_format_version=5)
-    facts = FACTS | {"covariates": {"age": {"low": 0, "high": 100}, "sex": {"categories": ["F", "M"]}}}
-    assert Table(path, facts).load().records.x[:, 0].tolist() == frame["age"].tolist()
-
-
 def test_all_numbers_of_a_declared_form_are_read() -> None:
     for separator, value in itertools.product(("", "."), (0.5, 12.0, 999.99, 1000.0, 1234567.25)):
         written = f"{value:,.2f}".translate({ord(","): separator or None, ord("."): ","})

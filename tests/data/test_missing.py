@@ -1,5 +1,4 @@
 import datetime
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -77,18 +76,6 @@ def test_a_missing_value_moves_no_other_record() -> None:
     assert read.encode(frame.iloc[[1]]).tolist() == read.encode(frame)[1:2].tolist()
 
 
-def test_the_schema_that_a_release_holds_has_the_rule() -> None:
-    read = schema()
-    assert TableSchema.from_dict(json.loads(json.dumps(read.to_dict()))) == read
-    assert read.to_dict()["covariates"]["crp"]["codes"] == ["<1"]
-    same = schema(covariates={"age": FACTS["covariates"]["age"]})
-    assert same.to_dict()["codes"] == [-99, ".", "NA"]
-    assert "codes" not in same.to_dict()["covariates"]["age"]
-    assert TableSchema.from_dict(same.to_dict()) == same
-    assert Domain.from_dict(json.loads(json.dumps(read.domain.to_dict()))) == read.domain
-    assert read != schema(covariates=FACTS["covariates"] | {"age": {"low": 20, "high": 80}})
-
-
 def test_columns_without_the_entry_are_encoded_as_ever_and_refuse() -> None:
     plain = {"low": 20, "high": 80}
     with pytest.raises(InputError, match=r"column 'age' has 3 missing values; .*: missing: indicator"):
@@ -106,15 +93,6 @@ def test_codes_are_numbers_in_any_writing_and_words() -> None:
     assert without_codes(pd.Series([2**60 + 1, -99]), (-99,)).tolist()[0] == 2**60 + 1
     assert without_codes(pd.Series([1.5, -99.0]), ("-99",)).isna().tolist() == [False, True]
     assert without_codes(pd.Series(["099", "99"]), (99,), text=True).isna().tolist() == [False, True]
-
-
-def test_queries_with_missing_values_lie_in_the_domain() -> None:
-    read, frame = schema(), pd.DataFrame(ROWS).drop(columns=["arm", "died"])
-    x, known = read.encode_known(frame)
-    assert known.all()
-    assert x.tolist() == read.encode(frame).tolist()
-    x, known = read.encode_known(frame.assign(age=["40", "old", "", "90"], site=["north", "x", None, "west"]))
-    assert known.tolist() == [True, False, True, False]
 
 
 def test_a_domain_in_code_has_its_missing_values_in_files() -> None:

@@ -79,21 +79,16 @@ def test_records_carry_what_the_schema_knows(given, bounds, values) -> None:
     ("given", "words"),
     [
         (0, "propensity is 0; it must lie between 0 and 1"),
-        (1.0, "propensity is 1; it must lie between 0 and 1"),
         (0.05, r"propensity is 0.05, outside \[0.1, 0.9\] of the overlap bound"),
         (True, "propensity is True; give a number"),
         ("age", "propensity column 'age' is also a covariate"),
         ("t", "propensity column 't' is also treatment"),
-        ("y", "propensity column 'y' is also outcome"),
-        ("???", r"propensity is still \?\?\?; give the public fact"),
         ({"race": {"a": 0.2, "b": 0.3}}, "propensity by 'race' has no number for the level 'c'"),
-        ({"race": {"a": 0.2, "b": 0.3, "c": 0.4, "d": 0.5}}, "'d' is not among its levels"),
         ({"race": {"a": 0.2, "b": 0.3, "c": 0.99}}, "propensity of race = c is 0.99, outside"),
         ({"race": 0.5}, "propensity by 'race' is 0.5; give a number for each of its levels"),
         ({"age": {16: 0.3, 60: 0.4}}, "propensity by 'age': it is not declared to have levels"),
         ({"height": {1: 0.3}}, "propensity by 'height': there is no covariate"),
         ({"sex": {"f": 0.3, "m": 0.6}, **RACES}, "propensity names 2 covariates"),
-        ([0.5], "propensity is \\[0.5\\]; give a number"),
     ],
 )
 def test_what_is_no_known_propensity_is_refused_in_one_line(given, words) -> None:
@@ -129,18 +124,6 @@ def test_a_table_and_a_stream_read_the_column(tmp_path: Path) -> None:
     assert torch.allclose(streamed, 0.1 + 0.1 * records.y)
     with pytest.raises(InputError, match="column 'q' is missing"):
         Table(tmp_path / "t.csv", schema("q")).load()
-
-
-def test_fewer_covariates_keep_the_bounds() -> None:
-    domain = schema(RACES).domain
-    kept, lost = domain.select([2, 3, 4]), domain.select([0, 2])
-    assert kept.known_propensity.at(torch.eye(3).double()).tolist() == [0.2, 0.3, 0.5]
-    assert lost.known_propensity.bounds == (0.2, 0.5)
-    with pytest.raises(InputError, match="known of records"):
-        lost.known_propensity.at(torch.zeros(1, 2))
-    assert domain.select([0]).two_levels == (False,)
-    assert schema(RACES).without("race").domain.known_propensity is None
-    assert schema(RACES).without("sex").domain.known_propensity.bounds == (0.2, 0.5)
 
 
 def test_two_levels_come_from_the_schema_or_the_domain() -> None:

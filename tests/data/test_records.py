@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -58,21 +57,3 @@ def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
         assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], turned).y.tolist() == [1.0, 0.0, 0.5]
         assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], [1.0, 0.0, 0.5]).n == 3  # no labels, no quarrel
         assert build(x, a.to_numpy(), turned.reset_index(drop=True)).n == 3
-
-
-@pytest.mark.parametrize(
-    "learner",
-    [
-        RLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
-        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5, better="higher"), None),
-        PolicySelector(
-            Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, policies=[{"kind": "constants", "actions": [0, 1]}]
-        ),
-        CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
-    ],
-    ids=lambda learner: type(learner).__name__,
-)
-def test_every_learner_refuses_them(learner) -> None:
-    frame = pd.DataFrame({"x0": np.linspace(0, 1, 40), "a": np.arange(40) % 2, "y": np.linspace(0, 1, 40)})
-    with pytest.raises(InputError, match="X and Y have different indexes"):
-        learner.fit(frame[["x0"]], frame["a"], frame["y"].sample(frac=1, random_state=0))

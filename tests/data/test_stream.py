@@ -171,22 +171,3 @@ def test_kept_columns_of_parquet_have_their_types(tmp_path):
     assert found["flag"].dtype == "boolean"
     assert found["kind"].tolist() == ["x", "y"]
     assert list(pd.read_csv(tmp_path / "out.csv").columns) == [*keep, "effect"]
-
-
-def test_a_column_that_cannot_be_kept_is_refused(tmp_path):
-    frame = pd.DataFrame({"age": [17.0], "town": ["a"], "effect": [1.0], "many": [[1, 2]]})
-    frame.to_parquet(tmp_path / "in.parquet")
-    for name, why in (
-        ("effect", "is the name of a column of answers"),
-        ("many", "not numbers or words"),
-        ("none", "is there"),
-    ):
-        with pytest.raises(InputError, match=why):
-            stream_answers(
-                tmp_path / "in.parquet",
-                tmp_path / "out.csv",
-                mixed_schema(),
-                lambda x: {"effect": x[:, 0]},
-                keep=[name],
-            )
-        assert not (tmp_path / "out.csv").exists()

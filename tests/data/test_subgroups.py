@@ -59,28 +59,15 @@ def test_crossed_cells_make_up_all_others():
     assert torch.equal(cells.members(cells), torch.eye(cells.size, dtype=torch.float64))
 
 
-def test_partitions_are_read_from_a_file(tmp_path):
-    path = tmp_path / "groups.yaml"
-    for text in ("- {sex: true}\n- {age: [40, 60]}\n", "subgroups:\n  - {sex: true}\n  - {age: [40, 60]}\n"):
-        path.write_text(text)
-        assert Subgroups.of(str(path), SCHEMA) == Subgroups.of([{"sex": True}, {"age": [40, 60]}], SCHEMA)
-
-
 REFUSED = {
     "nothing": ([], "give a list of partitions"),
     "no file": ("gone.yaml", "no such file"),
-    "no partition": (["sex"], "write each partition as"),
     "an empty one": ([{}], "write each partition as"),
     "no covariate": ([{"height": True}], "'height' is no covariate"),
     "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty; its bounds are \[18, 90\]"),
-    "a cut at a bound": ([{"age": [40, 90]}], "the cut 90 of 'age' leaves a cell empty"),
     "cuts that fall": ([{"age": [60, 40]}], "increasing order"),
-    "a cut twice": ([{"age": [40, 40]}], "each once"),
     "a cut that is none": ([{"age": ["old"]}], "give a number"),
-    "one that is infinite": ([{"age": [float("inf")]}], "finite"),
-    "no cuts": ([{"age": []}], "give a list of public cuts"),
     "a number without cuts": ([{"age": True}], "give public cuts"),
-    "false": ([{"sex": False}], "has categories"),
     "cuts of categories": ([{"sex": [0.5]}], "write {sex: true}"),
     "the same twice": ([{"sex": True}, {"sex": True}], "is there twice"),
     "too many": ([{"age": [18 + k / 100 for k in range(1, MOST_CELLS + 1)]}], "give at most 1,000"),

@@ -180,20 +180,6 @@ def test_queries_from_a_file(tmp_path, frame, domain_file) -> None:
     assert clipped[:, 0].tolist() == [60.0] * 40
 
 
-def test_the_schema_of_clipped_records_clips_queries_too(tmp_path, frame, domain_file) -> None:
-    path = write(frame, tmp_path / "t.csv")
-    assert Table(path, domain_file).load().schema.out_of_bounds == "refuse"
-    assert Table(path, domain_file, "clip").load().schema.out_of_bounds == "clip"
-    domain_file.write_text(domain_file.read_text() + "out_of_bounds: clip\n")
-    frame.loc[0, "age"] = 99
-    study = Table(write(frame, path), domain_file).load()  # the domain file says it
-    assert study.records.x[0, 0] == 60
-    assert TableSchema.from_dict(study.schema.to_dict()).out_of_bounds == "clip"
-    domain_file.write_text(domain_file.read_text().replace("clip", "guess"))
-    with pytest.raises(InputError, match="out_of_bounds is 'guess'; choose refuse or clip"):
-        Table(path, domain_file).load()
-
-
 def test_lalonde(shared_data) -> None:
     files = [shared_data / "lalonde" / name for name in ("nsw_dw.csv", "psid_controls.csv")]
     with pytest.raises(InputError, match=r"nsw_dw.csv: outcome 're78' has 1 value outside"):

@@ -99,13 +99,3 @@ def test_arrays_may_lack_treatment_and_outcome_too():
     assert found.weight.tolist() == [1.0, 0.0, 0.0, 1.0]
     again = checked_records(schema, found.x, found.a, found.y, None, **schema.own(found))
     assert again.weight.tolist() == found.weight.tolist()
-
-
-@pytest.mark.parametrize("role", ["treatment", "outcome"])
-def test_only_what_may_be_missing_may_be(role):
-    facts = {**DROPPED, role: {name: fact for name, fact in DROPPED[role].items() if name != "missing"}}
-    schema = TableSchema.from_dict(facts)
-    with pytest.raises(InputError, match="missing"):
-        checked_records(schema, WORDS[["x"]], schema.labels(WORDS["a"]), WORDS["y"], None)
-    with pytest.raises(InputError, match="give outcome: drop, treatment: drop"):
-        TableSchema.from_dict({**DROPPED, "outcome": {**DROPPED["outcome"], "missing": "fill"}})

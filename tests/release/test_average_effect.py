@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.release.test_reader import no_other_tensors_are_read
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
 from torchdpcate.causal.estimand import make_estimand
@@ -139,8 +138,3 @@ def test_made_up_facts_are_refused(path, value, tmp_path):
     file = save_release(full(), tmp_path / "effect.safetensors")
     with pytest.raises(ReleaseFileError):
         load_release(rewritten(file, facts=json.dumps(facts)))
-
-
-def test_tensors_that_do_not_fit_are_refused(tmp_path):
-    path = save_release(full(), tmp_path / "effect.safetensors")
-    no_other_tensors_are_read(path, tmp_path / "other.safetensors")

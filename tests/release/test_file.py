@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +10,6 @@ from safetensors import safe_open
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
 from tests.verify.forgery import rewritten, write_file
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.release.file import load_release, read_release_file
@@ -142,14 +140,6 @@ def test_a_changed_number_is_refused(tmp_path):
     write_file(file.tensors, path, file.metadata)
     with pytest.raises(ReleaseFileError, match="do not match its checksum; request the file again"):
         load_release(path)
-
-
-def test_the_origin_of_the_bounds_travels_with_the_release(tmp_path):
-    facts = SCHEMA.to_dict() | {"origin": "codebook, page 3"}
-    facts["covariates"]["x1"]["origin"] = "the instrument's scale"
-    release = dataclasses.replace(function_release(), schema=TableSchema.from_dict(facts))
-    origins = load_release(release.save(tmp_path / "r.safetensors")).schema.origins
-    assert origins == {"y": "codebook, page 3", "x0": "codebook, page 3", "x1": "the instrument's scale"}
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

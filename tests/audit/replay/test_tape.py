@@ -89,4 +89,3 @@ def test_a_missing_and_a_further_call_are_found_and_the_rest_goes_on():
     replaying.finish()
     shown = [(d.kind, d.on_d, d.on_neighbour) for d in replaying.differences]
     assert shown == [("call of laplace", "not made", "made"), ("call of gaussian", "made", "not made")]
-
