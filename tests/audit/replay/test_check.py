@@ -13,6 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
+from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.feature_maps import Legendre
@@ -25,7 +26,7 @@ from torchdpcate.privacy.ledger import Ledger
 STUDY = Dataset1(n=260, queries=6, seed=3).load()
 RECORDS, DOMAIN = STUDY.records, STUDY.domain
 BUDGET = PrivacyBudget(4.0, 1e-4)
-QUICK = NuisanceConfig(width=4, batch_size=40, epochs=1)
+CONVEX, QUICK = ConvexNuisanceConfig(degree=1), NuisanceConfig(width=4, batch_size=40, epochs=1)
 NEIGHBOURS = neighbours_for_replay(RECORDS, DOMAIN)
 FIRST, SECOND = (int(block[0]) for block in public_split(RECORDS.n, 0.5, 0))
 SOME = NEIGHBOURS[-3:]  # a record of each block
@@ -33,7 +34,7 @@ SOME = NEIGHBOURS[-3:]  # a record of each block
 
 def learner(kind=RLearner, **rest):
     stage = LinearSecondStage(Legendre(), ridge=0.1)
-    return kind(DOMAIN, BUDGET, **({"nuisance": QUICK, "second_stage": stage} | rest))
+    return kind(DOMAIN, BUDGET, **({"nuisance": CONVEX, "second_stage": stage} | rest))
 
 
 def check(pipeline, neighbours=SOME):
@@ -54,19 +55,18 @@ def found(pipeline):
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("kind", [RLearner, DRLearner])
 @pytest.mark.parametrize(
-    ("release", "mechanism"),
+    ("kind", "nuisance", "release", "mechanism", "outputs"),
     [
-        ("function", "objective"),
-        ("queries", "output"),
+        (RLearner, CONVEX, "function", "objective", 4),  # two regressions, the Huber threshold and the release
+        (RLearner, QUICK, "function", "objective", 5),  # three noisy gradients in their place
+        (DRLearner, QUICK, "queries", "output", 5),
     ],
 )
-def test_the_learners_pass(kind, release, mechanism):
-    report = check(learner_pipeline(learner(kind), release, mechanism, STUDY.queries))
+def test_the_learners_pass(kind, nuisance, release, mechanism, outputs):
+    report = check(learner_pipeline(learner(kind, nuisance=nuisance), release, mechanism, STUDY.queries))
     assert report.passed, str(report)
-    # three noisy gradients, the Huber threshold and the release
-    assert (report.neighbours, report.outputs) == (3, 5)
+    assert (report.neighbours, report.outputs) == (3, outputs)
 
 
 # ---- planted faults: settings read off the records
@@ -106,12 +106,13 @@ def test_a_split_by_value_is_reported(monkeypatch):
     assert "learner.stage_.block" in kinds["records"]
 
 
+@pytest.mark.slow
 def test_a_record_that_pushes_another_into_the_other_block_is_reported():
     def pipeline(records, noise):
         order = torch.arange(records.n)
         if bool((records.y == DOMAIN.outcome_high).any()):
             order[[FIRST, SECOND]] = order[[SECOND, FIRST]]
-        return learner_pipeline(learner())(records.subset(order), noise)
+        return learner_pipeline(learner(nuisance=QUICK))(records.subset(order), noise)
 
     kinds = found(pipeline)
     assert set(kinds) == {"records"}
