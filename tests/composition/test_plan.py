@@ -6,13 +6,12 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
+from torchdpcate import PrivacyBudget
+from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
-    planned_error,
 )
 from torchdpcate.composition.priors import expected_error, water_filling
 from torchdpcate.composition.steps import total_mu
@@ -73,16 +72,3 @@ def test_what_is_not_asked_for_counts_as_error():
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
     left_out = variance - float(effect.prior.sum())
     assert effect_errors(plan)[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
-
-
-def test_rare_treatments_are_planned_with_the_noise_that_they_have():
-    facts = {"covariates": 6, "overlap": 0.005}
-    even, rare = (composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=share) for share in (None, 0.02))
-    assert rare.effect_weight == pytest.approx(0.02 * (1 - 0.8 * 0.02))
-    assert rare.effect().noise > 100 * even.effect().noise
-    assert planned_error(rare, 1.0) > planned_error(even, 1.0)
-    most = composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=0.98)
-    assert most.effect_weight == pytest.approx(rare.effect_weight)
-    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.1)
-    assert plan_within(1_000, None, domain).effect_weight == pytest.approx(0.1)
-    assert plan_within(1_000, None, Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)).effect_weight == 0.3

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.summaries import (
     OUTCOME,
     RESIDUAL,
@@ -70,18 +69,6 @@ def test_outcomes_that_are_mostly_one_number_have_one_scale_by_a_higher_quantile
     assert about == OutcomeScale(1.6, few=True)
     assert residual_scale(quantile, PLAN, 10.0, about) == 1.6
     assert requested == [(PLAN.huber_quantile, OUTCOME), (0.95, RESIDUAL)]  # each step asks once, as is paid for
-
-
-def test_where_that_is_nothing_too_the_planned_scale_stands():
-    quantile, _ = answers(outcome=0.002, residual=0.002)
-    about = outcome_scale(quantile, PLAN, 10.0)
-    assert about.few
-    assert about.clip == pytest.approx(10.0 / 16, rel=0.01)
-    reduced = plan_within(300, BUDGET, DOMAIN, constants=RuleConstants())
-    assert reduced.reduced
-    quantile, requested = answers(outcome=0.002)
-    assert outcome_scale(quantile, reduced, 10.0) == about
-    assert requested == [(reduced.huber_quantile, OUTCOME)]
 
 
 @given(st.floats(1e-6, 1e6), st.integers(2, 14))

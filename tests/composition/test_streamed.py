@@ -21,7 +21,7 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import EFFECT
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.regressions import PropensityFits
-from torchdpcate.composition.steps import NoisySteps, Shares, most_additions, summation_error
+from torchdpcate.composition.steps import NoisySteps, Shares, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.streams import CachedStream
@@ -130,11 +130,6 @@ def test_nothing_is_read_that_the_budget_does_not_cover():
     with pytest.raises(BudgetError):
         fitted(stream, study, plan, PrivacyBudget(0.1, 1e-5))
     assert stream.readings == 0
-
-
-@pytest.mark.parametrize(("rows", "most"), [(100, 110), (999, 1_001), (4_096, 1_001), (1, 1_001), (None, 1_000)])
-def test_batches_say_how_often_a_number_is_rounded(rows, most):
-    assert most_additions(1_000, rows) == most
 
 
 @settings(max_examples=20)

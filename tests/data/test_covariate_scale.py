@@ -108,15 +108,6 @@ def test_without_facts_it_is_the_linear_map_to_the_last_bit() -> None:
     assert torch.equal(mixed.grid(100)[:, 0], x[:, 0])
 
 
-def test_public_points_fill_the_scaled_box_evenly() -> None:
-    schema = TableSchema.from_dict(ENTRIES)
-    for points in (schema.domain.grid(512), schema.grid(512)):
-        schema.domain.check_covariates(points)
-        z = schema.domain.scale(points)[:, [0, 4, 5]]
-        torch.testing.assert_close(z.mean(0), torch.zeros(3).double(), rtol=0, atol=0.02)
-        torch.testing.assert_close(z.std(0), torch.full((3,), 3**-0.5).double(), rtol=0.02, atol=0)
-
-
 def test_files_dicts_and_domains_carry_the_facts(tmp_path) -> None:
     schema = TableSchema.from_dict(ENTRIES)
     domain = schema.domain

@@ -88,22 +88,6 @@ def test_encodings_are_named_by_the_refusal(tmp_path, encoding) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"separator": ";"}, "data.separator = ';': choose one of comma, semicolon, tab, bar"),
-        ({"decimal": "dot"}, "choose one of point, comma"),
-        ({"thousands": "point"}, "is the sign of data.decimal too"),
-        ({"encoding": "rot13"}, "is no encoding"),
-        ({"encoding": "foo"}, "is no encoding"),
-        ({"skip_lines": -1}, "give an integer from 0"),
-    ],
-)
-def test_a_setting_that_there_is_not_is_refused(settings, words) -> None:
-    with pytest.raises(InputError, match=words.replace("(", r"\(")):
-        CsvForm(**settings)
-
-
-@pytest.mark.parametrize(
     ("content", "settings", "words"),
     [
         (text(";", ","), {"separator": "semicolon", "decimal": "comma", "thousands": "space"}, None),

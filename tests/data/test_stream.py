@@ -50,12 +50,6 @@ def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"in.{source}", f"out.{target}", "trial.yaml"])
 
 
-def test_no_rows_give_an_empty_answer(tmp_path, frame, schema) -> None:
-    write(frame[:0], tmp_path / "in.csv")
-    assert stream_answers(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect).rows == 0
-    assert (tmp_path / "out.csv").read_text() == "effect\n"
-
-
 def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema) -> None:
     big.loc[4321, "age"] = 99.0
     big.to_csv(tmp_path / "in.csv", index=False)

@@ -29,13 +29,6 @@ def test_reads_csv_and_parquet_alike(tmp_path, frame, domain_file, ending) -> No
     assert study.name == "t"
 
 
-def test_files_are_laid_end_to_end(tmp_path, frame, domain_file) -> None:
-    one, two = write(frame[:15], tmp_path / "a.csv"), write(frame[15:], tmp_path / "b.parquet")
-    study = Table([one, two], domain_file).load()
-    assert study.records.y.tolist() == frame["y"].tolist()
-    assert study.name == "a"
-
-
 def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()

@@ -97,12 +97,8 @@ def test_a_table_opens_as_a_stream_where_that_was_asked_for(tmp_path, frame, dom
     study = table.open()
     assert isinstance(study, StreamedStudy)
     assert (study.records.n, study.name, study.domain.dimension) == (40, "t", 5)
-    with pytest.raises(InputError, match=r"data.stream is true, and this reads all records at once"):
-        table.load()
     with pytest.raises(InputError, match=r"data.n is 20; a stream has all records"):
         Table(path, domain_file, stream=True, n=20).open()
-    with pytest.raises(InputError, match="batch_rows = 0"):
-        TableStream(path, domain_file, batch_rows=0)
 
 
 @pytest.mark.faults

@@ -47,14 +47,6 @@ def test_it_has_the_released_moments_within_the_bounds() -> None:
     assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.5, 0.3], abs=0.01)
 
 
-def test_noise_beyond_the_bounds_leaves_a_population() -> None:
-    x = release([1.0, -1.0, -1.0, -1.0, -1.0]).reference
-    SCHEMA.domain.check_covariates(x)
-    assert x[:, 0].mean() > 58
-    assert not x[:, 1].any()
-    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
-
-
 def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:
     found, x = release(law=True), release().population(6)
     psi = found.features(x).view(2, 3, -1).mean(1)

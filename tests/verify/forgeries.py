@@ -122,16 +122,6 @@ def renamed(name: str) -> Edit:
     return edit
 
 
-def narrower_band(draft: Draft) -> None:
-    draft.facts["noise_scale"] /= 1000
-    if "noise_scale" in draft.privacy["public"]:
-        draft.privacy["public"]["noise_scale"] /= 1000
-
-
-def narrower_bands(draft: Draft) -> None:
-    draft.tensors["noise_scales"] = draft.tensors["noise_scales"] / 1000
-
-
 def certified(draft: Draft) -> None:
     """Events, costs and levels of a certified release, whatever it was."""
     privacy = draft.privacy
@@ -152,12 +142,6 @@ def certified(draft: Draft) -> None:
 def nothing_assumed(draft: Draft) -> None:
     draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
     draft.privacy["bounds_origin"] = "audited by the ministry"
-
-
-def free_threshold(draft: Draft) -> None:
-    block = draft.block("nuisance")
-    block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != "threshold"]
-    recost(draft)
 
 
 def free_nuisances(draft: Draft) -> None:
@@ -182,14 +166,6 @@ def metadata(draft: Draft) -> None:
 
 def fact(draft: Draft) -> None:
     draft.facts["also"] = [1, 2, 3]
-
-
-def constant(name: str, value: Any) -> Edit:
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["public"][name] = value
-
-    return edit
 
 
 def copied(path: Path, folder: Path) -> Path:

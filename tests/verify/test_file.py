@@ -118,8 +118,6 @@ STOWED = "contents do not fit together|it has other (tensors|metadata) than its 
 FORGERIES = [
     ("objective", forge.renamed("output"), "lack noise_scale, sensitivity; its formula is not that of"),
     ("objective", forge.renamed("quantum"), "mechanism 'quantum' is none of the library's"),
-    ("objective", forge.narrower_band, "its noise band .* is not that of its noise"),
-    ("queries", forge.narrower_bands, "the noise scales of its answers are not those of its noise at its queries"),
     ("neural", forge.certified, "mechanism 'influence' is conditional at most"),
     ("influence", forge.certified, "mechanism 'influence' is conditional at most"),
     ("fixed", forge.certified, "its assumptions is not what .* are not those of one release by its plan"),
@@ -156,15 +154,8 @@ def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path
     assert found["signature"].startswith("none: the file is consistent")
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        forge.free_threshold,  # a threshold that is called public
-        forge.one_step,  # fewer steps than were taken
-    ],
-)
-def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_nothing(edit, made, tmp_path):
-    path = forge.forged(made("objective"), edit, tmp_path / "release.safetensors")
+def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_nothing(made, tmp_path):
+    path = forge.forged(made("objective"), forge.one_step, tmp_path / "release.safetensors")
     told = dict(verify_release(path))
     assert told["signature"] == "none: the file is consistent; anyone could have written it; a signature says who"
     assert told["as the file says"].startswith("released numbers, names of columns")

@@ -60,27 +60,6 @@ def test_nuisances_are_the_printed_formulas(normal):
         assert normal.outcomes[k].tolist() == pytest.approx([untreated, treated], abs=1e-12)
 
 
-def test_policies_are_those_of_the_paper(normal):
-    decisions, x = normal.decisions, normal.x
-    assert decisions.shape == (1_000, 160)
-    assert decisions[:, 0].eq(1).all()
-    assert decisions[:, 1].eq(0).all()
-    for j in range(1, 7):
-        assert torch.equal(decisions[:, 2 * j], (x[:, j] >= 0).double())
-        assert torch.equal(decisions[:, 2 * j + 1], (x[:, j] < 0).double())
-    effect = x[:, :10] @ torch.linspace(-0.75, 0.95, 10).double()
-    assert torch.equal(decisions[:, 14], (effect >= 0).double())
-    assert torch.equal(decisions[:, 158], normal.rare(x).double())
-    assert torch.equal(decisions[:, 159], 1 - decisions[:, 158])
-    linear = normal.policies.families[1]
-    weights = linear.coefficients[14:]
-    assert torch.allclose(weights.norm(dim=1), torch.ones(142).double())
-    kept = (weights != 0).sum(1)
-    assert set(kept.tolist()) == {8, 20}
-    assert 0.5 < (kept == 8).double().mean() < 0.9  # 0.70, five standard errors
-    assert 0.13 < linear.intercepts[14:].std() < 0.27  # 0.2 likewise
-
-
 @needs_acic
 def test_the_population_has_the_derived_numbers():
     """58 columns, regret .029 of a uniform choice, errors of 1/2 between .10 and .12, as worked out from the paper."""
