@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.report import find
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -38,7 +37,7 @@ def function_noise(budget: PrivacyBudget, p: int = 12) -> Game:
 FUNCTION_NOISE = WorstCase("function_noise", function_noise, "Neyman-Pearson", "two functions", function_noise)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [1.0, pytest.param(4.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "k_norm", "root_polytope", "function_noise"])
 def test_known_laws_come_within_a_tenth_of_the_claim(name, epsilon):
     case = FUNCTION_NOISE if name == "function_noise" else find(name)
@@ -109,14 +108,3 @@ def test_a_leakier_mechanism_is_refuted():
     result = audit(randomised_response(1.3, claim=1.0), BUDGET, trials=100_000, noise=NoiseSource.fixed(0))
     assert result.refuted
     assert 1.0 < result.bound <= 1.3
-
-
-@pytest.mark.parametrize("settings", [{"trials": 10}, {"confidence": 1.0}])
-def test_settings_out_of_range_are_refused(settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
-        audit(find("laplace"), BUDGET, **settings)
-
-
-def test_a_name_that_is_not_there_is_answered_with_those_that_are():
-    with pytest.raises(InputError, match=r"mechanism = laplase: no such audit; the nearest is laplace"):
-        find("laplase")

@@ -37,11 +37,11 @@ def shown(corners: Sequence[Corners], length: float, runs: int) -> float:
     return max(found)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("corners", "length", "runs", "most"),
     [
         ([PARALLELOGRAM], 1.0, 1_000_000, 0.84),
-        ([PARALLELOGRAM, CONVEX_LOSS], 1.0, 100_000, 0.80),
         ([PARALLELOGRAM, CONVEX_LOSS], 1.0, 1_000_000, 0.89),
         ([TRIANGLE], 1.0, 1_000_000, 0.95),
         (joint_corners(0.01), math.sqrt(0.99), 100_000, 0.63),

@@ -15,14 +15,13 @@ from torchdpcate.audit.bounds import (
     gaussian_bound,
     pure_bound,
 )
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 
-@pytest.mark.parametrize("trials", [1, 7, 60])
+@pytest.mark.parametrize("trials", [1, 60])
 @pytest.mark.parametrize("p", [0.0, 0.03, 0.5, 0.97, 1.0])
 def test_clopper_pearson_covers_every_probability_exactly(trials, p):
     """The chance that a bound is wrong, summed over all counts: no sampling, so no error rate."""
@@ -53,7 +52,7 @@ def exact(event, count=1, delta=1e-5, false=0.2):
     return epsilon_bound(event, count, delta, Rates(false, power(event, count, false)))
 
 
-@pytest.mark.parametrize("false", [0.01, 0.2, 0.6])
+@pytest.mark.parametrize("false", [0.01, 0.6])
 @pytest.mark.parametrize("multiplier", [0.5, 3.730631635])
 def test_rates_on_the_claimed_gaussian_curve_give_the_claim(multiplier, false):
     assert exact(GaussianEvent(multiplier), false=false) == pytest.approx(gaussian_epsilon(multiplier, 1e-5), rel=1e-4)
@@ -105,11 +104,6 @@ def test_rates_are_bounded_together():
     assert rates.false_high == pytest.approx(float(clopper_pearson(100, 1_000, 0.975)[1]))
     assert rates.true_low == pytest.approx(float(clopper_pearson(200, 1_000, 0.975)[0]))
     assert pure_bound(rates) == pytest.approx(math.log(rates.true_low / rates.false_high))
-
-
-def test_counts_of_several_runs_of_a_pure_event_are_refused():
-    with pytest.raises(InputError, match="one run"):
-        epsilon_bound(PureEvent(1.0), 2, 0.0, Rates(0.1, 0.2))
 
 
 def test_a_proved_curve_is_refuted_at_any_of_its_points_and_its_family_measures_by_how_much():

@@ -16,14 +16,11 @@ from torchdpcate.audit.attack import AuditResult
 from torchdpcate.audit.report import (
     AuditSettings,
     attained,
-    audit_all,
-    find,
     in_processes,
     registry,
     write_report,
 )
 from torchdpcate.errors import ProcessError
-from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import Target
 from torchdpcate.verify.statement import plan_names
 
@@ -54,17 +51,6 @@ def test_the_page_holds_every_row_and_marks_what_is_broken(tmp_path):
     assert paths[2].read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.slow
-def test_processes_share_the_audits_and_keep_their_order():
-    seen, cases = [], [find(name) for name in ("laplace", "k_norm", "cube")]
-    settings = AuditSettings(trials=2_000)
-    found = audit_all(cases, settings, lambda *done: seen.append(done), processes=2)
-    assert [(r.mechanism, r.trials, r.bound > 0.5) for r in found] == [(case.name, 4_000, True) for case in cases]
-    assert sorted(name for name, *_ in seen) == ["cube", "k_norm", "laplace"]
-    assert [done[1:] for done in seen] == [(1, 3), (2, 3), (3, 3)]
-    assert multiprocessing.active_children() == []
-
-
 def kill(name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -83,15 +69,6 @@ def test_a_killed_process_is_one_error_and_an_interrupt_leaves_none():
     with pytest.raises(KeyboardInterrupt):
         in_processes(late, ["a", "b"], 2, lambda *_: None)
     assert multiprocessing.active_children() == []
-
-
-def test_the_page_names_the_plans_that_no_pair_attains(tmp_path):
-    output = replace(RESULT, mechanism="output", attacks=(Target(Charge(Purpose.RELEASE, "output")),))
-    weak = replace(output, mechanism="objective", bound=0.5, attacks=(Target(Charge(Purpose.RELEASE, "objective")),))
-    page = write_report([output, weak], AuditSettings(), tmp_path)[0].read_text()
-    assert "- `objective`: 0.500 of it by `objective`" in page
-    assert "- `plug_in`: no attack on a claim of its own" in page
-    assert "- `output`:" not in page.partition("## Plans")[2]
 
 
 def test_of_the_plans_the_post_processing_alone_has_no_attack_on_a_claim_of_its_own():

@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from tests.audit.shipped import audits_of, shipped_results
+from tests.verify.kinds import DEFAULT
 from tests.verify.recorded import EVERY
-from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.report import registry
 from torchdpcate.composition.steps import CHOICES
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
@@ -48,7 +48,7 @@ def test_the_shipped_results_say_what_the_registry_s_audits_attack():
         assert SHIPPED[name]["attacks"] == [target.to_dict() for target in case.attacks]
 
 
-@pytest.mark.first(10)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_has_a_shipped_audit(mechanism):
     for delta in (0.0, 1e-5):

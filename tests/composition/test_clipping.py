@@ -11,7 +11,6 @@ from torchdpcate.composition.score_errors import (
     ArmScores,
     clipped_by_normal,
     clipped_normal,
-    clipped_of_two_values,
     first_order,
     normal_residual,
 )
@@ -49,28 +48,6 @@ def test_residuals_are_those_that_make_the_mean_square():
     arms = _arms(pi)
     square = sum(float((a.share * clipped_by_normal(a, residual, 1.0).square).mean()) for a in arms)
     assert normal_residual(arms, square) == pytest.approx(residual, rel=1e-9)
-
-
-def test_the_product_with_the_regressions_pull_is_its_integral():
-    arm, residual, slope = ArmScores(_of(0.1), _of(5.0), _of(0.2)), 0.3, 0.25
-    found = clipped_by_normal(arm, residual, slope).product.item()
-
-    def product(e):
-        return min(max(0.1 + 5 * e, -1.0), 1.0) * min(max(e, -slope), slope)
-
-    assert found == pytest.approx(_integral(product, 0.0, residual), rel=5e-3)
-
-
-def test_two_values_are_enumerated():
-    arm, rate, width = ArmScores(_of(0.1), _of(1.5), _of(0.4)), 0.3, 2.0
-    scores = [0.1 + 1.5 * (1 - rate) * width, 0.1 - 1.5 * rate * width]
-    clipped = [min(max(s, -1.0), 1.0) for s in scores]
-    found = clipped_of_two_values(arm, _of(rate), width)
-    assert found.inside.item() == pytest.approx(1 - rate)
-    assert found.mean.item() == pytest.approx(rate * clipped[0] + (1 - rate) * clipped[1])
-    assert found.square.item() == pytest.approx(rate * clipped[0] ** 2 + (1 - rate) * clipped[1] ** 2)
-    pulls = 1 - rate, -rate
-    assert found.product.item() == pytest.approx(rate * clipped[0] * pulls[0] + (1 - rate) * clipped[1] * pulls[1])
 
 
 def test_the_first_order_is_the_derivative_of_the_mean_clipped_score():

@@ -8,12 +8,8 @@ import pytest
 import torch
 
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.builder import composed_plan, plan_within
-from torchdpcate.composition.fit_plans import count_level
 from torchdpcate.composition.linear_fit import CountFit, solved
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.fit.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.verify.file import verify_release
@@ -78,7 +74,7 @@ def test_pulls_are_the_losses_derivatives_and_grow():
     assert (pulls.diff(dim=0) >= 0).all()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_gradient_of_a_record_is_longer_than_its_clip(seed):
     generator = torch.Generator().manual_seed(seed)
     features = all_features([False, True, False], "12xsc")
@@ -100,17 +96,6 @@ def test_one_record_moves_the_released_sum_by_two_clips():
     assert (up - down).abs().item() == pytest.approx(3.0)
 
 
-def test_the_link_is_chosen_by_public_facts():
-    plan = plan_within(5_000, BUDGET, DOMAIN)
-    assert plan.log_link
-    assert set(plan.shares.shares) == set(composed_plan(5_000, BUDGET, 2).shares.shares)
-    assert not plan_within(10**6, BUDGET, DOMAIN, intervals=True).log_link  # whose noise they count
-    trial = Domain([-1.0], [1.0], 0.0, 9.0, outcome_kind="count", propensity=0.5)
-    assert plan_within(5_000, BUDGET, trial, intervals=True).log_link
-    assert not plan_within(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
-    assert count_level(0.0, 1.0) > 0
-
-
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
 def test_a_release_is_read_verified_and_near_the_truth(kind, tmp_path):
     x, a, y, effect = study()
@@ -122,25 +107,3 @@ def test_a_release_is_read_verified_and_near_the_truth(kind, tmp_path):
     assert (learner.composed_.outcome >= 0).all()
     error = (torch.from_numpy(release.effect(x)) - effect).square().mean().sqrt()
     assert error < 0.6 * effect.square().mean().sqrt()
-
-
-def test_values_between_integers_are_rounded_record_by_record_or_refused():
-    facts = {
-        "treatment": "a",
-        "outcome": {"name": "y", "low": 0, "high": 40, "kind": "count"},
-        "covariates": {"u": {"low": -1, "high": 1}, "v": {"low": -1, "high": 1}},
-    }
-    schema = TableSchema.from_dict(facts)
-    x, a, y, _ = study(300)
-    with pytest.raises(InputError, match="between integers"):
-        RLearner(schema, BUDGET).fit(x, a, y + 0.25 * (y < 30))
-    stage = AdaptiveSecondStage(constant_only=True)
-    learner = RLearner(schema.handling("clip"), BUDGET, second_stage=stage, noise=NoiseSource.fixed(1))
-    moved = learner.fit(x, a, y + 0.25).release_function()
-    assert (
-        moved.effect(x)
-        == RLearner(schema, BUDGET, second_stage=stage, noise=NoiseSource.fixed(1))
-        .fit(x, a, y)
-        .release_function()
-        .effect(x)
-    ).all()

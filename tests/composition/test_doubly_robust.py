@@ -8,16 +8,12 @@ from scipy.optimize import minimize
 
 from tests.composition.cases import rows
 from torchdpcate import DRLearner, PrivacyBudget
-from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.fit_plans import effect_plan
-from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.regressions import Regressions
 from torchdpcate.composition.steps import NoisySteps, Shares
-from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
-from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -39,18 +35,6 @@ def study(n=4_000, seed=3, noise=0.3):
     return x, a, y.clamp(-4, 4), effect
 
 
-def test_a_score_far_out_moves_a_gradient_by_the_clip_at_most():
-    plan = composed_plan(500, BUDGET, 3, DOUBLY_ROBUST, overlap=0.01)
-    z = 3 * (2 * uniform(500, 3) - 1)
-    basis = plan.effect().basis
-    psi = basis(z)
-    a, y, pi = (uniform(500, seed=1) < 0.5).double(), 10 * uniform(500, seed=2), 1e-6 + 0.5 * uniform(500, seed=3)
-    score = DRScore().rho_phi(a, y, NuisanceValues(pi, 0 * y, 0 * y))
-    fit = HuberFit(psi, 1 / psi.norm(dim=1), score, 0.7)
-    lengths = (psi * (fit.weights * fit.pulls(psi @ torch.ones(psi.shape[1]).double()))[:, None]).norm(dim=1)
-    assert 0.7 * (1 - 1e-12) < lengths.max() <= 0.7 * (1 + 1e-12)
-
-
 def test_features_of_both_arms_have_one_length_whatever_the_arm():
     basis = composed_plan(20_000, BUDGET, 3, DOUBLY_ROBUST).both_arms([False, True, False]).basis
     assert basis.contrast is not None
@@ -62,15 +46,6 @@ def test_features_of_both_arms_have_one_length_whatever_the_arm():
     torch.testing.assert_close(treated[:, :first], control[:, :first])
     torch.testing.assert_close(treated[:, first:], -control[:, first:])
     assert sorted(p for part in basis.parts.values() for p in part) == list(range(1, len(basis.feature_weights)))
-
-
-def test_the_grid_of_scales():
-    scales = ScoreScales.of(DOMAIN)
-    assert (scales.low, scales.high) == (0.04, 80.0)
-    values = torch.tensor([1e-9, 0.04, 1.0, 80.0, 1e9]).double()
-    places = scales.place(values)
-    assert places[[0, 1, 3, 4]].tolist() == [0.0, 0.0, 1.0, 1.0]
-    assert scales.at(places[2].item()) == pytest.approx(1.0)
 
 
 def test_a_fit_without_privacy_is_the_dense_minimum():

@@ -83,7 +83,7 @@ PLANS = {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", ["continuous", "binary"])
 @pytest.mark.parametrize("name", PLANS)
 def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monkeypatch):

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_little_noise, why_none
+from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_little_noise
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -47,12 +47,3 @@ def test_the_gate_refuses_and_says_from_where_on_not() -> None:
     assert propensity_noise(plan(records)) <= PLANNED < GATE
     assert propensity_noise(plan(1_500, epsilon)) <= PLANNED
     assert propensity_noise(plan(1_500, epsilon / 1.3)) > PLANNED
-
-
-def test_where_confounders_would_be_left_out_there_are_no_intervals():
-    plan = composed_plan(200_000, PrivacyBudget(4.0, 1e-5), 40, overlap=0.1, intervals=True)
-    assert plan.screens
-    with pytest.raises(InputError, match=r"28 of 40 covariates would be left out, and may confound"):
-        require_little_noise(plan, by_features=True)
-    assert "of 40 covariates some would be left out" in why_none(rebuilt(plan, intervals=False), withheld=False)
-    require_little_noise(rebuilt(plan, known_propensity=True), by_features=True)

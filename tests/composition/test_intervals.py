@@ -143,20 +143,3 @@ def test_widths_are_right_where_residuals_have_one_law_and_too_narrow_where_thei
     assert math.sqrt(found[1, 1] / truth[1, 1]) == pytest.approx(1.0, abs=0.2)
     found, truth = covariance_and_truth(GRID.abs())
     assert math.sqrt(found[1, 1] / truth[1, 1]) < 0.8
-
-
-def test_contrasts_miss_where_the_skewness_of_one_arm_follows_a_covariate() -> None:
-    """Clipping takes b(x) from the treated arm's mean; the correction gives back its mean, not its slope."""
-    exponential = -torch.log((torch.arange(4001).double() + 0.5) / 4001)
-    skewed = exponential - exponential.mean()
-    psi = torch.stack([torch.ones_like(GRID), GRID], 1)
-    weight = 1 / psi.norm(dim=1)
-
-    def slope(size: torch.Tensor) -> float:
-        """What clipping moves the slope by, to first order; the control's residuals are symmetric."""
-        taken = (size[:, None] * skewed).clamp(-SCALE, SCALE).mean(1)
-        matrix = torch.einsum("i,ij,ik->jk", weight, psi, psi)
-        return float(torch.linalg.solve(matrix, (weight * taken) @ psi)[1])
-
-    assert slope(torch.ones_like(GRID)) == pytest.approx(0.0, abs=1e-9)
-    assert slope((1 + 0.5 * GRID).clamp_min(0.1)) < -0.05

@@ -11,7 +11,6 @@ from torchdpcate.composition.linear_fit import (
     FitPlan,
     HuberFit,
     LogisticFit,
-    NewtonPoints,
     NoisyNewton,
 )
 from torchdpcate.composition.networks import full_batches
@@ -22,7 +21,7 @@ from torchdpcate.fit.linear_taps import Use
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
 from torchdpcate.privacy.gaussian_dp import event_mu
-from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.privacy.session import FitSession
 
 N, P, STEPS, WARM, MU = 400, 5, 43, 9, 2.0
@@ -128,25 +127,3 @@ def test_a_record_whose_weight_is_too_large_is_clipped():
     moved = gradient(1e9) - gradient(0.0)
     assert moved.norm() <= fit.slope * (1 + 2**-15)
     assert moved.norm() == pytest.approx(fit.slope, rel=1e-4)
-
-
-def test_without_privacy_it_is_the_exact_solution():
-    fit, plan = problem()
-    solver = steps_of(NoiseSource.system(), math.inf)
-    assert torch.equal(LightningFit().solve(fit, plan, solver), NoisyNewton().solve(fit, plan, solver))
-
-
-def test_runs_side_by_side_are_those_one_by_one():
-    generator = torch.Generator().manual_seed(0)
-    scaling, ridge = torch.rand(2, 30, generator=generator, dtype=torch.float64) + 1
-    plan = FitPlan("outcome", scaling, ridge, 9, 3, 0.3, 0.25)
-    signs = torch.randint(0, 2, (9, 5, 1), generator=generator, dtype=torch.float64) * 20 - 10  # some steps are cut
-    gradients = signs + torch.randn(9, 5, 30, generator=generator, dtype=torch.float64)
-    together, alone = NewtonPoints(plan, (5,)), [NewtonPoints(plan) for _ in range(5)]
-    for gradient in gradients:
-        together.step(gradient)
-        for points, own in zip(alone, gradient, strict=True):
-            points.step(own)
-    assert len({points.size.item() for points in alone}) > 1
-    for name in ("theta", "size", "mean"):
-        torch.testing.assert_close(getattr(together, name), torch.stack([getattr(points, name) for points in alone]))

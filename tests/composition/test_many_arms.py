@@ -5,14 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.plan import ARMS
 from torchdpcate.composition.regressions import arms_fit, centred_arms, effect_fit
-from torchdpcate.data.domain import Domain
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.privacy.budget import PrivacyBudget
-
-BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
 def drawn(n: int, arms: int) -> tuple[torch.Tensor, ...]:
@@ -60,17 +54,3 @@ def test_no_replaced_record_moves_the_gradient_further_than_two_clips(arms):
     d = centred_arms(simplex(arms), pi)[torch.arange(n), a]
     assert torch.allclose(d.norm(dim=1), own.norm(dim=1) / math.sqrt(2))
     assert float(own.norm(dim=1).max()) <= math.sqrt(2)
-
-
-def test_shares_are_those_of_two_arms_but_for_the_propensity():
-    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
-    plan = plan_within(4_000, BUDGET, domain, ARMS, arms=4)
-    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
-    each = [plan.shares.shares[step] for step in plan.propensity_steps]
-    left = 1 - plan.shares.shares["effect"] - plan.shares.shares["outcome"]
-    assert each == [each[0]] * 4
-    assert sum(each) / (plan.shares.shares["outcome"] + sum(each)) == pytest.approx(0.45)
-    assert "propensity" not in plan.shares.shares
-    assert left > sum(each)
-    # K points at distance one have the curvature 1 / sqrt(2 K (K - 1)) where all arms are alike, two of them one half
-    assert plan.effect_weight / plan_within(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))

@@ -5,15 +5,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, nuisance_noise
+from torchdpcate.composition.effect_law import Estimates, NuisanceNoise
 from torchdpcate.composition.effect_law import with_nuisances as widened
 from torchdpcate.composition.fit_plans import logistic_variances, outcome_variances
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
+from torchdpcate.release.effect_law import EffectLaw
 
 N, P, TAU = 60, 3, 1.5
 
@@ -96,29 +94,6 @@ def test_a_stated_bias_widens_by_what_such_errors_could_do() -> None:
         wider.interval(at, 0.95, -1)
     with pytest.raises(InputError, match="propensity is known"):
         law.average_interval(0.95, 0.1)
-
-
-def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
-    plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 4, overlap=0.1, intervals=True)
-    levels = (False, False, False, True)
-    propensity, outcome = plan.propensity(levels).basis, plan.outcome(levels).basis
-    theta = torch.zeros(propensity.dimension, dtype=torch.float64)
-    numbers = NuisanceNumbers(
-        theta,
-        0.95 * propensity.feature_weights.diag(),
-        0.95 * outcome.feature_weights.diag(),
-        torch.tensor([2.0]).double(),
-    )
-    standardisation = Standardisation(
-        torch.tensor([0.0, 0.0, 0.0, 0.2]).double(), torch.tensor([0.4, 0.4, 0.4, 0.98]).double()
-    )
-    found = nuisance_noise(numbers, plan, plan.effect(levels).basis, Covariates(standardisation, levels))
-    assert found.size == pytest.approx(0.25 / 0.2 * propensity_noise(plan), rel=0.15)
-    assert torch.allclose(found.pi, torch.full_like(found.pi, 0.5))
-    # a covariate of two levels has two values, in the released shares
-    ones = found.psi[:, plan.effect(levels).basis.parts["1"][3]]
-    assert len(ones.unique()) == 2
-    assert (ones == ones.max()).double().mean() == pytest.approx(0.6, abs=0.1)
 
 
 def test_several_records_a_person_count_as_often_in_the_sampling_of_nuisances() -> None:

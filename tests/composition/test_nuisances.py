@@ -1,25 +1,15 @@
 """Nuisances of a composition: what a record can do to a network's steps, what is paid, and what is chosen."""
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.func import functional_call, grad, vmap
 
 from tests.composition.test_lightning_fit import Draws, steps_of
-from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NoisyNewton
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
 from torchdpcate.composition.networks import EffectNetwork, Network, NetworkSteps
-from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
-from torchdpcate.composition.steps import EFFECT_UNITS
-from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import NoiseSource
 
 N, K = 300, 2
 
@@ -127,40 +117,6 @@ def test_gradients_of_an_effect_are_at_most_one(arm):
     assert float(norms.max()) == pytest.approx(1)
 
 
-def test_units_of_an_effect_are_trained_for_what_its_step_has():
-    fit, plan, z, bump = problem()
-    pi = torch.full((N,), 0.5, dtype=torch.float64)
-    records = CausalData(z, torch.where(torch.arange(N) % 2 == 0, 0.5, -0.5).double(), bump, pi)
-    steps = steps_of(NoiseSource.fixed(1), mu=1e3)
-    weights, biases = WideAndDeep(width=3).hidden_units(fit, plan, records, steps)
-    assert (weights.shape, biases.shape) == ((3, K), (3,))
-    again, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(1), mu=1e3))
-    torch.testing.assert_close(weights, again)
-    other, _ = WideAndDeep(width=3).hidden_units(fit, plan, records, steps_of(NoiseSource.fixed(2), mu=1e3))
-    assert not torch.allclose(weights, other)
-
-
-@pytest.mark.parametrize(
-    ("facts", "units"),
-    [
-        ({}, True),
-        ({"n": 10_000}, False),
-        ({"hidden": False}, False),
-        ({"constant_only": True}, False),
-        ({"constants": RuleConstants()}, False),
-        ({"budget": None}, False),
-        ({"weight": 0.5}, False),
-    ],
-)
-def test_an_effect_has_hidden_units_by_public_facts_alone(facts, units):
-    given = {"n": 40_000, "budget": PrivacyBudget(8.0, 1e-5), "covariates": 4, "hidden": True} | facts
-    plan = composed_plan(**given)
-    assert plan.units is units
-    assert (EFFECT_UNITS in plan.shares.shares) is units
-    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1)
-    assert ("hidden_units" in plan.facts() if plan.budget else False) is units
-
-
 def test_scalings_are_the_curvatures_of_the_public_sample():
     fit, plan, _, _ = problem()
     found = network(fit)
@@ -183,26 +139,3 @@ def test_scalings_are_the_curvatures_of_the_public_sample():
     for name, ours, ridge in zip(("out.weight", "hidden.bias", "hidden.weight"), scalings, ridges[1:], strict=True):
         dense = total * (weights.reshape(-1, *[1] * (jacobian[name].ndim - 1)) * jacobian[name].square()).mean(0)
         torch.testing.assert_close(ours - ridge, dense, rtol=1e-9, atol=1e-12)
-
-
-def test_auto_chooses_by_n_mu_alone():
-    auto = Auto(outcome_from=1e4)
-    chosen = [[auto.chosen(step, size) for size in (9e3, 2e4, 2e5)] for step in ("outcome", "propensity")]
-    assert [[type(nuisance) for nuisance in row] for row in chosen] == [
-        [Additive, WideAndDeep, WideAndDeep],
-        [Additive, Additive, Additive],
-    ]
-
-
-@dataclass(frozen=True)
-class OwnSolver(NoisyNewton):
-    """A user's."""
-
-
-def test_a_solver_of_the_user_s_makes_the_release_conditional():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(400, 2, generator=generator).double()
-    a, y = (torch.rand(400, generator=generator) < 0.5).double(), x[:, 0]
-    second_stage = AdaptiveSecondStage(nuisance=Auto(additive=Additive(OwnSolver())))
-    learner = RLearner(Domain([0, 0], [1, 1], 0, 1), PrivacyBudget(1.0, 1e-5), second_stage=second_stage)
-    assert learner.fit(x, a, y).release_function().privacy.level == "conditional"

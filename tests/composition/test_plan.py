@@ -6,14 +6,12 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
+from torchdpcate import PrivacyBudget
+from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.plan import ARMS
 from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
-    planned_error,
 )
 from torchdpcate.composition.priors import expected_error, water_filling
 from torchdpcate.composition.steps import total_mu
@@ -51,19 +49,9 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             assert ("propensity" in plan.shares.shares) == (not known)
 
 
-def test_large_n_mu_takes_steps_with_momentum_unless_others_are_given():
-    size, own, given = 10_000 / total_mu(ONE), PlanConstants(), PlanConstants(step_bounds=(40, 50))
-    asked = ((0.99 * size, own), (size + 1, own), (11 * size, own), (101 * size, own), (size, given))
-    plans = [composed_plan(n, ONE, 6, constants=of) for n, of in asked]
-    found = [(plan.steps, plan.burn_in, plan.step_size, plan.momentum) for plan in plans]
-    large = [(60, 12, 0.27, 0.6), (30, 12, 0.5, 0.5), (16, 8, 0.5, 0.5)]
-    assert found == [(60, 12, 0.27, 0.0), *large, (50, 10, 0.27, 0.0)]
-    assert composed_plan(11 * size, ONE, 6, ARMS, arms=3).steps == 30
-
-
-@pytest.mark.parametrize("covariates", [1, 6, 30, 82])
+@pytest.mark.parametrize("covariates", [6, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
-    sizes, budgets = [round(100 * 2.2**i) for i in range(11)], (0.25, 1.0, 4.0)
+    sizes, budgets = [round(100 * 4.8**i) for i in range(6)], (0.25, 1.0, 4.0)
     plans = [[composed_plan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
     errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
@@ -84,16 +72,3 @@ def test_what_is_not_asked_for_counts_as_error():
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
     left_out = variance - float(effect.prior.sum())
     assert effect_errors(plan)[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
-
-
-def test_rare_treatments_are_planned_with_the_noise_that_they_have():
-    facts = {"covariates": 6, "overlap": 0.005}
-    even, rare = (composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=share) for share in (None, 0.02))
-    assert rare.effect_weight == pytest.approx(0.02 * (1 - 0.8 * 0.02))
-    assert rare.effect().noise > 100 * even.effect().noise
-    assert planned_error(rare, 1.0) > planned_error(even, 1.0)
-    most = composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=0.98)
-    assert most.effect_weight == pytest.approx(rare.effect_weight)
-    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.1)
-    assert plan_within(1_000, None, domain).effect_weight == pytest.approx(0.1)
-    assert plan_within(1_000, None, Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)).effect_weight == 0.3

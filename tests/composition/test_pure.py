@@ -21,12 +21,9 @@ from torchdpcate.composition.pure_fits import (
     least_ridge,
     objective_noise,
 )
-from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
-from torchdpcate.composition.summaries import quantile_of, sizes
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.private_fit import logistic_jacobian
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -74,36 +71,13 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
     assert steps.scale("moments", 3.0, size) == pytest.approx(deviation * 3.0 / 0.2)
 
 
-def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
-    steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(1e3, {"centre": 1.0}))
-    values = torch.linspace(0, 1, 2001, dtype=torch.float64)
-    rows = InMemory(CausalData(values[:, None], values, values))
-    found = quantile_of(rows, sizes, 0.3, -1.0, 3.0, 10, "centre", steps)
-    place = (found + 1) / 4 * 2**11
-    assert place == round(place)
-    assert round(place) % 2 == 1
-    assert found == pytest.approx(0.3, abs=0.01)
-
-
-def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
+def test_a_plan_divides_epsilon_and_pays_for_no_known_propensity():
     for known in (False, True):
-        for n in (100, 1_500, 16_000, 10**6):
-            for q in (1, 6, 40):
-                plan = composed_plan(n, ONE, q, known_propensity=known)
-                shares = plan.shares.shares
-                assert math.fsum(shares.values()) == pytest.approx(1)
-                assert math.fsum(plan.shares.event(step).epsilon for step in shares) <= 1.0
-                assert ("propensity" in shares) == (not known)
-                assert ("screening" in shares) == plan.screens
-                features = [*plan.outcome().basis.features, *plan.effect().basis.features]
-                features += [] if known else plan.propensity().basis.features
-                assert ("moments" in shares) == bool(features)
-                assert ("outcome" in shares) == bool(plan.outcome().basis.features)
-                assert ("effect curvatures" in shares) == bool(plan.effect().basis.features)
-    assert set(composed_plan(100, ONE, 6).shares.shares) == {"centre", "outcome scale", "propensity", "effect"}
-    assert not {"centre", "outcome scale", "residual scale"} & set(
-        composed_plan(9_000, ONE, 6, binary=True).shares.shares
-    )
+        for n, q in ((100, 1), (1_500, 6), (16_000, 40)):
+            plan = composed_plan(n, ONE, q, known_propensity=known)
+            assert math.fsum(plan.shares.shares.values()) == pytest.approx(1)
+            assert math.fsum(plan.shares.event(step).epsilon for step in plan.shares.shares) <= 1.0
+            assert ("propensity" in plan.shares.shares) == (not known)
 
 
 class Threefold(Statistic):
@@ -148,7 +122,7 @@ def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind,
     assert [event.epsilon for _, event, _, count in paid for _ in range(count)] == [pytest.approx(0.5)]
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize(("kind", "slope"), [(HuberFit, 1.0), (LogisticFit, 1.0), (LogisticFit, 0.7)])
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):
@@ -168,7 +142,7 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):
         return float(-gradient.norm() / noise.scale + torch.linalg.slogdet(hessian).logabsdet)
 
     worst = 0.0
-    for seed in range(300):
+    for seed in range(200):
         generator = torch.Generator().manual_seed(seed)
         theta = torch.randn(p, generator=generator, dtype=torch.float64) * 10.0 ** float(seed % 4 - 2)
         pair = [law(fit_of(kind, 1, p, seed=10 * seed + k, slope=slope), theta) for k in (0, 1)]
@@ -241,15 +215,8 @@ def test_the_effect_is_found():
 
 def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
     x, a, y = records(100)
-    for settings in (
-        {"nuisance": WideAndDeep()},
-        {"intervals": True},
-    ):
-        domain = (
-            DOMAIN
-            if "nuisance" in settings
-            else Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, propensity=0.5, better="higher")
-        )
+    trial = Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, propensity=0.5, better="higher")
+    for domain, settings in ((DOMAIN, {"nuisance": WideAndDeep()}), (trial, {"intervals": True})):
         learner = RLearner(domain, ONE, second_stage=AdaptiveSecondStage(**settings))
         with pytest.raises(InputError, match=r"delta"):
             learner.fit(x, a, y)

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.summaries import (
     OUTCOME,
     RESIDUAL,
@@ -73,18 +71,6 @@ def test_outcomes_that_are_mostly_one_number_have_one_scale_by_a_higher_quantile
     assert requested == [(PLAN.huber_quantile, OUTCOME), (0.95, RESIDUAL)]  # each step asks once, as is paid for
 
 
-def test_where_that_is_nothing_too_the_planned_scale_stands():
-    quantile, _ = answers(outcome=0.002, residual=0.002)
-    about = outcome_scale(quantile, PLAN, 10.0)
-    assert about.few
-    assert about.clip == pytest.approx(10.0 / 16, rel=0.01)
-    reduced = plan_within(300, BUDGET, DOMAIN, constants=RuleConstants())
-    assert reduced.reduced
-    quantile, requested = answers(outcome=0.002)
-    assert outcome_scale(quantile, reduced, 10.0) == about
-    assert requested == [(reduced.huber_quantile, OUTCOME)]
-
-
 @given(st.floats(1e-6, 1e6), st.integers(2, 14))
 @pytest.mark.slow
 def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
@@ -95,22 +81,6 @@ def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
     assert place == pytest.approx(round(place), abs=1e-6)
     inside = min(max(scale, scales.low), scales.high)
     assert abs(math.log(found / inside)) <= math.log(scales.high / scales.low) / 2**levels
-
-
-def test_a_release_of_costs_has_spent_what_others_spend():
-    records, _ = costs()
-    ordinary = replace(records, y=2 + records.y.clamp(0, 7) + records.x[:, 1])
-
-    def spent(data):
-        fit = RLearner(DOMAIN, BUDGET, noise=NoiseSource.fixed(0)).fit(data.x, data.a, data.y)
-        scales[len(scales)] = fit.composed_.effect.scale
-        entries = [fit.ledger_.entry(number) for number in sorted(fit._fitted.entries)]
-        return sorted((entry.charge.part, str(entry.event), entry.count) for entry in entries)
-
-    scales: dict[int, float] = {}
-    assert spent(records) == spent(ordinary)
-    assert scales[0] > 1
-    assert scales[0] != scales[1]
 
 
 def charged(make, budget, y, seed=1):

@@ -5,14 +5,12 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.gaussian_builder import Builder
-from torchdpcate.composition.plan import RULE, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
-from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 ONE, CONSTANTS = PrivacyBudget(1.0, 1e-5), RuleConstants()
@@ -38,25 +36,6 @@ def test_water_filling_with_a_prior_of_the_constant_has_the_least_error(noise):
     for _ in range(200):
         other = torch.rand(4, generator=generator, dtype=torch.float64).log()
         assert error(0.9 * feature_weights + 0.1 * other / other.sum()) >= error(feature_weights) - 1e-12
-
-
-def test_a_rule_s_plan_divides_all_of_the_budget_and_pays_for_no_known_propensity():
-    for known in (False, True):
-        shares = plan(2_000, known_propensity=known).shares
-        assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
-        assert ("propensity" in shares.shares) is not known
-    assert plan(2_000, known_propensity=True).shares.of("effect") > plan(2_000).shares.of("effect")
-
-
-def test_its_facts_say_what_it_is_for():
-    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    requested = plan_within(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
-    facts = requested.facts()
-    assert facts["target"] == RULE
-    assert plan_of_facts(facts, 3_000, domain) == requested
-    assert "target" not in plan_within(3_000, ONE, domain).facts()
-    with pytest.raises(InputError, match="constants"):
-        PlanConstants.from_text(facts["constants"])
 
 
 @pytest.mark.slow
@@ -93,7 +72,7 @@ def test_the_planned_regret_falls_with_records_and_budget():
         assert values == sorted(values, reverse=True)
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("covariates", [2, 6, 30])
 @pytest.mark.parametrize("n", [150, 400, 1_000])
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
@@ -107,44 +86,6 @@ def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_reg
         other = Builder(n, ONE, covariates, constants=CONSTANTS)
         other.__dict__["retained"] = k
         assert here <= planned_regret(other.build()).rule + 1e-12
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_a_lean_plan_spends_all_on_two_quantiles_moments_and_the_effect(known):
-    requested = plan(200, covariates=4, known_propensity=known)
-    assert requested.reduced
-    shares = requested.shares.shares
-    propensity = () if known else ("propensity",)
-    assert sorted(shares) == sorted(("centre", "outcome scale", "moments", "effect", *propensity))
-    assert math.fsum(shares.values()) == pytest.approx(1.0)
-    assert shares["effect"] == pytest.approx(0.7 if known else 0.65)
-    assert (requested.retained, requested.screens, requested.shrinks, requested.steps, requested.burn_in) == (
-        4,
-        False,
-        False,
-        1,
-        0,
-    )
-    assert known or requested.propensity().basis.dimension == 1
-    assert requested.form == "linear"
-
-
-# -- by pure events
-
-
-def pure(n: int, covariates: int = 6, **settings) -> ComposedPlan:
-    return composed_plan(n, PrivacyBudget(1.0, 0.0), covariates, constants=CONSTANTS, **settings)
-
-
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("binary", [False, True])
-def test_a_pure_rule_s_plan_divides_all_of_epsilon(known, binary):
-    for covariates in (1, 6, 40):
-        for n in (100, 500, 4_000, 10**6):
-            shares = pure(n, covariates, known_propensity=known, binary=binary).shares
-            assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
-            assert math.fsum(shares.event(step).epsilon for step in shares.shares) <= 1.0
-            assert ("propensity" in shares.shares) is not known
 
 
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():

@@ -8,7 +8,6 @@ import torch
 from tests.composition.cases import rows
 from tests.sessions import noted
 from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.covariates import (
     LEAST_SPREAD,
     MomentsWithin,
@@ -19,7 +18,7 @@ from torchdpcate.composition.covariates import (
     turned_back,
 )
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import COUNT_VARIANCE, MODIFIERS, PROGNOSTIC, NoisySteps, Shares
+from torchdpcate.composition.steps import COUNT_VARIANCE, NoisySteps, Shares
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -125,27 +124,3 @@ def test_eight_vectors_of_counts_share_the_step():
 
 def plan(n: int, covariates: int, **given) -> ComposedPlan:
     return composed_plan(n, PRIVATE, covariates, overlap=0.1, **given)
-
-
-def test_public_facts_say_which_plans_have_windows():
-    assert plan(20_000, 40).wide
-    assert plan(20_000, 40).retained == 12
-    assert plan(20_000, 40).choices == {PROGNOSTIC: 6, MODIFIERS: 6}
-    assert plan(20_000, 6).windows
-    assert not plan(20_000, 6).wide
-    assert not plan(600, 40).windows
-    assert plan(600, 40, numbers=0).windows
-    assert "windows" not in plan(600, 40, numbers=0).shares.shares
-    assert not plan(20_000, 40, intervals=True).windows  # what an estimated propensity does is known of few covariates
-    assert not plan(20_000, 301).windows
-    assert not plan(20_000, 40, constants=PlanConstants(window_rank=0.0)).windows
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_nuisances_of_a_wide_plan_have_all_covariates_and_its_effect_few(known):
-    found = plan(50_000, 30, known_propensity=known)
-    assert {f.i for f in found.outcome().basis.features if f.kind == "1"} == set(range(30))
-    rich = {f.j for f in found.outcome().basis.features if f.kind != "1"}
-    assert max(rich) < found.heads == (found.retained + 1) // 2
-    assert len({f.i for f in found.effect().basis.features}) <= found.retained < 30
-    assert math.fsum(found.shares.shares.values()) == pytest.approx(1.0)

@@ -72,22 +72,6 @@ def test_tables_whose_arms_are_not_as_declared(tmp_path, segments, words):
         Table(table(tmp_path / "t.csv", segments), FACTS).load()
 
 
-@pytest.mark.parametrize(
-    ("treatment", "words"),
-    [
-        ({"name": "segment"}, "treatment has no entry 'categories'"),
-        ({"name": "segment", "categories": "men"}, "categories of 'segment' are 'men'; write a list"),
-        ({"name": "segment", "categories": ["men"]}, "list two or more, each once"),
-        ({"name": "segment", "categories": ["men", "men"]}, "list two or more, each once"),
-        ({"name": "age", "categories": ["a", "b"]}, "column 'age' has two roles"),
-        ({"name": "segment", "categories": ["a", "b"], "low": 1}, "treatment has the unknown entry 'low'"),
-    ],
-)
-def test_arms_that_are_none(treatment, words):
-    with pytest.raises(InputError, match=words):
-        TableSchema.from_dict(FACTS | {"treatment": treatment})
-
-
 def test_arrays_with_arms():
     x, y = [[0.0]] * 4, [0.0] * 4
     assert CausalData.from_arrays(x, [1, 3, 2, 1], y, actions=(1, 2, 3)).a.tolist() == [1, 3, 2, 1]
@@ -112,21 +96,6 @@ def test_learners_of_effects_and_rules_refuse_more_than_two_arms(learner):
         fitted.check(*[9, "objective"] if learner is not OutcomeWeightedLearner else [9])
 
 
-def test_the_three_arms_of_the_e_mail_trial(shared_data):
-    study = Table(shared_data / "hillstrom" / "hillstrom.csv.gz", "hillstrom").load()
-    records = study.records
-    assert study.schema.actions == (1, 2, 3)
-    assert records.n == 64000
-    members = records.a[:, None] == torch.tensor([1.0, 2.0, 3.0])
-    assert members.sum(0).tolist() == [21306, 21307, 21387]
-    visits = (members * records.y[:, None]).sum(0) / members.sum(0)
-    torch.testing.assert_close(
-        visits, torch.tensor([0.10617, 0.18276, 0.15140], dtype=torch.float64), atol=5e-6, rtol=0
-    )
-    assert study.schema.domain.dimension == 11
-    assert study.schema.origins["history"].startswith("largest sum in published descriptions")
-
-
 ORDERED = FACTS | {
     "treatment": {"name": "segment", "categories": ["men", "women", "none"], "reference": "none"},
     "propensity": [0.3, 0.3, 0.4],
@@ -146,19 +115,6 @@ def test_the_reference_is_the_first_arm_and_propensities_follow():
     assert TableSchema.from_dict(TWO | {"treatment": two | {"reference": "none"}}) == TableSchema.from_dict(TWO)
     swapped = TableSchema.from_dict(TWO | {"treatment": two | {"reference": "men"}, "propensity": [0.4, 0.6]})
     assert (swapped.arms, swapped.domain.known_propensity.values) == (("men", "none"), (0.4,))
-
-
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"treatment": ORDERED["treatment"] | {"reference": "nobody"}}, "reference of 'segment' is 'nobody'; give one"),
-        ({"treatment": TWO["treatment"] | {"reference": "men"}, "propensity": 0.4}, "propensity is 0.4, which is of"),
-        ({"treatment": TWO["treatment"] | {"reference": "men"}, "treated": 0.4}, "treated is 0.4, which is of the sec"),
-    ],
-)
-def test_a_reference_that_does_not_fit_is_refused(facts, words):
-    with pytest.raises(InputError, match=words):
-        TableSchema.from_dict(FACTS | facts)
 
 
 @pytest.mark.slow

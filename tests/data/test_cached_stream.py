@@ -54,12 +54,3 @@ def test_nothing_is_left_of_a_copy_that_fails(tmp_path):
     with pytest.raises(InputError, match="stays as it is"):
         CachedStream(Drawn(lost=1), tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_folders_and_sizes_are_refused(tmp_path):
-    with pytest.raises(InputError, match="batch_rows = 0"):
-        CachedStream(Drawn(), tmp_path, batch_rows=0)
-    with pytest.raises(InputError, match="cannot hold the records"):
-        CachedStream(Drawn(), tmp_path / "missing")
-    with CachedStream(Drawn(), tmp_path), pytest.raises(InputError, match="cannot hold the records"):
-        CachedStream(Drawn(), tmp_path)

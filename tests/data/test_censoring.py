@@ -62,27 +62,15 @@ def test_a_schema_of_such_an_outcome_travels(kind):
         ({"kind": "hazard"}, "choose restricted_mean or event_by_horizon"),
         ({"event": "months"}, "are both 'months'"),
         ({"event": "a"}, "column 'a' has two roles"),
-        ({"time": "x"}, "column 'x' has two roles"),
         ({"censoring": {"floor": 0}}, "censoring.floor is 0"),
         ({"censoring": {"bins": 0}}, "censoring.bins is 0"),
-        ({"censoring": {"by_arm": 1}}, "censoring.by_arm is 1"),
         ({"censoring": {"curve": 1}}, "censoring has the unknown entry 'curve'; known are bins, by_arm, floor"),
-        (
-            {"low": 0},
-            "outcome by a horizon has the unknown entry 'low'; known are censoring, event",
-        ),
     ],
 )
 def test_what_is_no_such_outcome_is_refused_in_one_line(entries, words):
     with pytest.raises(InputError, match=words) as refusal:
         by_horizon(**entries)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_domain_in_code_has_the_bounds_of_its_horizon():
-    with pytest.raises(InputError, match="outcome by a horizon has"):
-        Domain([0.0], [1.0], 0.0, 10.0, censoring=OUTCOME)
-    assert Domain([0.0], [1.0], 0.0, 12.0, censoring=OUTCOME).censoring.bins == 10
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from tests.registered import CovariateBalancingEffect, PolicySelector, RLearner,
 from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
-from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 
@@ -85,11 +84,3 @@ def test_rows_stay_whole():
     records = checked_records(SCHEMA, x, a, y, NoiseSource.system())
     found = torch.cat([records.x, records.a[:, None], records.y[:, None]], 1)
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, torch.stack([x[:, 0], a, y], 1).tolist()))
-
-
-def test_records_are_checked_first():
-    x, a, y = table()
-    with pytest.raises(InputError, match="outcome"):
-        checked_records(SCHEMA, x, a, y + 1, NoiseSource.system())
-    with pytest.raises(InputError, match="covariate"):
-        checked_records(SCHEMA, x - 1, a, y, None)

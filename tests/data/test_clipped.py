@@ -13,7 +13,6 @@ from torchdpcate.data.streams import CachedStream
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.estimators.average import AverageEffect
-from torchdpcate.estimators.cate import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 
 FACTS = {
@@ -69,28 +68,15 @@ def test_nothing_is_said_where_few_or_none_were_moved(frame, tmp_path) -> None:
     assert 25 / N == LARGE_SHARE  # more than that is told
 
 
-def test_rounding_to_integers_counts_and_the_worst_column_is_named(frame) -> None:
-    facts = {**FACTS, "outcome": {"name": "pay", "low": 0, "high": 10, "kind": "count"}, "propensity": 0.5}
-    frame["age"] = 99
-    with pytest.warns(UserWarning, match=r"'pay': 500 of 500 .* moved \(so were those of 1 other column\); "):
-        clipped = checked_records(TableSchema.from_dict(facts), frame, frame["treat"], frame["pay"], None).clipped
-    assert clipped.moved == {"pay": N, "age": N}
-    between = {**facts, "covariates": {"site": FACTS["covariates"]["site"]}}
-    with pytest.warns(UserWarning, match=r"'pay': .* \[0, 10\] or between integers and were moved;"):
-        checked_records(TableSchema.from_dict(between), frame, frame["treat"], frame["pay"], None)
-
-
-@pytest.mark.parametrize("learner", [AverageEffect, RLearner])
-def test_a_learner_tells_the_curator_and_its_release_nobody(frame, tmp_path, learner) -> None:
-    fitted = learner(SCHEMA, PrivacyBudget(2.0, 1e-5))
+def test_a_learner_tells_the_curator_and_its_release_nobody(frame, tmp_path) -> None:
+    fitted = AverageEffect(SCHEMA, PrivacyBudget(2.0, 1e-5))
     with pytest.warns(UserWarning, match=r"30 of 500 \(6 %\).*publish them nowhere"):
         fitted.fit(frame, frame["treat"], frame["pay"])
     assert fitted.clipped_ == ClippedValues(N, MOVED)
-    release = fitted.release() if learner is AverageEffect else fitted.release_function()
-    assert b"Clipped" not in pickle.dumps(release)
+    assert b"Clipped" not in pickle.dumps(fitted.release())
     frame.to_csv(tmp_path / "t.csv", index=False)
     known = TableSchema.from_dict({**FACTS, "propensity": 0.5})
     with pytest.warns(UserWarning, match="30 of 500"):
         stream = TableStream(tmp_path / "t.csv", known)
     moved = {"pay": 30, "age": 7}
-    assert learner(known, PrivacyBudget(2.0, 1e-5)).fit_stream(stream).clipped_ == ClippedValues(N, moved)
+    assert AverageEffect(known, PrivacyBudget(2.0, 1e-5)).fit_stream(stream).clipped_ == ClippedValues(N, moved)

@@ -3,14 +3,11 @@ import itertools
 import pandas as pd
 import pytest
 import torch
-import yaml
 
-from torchdpcate.cli.main import main
 from torchdpcate.data import CsvForm
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.papers import Dataset1
 
 FACTS = {
     "treatment": "treat",
@@ -91,22 +88,6 @@ def test_encodings_are_named_by_the_refusal(tmp_path, encoding) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"separator": ";"}, "data.separator = ';': choose one of comma, semicolon, tab, bar"),
-        ({"decimal": "dot"}, "choose one of point, comma"),
-        ({"thousands": "point"}, "is the sign of data.decimal too"),
-        ({"encoding": "rot13"}, "is no encoding"),
-        ({"encoding": "foo"}, "is no encoding"),
-        ({"skip_lines": -1}, "give an integer from 0"),
-    ],
-)
-def test_a_setting_that_there_is_not_is_refused(settings, words) -> None:
-    with pytest.raises(InputError, match=words.replace("(", r"\(")):
-        CsvForm(**settings)
-
-
-@pytest.mark.parametrize(
     ("content", "settings", "words"),
     [
         (text(";", ","), {"separator": "semicolon", "decimal": "comma", "thousands": "space"}, None),
@@ -129,13 +110,6 @@ def test_a_form_that_the_file_has_not_is_refused(tmp_path, content, settings, wo
         return
     with pytest.raises(InputError, match=words):
         Table(path, FACTS, **settings).load()
-
-
-def test_settings_of_csv_files_are_refused_where_there_is_none(tmp_path) -> None:
-    path = tmp_path / "t.parquet"
-    records().to_parquet(path)
-    with pytest.raises(InputError, match=r"data\.separator = tab: is of csv files"):
-        Table(path, FACTS, separator="tab").load()
 
 
 @pytest.mark.parametrize("program", ["dta", "sav", "sas7bdat"])
@@ -167,49 +141,7 @@ def test_files_of_other_programs(tmp_path, program) -> None:
         Table(path, {**facts, "treatment": "arm"}).load()
 
 
-def test_an_export_file_of_sas(tmp_path) -> None:
-    pyreadstat = pytest.importorskip("pyreadstat", reason="it writes the file")
-    path, frame = tmp_path / "t.xpt", records().rename(columns={"größe": "size"})
-    pyreadstat.write_xport(frame, path, file_format_version=5)
-    facts = FACTS | {"covariates": {"age": {"low": 0, "high": 100}, "sex": {"categories": ["F", "M"]}}}
-    assert Table(path, facts).load().records.x[:, 0].tolist() == frame["age"].tolist()
-
-
-def test_domain_takes_the_form_too(tmp_path, capsys) -> None:
-    path, draft = tmp_path / "t.csv", tmp_path / "d.yaml"
-    path.write_text(text(";", ",", "."), encoding="latin-1")
-    words = ["--separator", "semicolon", "--decimal", "comma", "--thousands", "point", "--encoding", "latin-1"]
-    assert main(["domain", str(path), "--treatment", "treat", "-o", str(draft), *words]) == 0
-    number, levels = {"low": "???", "high": "???"}, {"categories": "???"}
-    assert yaml.safe_load(draft.read_text())["covariates"] == {
-        "age": number,
-        "sex": levels,
-        "größe": number,
-        "costs": number,
-    }
-    assert main(["domain", str(path), *words[:-2]]) == 2
-    assert "data.encoding" in capsys.readouterr().err
-
-
 def test_all_numbers_of_a_declared_form_are_read() -> None:
     for separator, value in itertools.product(("", "."), (0.5, 12.0, 999.99, 1000.0, 1234567.25)):
         written = f"{value:,.2f}".translate({ord(","): separator or None, ord("."): ","})
         assert CsvForm(decimal="comma", thousands="point").is_number(written)
-
-
-def test_the_refusal_of_other_signs_names_each_setting_once_for_each_way(tmp_path) -> None:
-    path = tmp_path / "t.csv"
-    records().assign(costs=[f"{i},234" for i in range(N)]).to_csv(path, index=False)
-    with pytest.raises(InputError, match=r"give data\.thousands=comma, or data\.decimal=comma \(") as caught:
-        Table(path, FACTS).load()
-    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
-
-
-def test_queries_of_data_without_settings_say_how_to_save_them(tmp_path) -> None:
-    path = tmp_path / "queries.csv"
-    path.write_text("x0;x1\n0,5;0,5\n")
-    with pytest.raises(InputError, match="by semicolons; save it as comma-separated UTF-8 with decimal points"):
-        Dataset1(queries_path=path).load()
-    path.write_text('x0,x1\n"0,5",0.5\n')
-    with pytest.raises(InputError, match=r"; save it as comma-separated UTF-8 with decimal points$"):
-        Dataset1(queries_path=path).load()

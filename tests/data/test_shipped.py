@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
@@ -15,13 +12,6 @@ def compose_data(name: str, *overrides: str) -> StudySource:
     root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
     with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
         return data_source(compose(overrides=[f"+data={name}", *root, *overrides]))
-
-
-@pytest.mark.parametrize(("name", "dimension"), [("dataset1", 2), ("dataset2", 30)])
-def test_generators_from_yaml(name: str, dimension: int) -> None:
-    study = compose_data(name, "data.n=3000").load()
-    assert study.records.x.shape == (2700, dimension)
-    assert study.queries.shape == (25, dimension)
 
 
 def test_table_from_yaml(tmp_path, frame, domain_file) -> None:
@@ -83,13 +73,6 @@ def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> No
     assert registry.conf_dir() == tmp_path / "conf"
     (package / "conf").mkdir(parents=True)
     assert registry.conf_dir() == package / "conf"
-
-
-def test_importing_the_room_is_light() -> None:
-    heavy = ["pandas", "pyarrow", "lightning", "omegaconf", "hydra", "matplotlib"]
-    code = f"import sys, torchdpcate.data; print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("path", sorted((registry.conf_dir() / "domain").glob("*.yaml")), ids=lambda path: path.stem)

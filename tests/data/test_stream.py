@@ -35,9 +35,7 @@ def big(frame) -> pd.DataFrame:
     return rows
 
 
-@pytest.mark.first(4)
-@pytest.mark.parametrize("source", ["csv", "csv.gz", "parquet"])
-@pytest.mark.parametrize("target", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize(("source", "target"), [("csv", "parquet"), ("csv.gz", "csv"), ("parquet", "csv.gz")])
 def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, target) -> None:
     write(big, tmp_path / f"in.{source}")
     output, seen = tmp_path / f"out.{target}", []
@@ -52,19 +50,6 @@ def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"in.{source}", f"out.{target}", "trial.yaml"])
 
 
-def test_no_rows_give_an_empty_answer(tmp_path, frame, schema) -> None:
-    write(frame[:0], tmp_path / "in.csv")
-    assert stream_answers(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect).rows == 0
-    assert (tmp_path / "out.csv").read_text() == "effect\n"
-
-
-def test_the_output_may_replace_the_input(tmp_path, big, schema) -> None:
-    path = tmp_path / "t.parquet"
-    write(big, path)
-    stream_answers(path, path, schema, effect, batch_rows=BATCH)
-    assert len(pd.read_parquet(path)) == len(big)
-
-
 def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema) -> None:
     big.loc[4321, "age"] = 99.0
     big.to_csv(tmp_path / "in.csv", index=False)
@@ -74,32 +59,6 @@ def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema) -> None:
     assert "\n" not in str(caught.value)
     assert (tmp_path / "out.csv").read_text() == "what was there before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv", "trial.yaml"]
-
-
-def test_an_interrupt_leaves_nothing_behind(tmp_path, big, schema) -> None:
-    big.to_csv(tmp_path / "in.csv", index=False)
-
-    def interrupt(done: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stream_answers(tmp_path / "in.csv", tmp_path / "o.csv", schema, effect, on_progress=interrupt)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "trial.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "words"),
-    [
-        ("gone.csv", "out.csv", "'.*gone.csv' does not exist"),
-        ("in.csv", "out.txt", "output '.*out.txt' is neither csv nor parquet"),
-        ("in.txt", "out.csv", "data file '.*in.txt' is neither"),
-        ("in.csv", "nowhere/out.csv", "there is no folder"),
-    ],
-)
-def test_bad_paths(tmp_path, frame, schema, source, target, words) -> None:
-    frame.to_csv(tmp_path / "in.csv", index=False)
-    with pytest.raises(InputError, match=words):
-        stream_answers(tmp_path / source, tmp_path / target, schema, effect)
 
 
 def repeat(path, times: int) -> None:
@@ -160,8 +119,7 @@ def mixed_schema(out_of_bounds: str = "refuse") -> TableSchema:
     )
 
 
-@pytest.mark.parametrize("batch_rows", [1, 2, 4, 100])
-@pytest.mark.parametrize("target", ["csv", "parquet"])
+@pytest.mark.parametrize(("batch_rows", "target"), [(1, "csv"), (4, "parquet"), (100, "csv")])
 def test_rows_outside_are_missing_and_kept_columns_are_as_they_were(tmp_path, batch_rows, target):
     MIXED.to_csv(tmp_path / "in.csv", index=False)
     output = tmp_path / f"out.{target}"
@@ -186,19 +144,6 @@ def test_rows_outside_are_missing_and_kept_columns_are_as_they_were(tmp_path, ba
     assert found["low"].dropna().tolist() == [16.0, 59.0]
 
 
-def test_values_beyond_the_bounds_are_inside_where_they_are_clipped(tmp_path):
-    MIXED.to_csv(tmp_path / "in.csv", index=False)
-    done = stream_answers(
-        tmp_path / "in.csv",
-        tmp_path / "out.csv",
-        mixed_schema("clip"),
-        lambda x: {"effect": x[:, 0]},
-        missing_outside=True,
-    )
-    assert done == (6, 3)
-    assert pd.read_csv(tmp_path / "out.csv")["effect"].dropna().tolist() == [17.0, 60.0, 60.0]
-
-
 def test_kept_columns_of_parquet_have_their_types(tmp_path):
     frame = pd.DataFrame({"age": [17.0, 60.0], "town": ["a", "c"]})
     frame["flag"] = [True, False]
@@ -220,22 +165,3 @@ def test_kept_columns_of_parquet_have_their_types(tmp_path):
     assert found["flag"].dtype == "boolean"
     assert found["kind"].tolist() == ["x", "y"]
     assert list(pd.read_csv(tmp_path / "out.csv").columns) == [*keep, "effect"]
-
-
-def test_a_column_that_cannot_be_kept_is_refused(tmp_path):
-    frame = pd.DataFrame({"age": [17.0], "town": ["a"], "effect": [1.0], "many": [[1, 2]]})
-    frame.to_parquet(tmp_path / "in.parquet")
-    for name, why in (
-        ("effect", "is the name of a column of answers"),
-        ("many", "not numbers or words"),
-        ("none", "is there"),
-    ):
-        with pytest.raises(InputError, match=why):
-            stream_answers(
-                tmp_path / "in.parquet",
-                tmp_path / "out.csv",
-                mixed_schema(),
-                lambda x: {"effect": x[:, 0]},
-                keep=[name],
-            )
-        assert not (tmp_path / "out.csv").exists()

@@ -2,7 +2,6 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import MOST_CELLS, Subgroups
 from torchdpcate.errors import InputError
@@ -60,36 +59,15 @@ def test_crossed_cells_make_up_all_others():
     assert torch.equal(cells.members(cells), torch.eye(cells.size, dtype=torch.float64))
 
 
-def test_partitions_are_read_from_a_file(tmp_path):
-    path = tmp_path / "groups.yaml"
-    for text in ("- {sex: true}\n- {age: [40, 60]}\n", "subgroups:\n  - {sex: true}\n  - {age: [40, 60]}\n"):
-        path.write_text(text)
-        assert Subgroups.of(str(path), SCHEMA) == Subgroups.of([{"sex": True}, {"age": [40, 60]}], SCHEMA)
-
-
-def test_partitions_are_read_from_a_text_of_yaml():
-    """Whose keys may have any letter, which Hydra's grammar does not know."""
-    schema = SCHEMA.to_dict()
-    schema["covariates"]["größe=cm"] = schema["covariates"].pop("age")
-    given = Subgroups.of("[{'größe=cm': [40, 60]}, {sex: true}]", TableSchema.from_dict(schema))
-    assert given.labels == ["größe=cm < 40", "40 <= größe=cm < 60", "größe=cm >= 60", "sex = f", "sex = m"]
-
-
 REFUSED = {
     "nothing": ([], "give a list of partitions"),
     "no file": ("gone.yaml", "no such file"),
-    "no partition": (["sex"], "write each partition as"),
     "an empty one": ([{}], "write each partition as"),
     "no covariate": ([{"height": True}], "'height' is no covariate"),
     "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty; its bounds are \[18, 90\]"),
-    "a cut at a bound": ([{"age": [40, 90]}], "the cut 90 of 'age' leaves a cell empty"),
     "cuts that fall": ([{"age": [60, 40]}], "increasing order"),
-    "a cut twice": ([{"age": [40, 40]}], "each once"),
     "a cut that is none": ([{"age": ["old"]}], "give a number"),
-    "one that is infinite": ([{"age": [float("inf")]}], "finite"),
-    "no cuts": ([{"age": []}], "give a list of public cuts"),
     "a number without cuts": ([{"age": True}], "give public cuts"),
-    "false": ([{"sex": False}], "has categories"),
     "cuts of categories": ([{"sex": [0.5]}], "write {sex: true}"),
     "the same twice": ([{"sex": True}, {"sex": True}], "is there twice"),
     "too many": ([{"age": [18 + k / 100 for k in range(1, MOST_CELLS + 1)]}], "give at most 1,000"),
@@ -102,17 +80,6 @@ def test_mistakes_are_one_line(mistake):
     with pytest.raises(InputError, match=message) as problem:
         Subgroups.of(given, SCHEMA)
     assert "\n" not in str(problem.value)
-
-
-def test_levels_and_cuts_of_one_covariate_do_not_cross():
-    cells = Subgroups.of([{"dose": True}, {"dose": [3]}], SCHEMA)
-    with pytest.raises(InputError, match="by levels and by cuts"):
-        cells.crossed()
-
-
-def test_a_plain_domain_has_cells_by_its_names():
-    cells = Subgroups.of([{"x1": [0.5]}], TableSchema.from_domain(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)))
-    assert cells.positions(torch.tensor([[0.9, 0.25], [0.1, 0.5]])).tolist() == [[0], [1]]
 
 
 def test_missing_values_are_a_cell_beside_the_cuts() -> None:

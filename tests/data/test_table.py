@@ -29,13 +29,6 @@ def test_reads_csv_and_parquet_alike(tmp_path, frame, domain_file, ending) -> No
     assert study.name == "t"
 
 
-def test_files_are_laid_end_to_end(tmp_path, frame, domain_file) -> None:
-    one, two = write(frame[:15], tmp_path / "a.csv"), write(frame[15:], tmp_path / "b.parquet")
-    study = Table([one, two], domain_file).load()
-    assert study.records.y.tolist() == frame["y"].tolist()
-    assert study.name == "a"
-
-
 def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -53,8 +46,7 @@ def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> 
         TableStream(folder, domain_file)
 
 
-@pytest.mark.parametrize("treat", [[True, False] * 20, [1.0, 0.0] * 20, ["True", "False"] * 20])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(("treat", "ending"), [([True, False] * 20, "parquet"), (["True", "False"] * 20, "csv")])
 def test_treatment_may_be_bool_or_float(tmp_path, frame, domain_file, treat, ending) -> None:
     frame["treat"] = treat
     study = Table(write(frame, tmp_path / f"t.{ending}"), domain_file).load()
@@ -114,13 +106,6 @@ def test_bad_values_are_refused_in_one_line(tmp_path, frame, domain_file, column
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_column_is_named(tmp_path, frame, domain_file) -> None:
-    for ending in ("csv", "parquet"):
-        path = write(frame.drop(columns="sex"), tmp_path / f"t.{ending}")
-        with pytest.raises(InputError, match=r"column 'sex' is missing; 4 of the 5 needed are there$"):
-            Table(path, domain_file).load()
-
-
 @pytest.mark.parametrize("kind", ["category", "decimal", "nullable", "large_string"])
 def test_column_types_of_parquet(tmp_path, frame, domain_file, kind) -> None:
     expected = TableSchema.from_yaml(domain_file).encode(frame)
@@ -175,12 +160,6 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, domain_file, 
         assert "\n" not in str(caught.value)
 
 
-def test_a_byte_order_mark_and_quotes_are_understood(tmp_path, domain_file) -> None:
-    rows = b'"treat",y,age,sex,race\n1,2,30,0,"black"\n0,2,31,1,"white"\n'
-    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + rows)
-    assert Table(tmp_path / "t.csv", domain_file).load().records.x[:, 0].tolist() == [30.0, 31.0]
-
-
 def test_queries_from_a_file(tmp_path, frame, domain_file) -> None:
     table = write(frame, tmp_path / "t.csv")
     queries = write(frame[["race", "age", "sex"]][:7], tmp_path / "q.parquet")
@@ -192,20 +171,6 @@ def test_queries_from_a_file(tmp_path, frame, domain_file) -> None:
         Table(table, domain_file, queries_path=path).load()
     clipped = Table(table, domain_file, out_of_bounds="clip", queries_path=path).load().queries
     assert clipped[:, 0].tolist() == [60.0] * 40
-
-
-def test_the_schema_of_clipped_records_clips_queries_too(tmp_path, frame, domain_file) -> None:
-    path = write(frame, tmp_path / "t.csv")
-    assert Table(path, domain_file).load().schema.out_of_bounds == "refuse"
-    assert Table(path, domain_file, "clip").load().schema.out_of_bounds == "clip"
-    domain_file.write_text(domain_file.read_text() + "out_of_bounds: clip\n")
-    frame.loc[0, "age"] = 99
-    study = Table(write(frame, path), domain_file).load()  # the domain file says it
-    assert study.records.x[0, 0] == 60
-    assert TableSchema.from_dict(study.schema.to_dict()).out_of_bounds == "clip"
-    domain_file.write_text(domain_file.read_text().replace("clip", "guess"))
-    with pytest.raises(InputError, match="out_of_bounds is 'guess'; choose refuse or clip"):
-        Table(path, domain_file).load()
 
 
 def test_lalonde(shared_data) -> None:

@@ -57,14 +57,6 @@ def test_files_are_laid_end_to_end_and_empty_ones_passed_over(tmp_path, big, dom
     assert whole(stream).y.tolist() == big["y"].tolist()
 
 
-def test_an_arm_may_lie_in_one_batch(tmp_path, big, domain_file) -> None:
-    path = write(big.sort_values("treat"), tmp_path / "t.parquet")
-    assert TableStream(path, domain_file, batch_rows=BATCH).n == 5500
-    words = "t.parquet: treatment column 'treat' has no record with value 0; both arms, 0 and 1, are needed"
-    with pytest.raises(InputError, match=words):
-        TableStream(write(big[big["treat"] == 1], path), domain_file)
-
-
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [
@@ -99,27 +91,14 @@ def test_a_file_that_changes_between_readings_is_refused(tmp_path, big, domain_f
         next(iter(stream))
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, big, domain_file) -> None:
-    path = write(big, tmp_path / "t.parquet")
-    batches = iter(TableStream(path, domain_file, batch_rows=BATCH))
-    next(batches)
-    os.utime(path, ns=(0, 0))
-    with pytest.raises(InputError, match="has changed"):
-        list(batches)
-
-
 def test_a_table_opens_as_a_stream_where_that_was_asked_for(tmp_path, frame, domain_file) -> None:
     path = write(frame, tmp_path / "t.csv")
     table = Table(path, domain_file, stream=True)
     study = table.open()
     assert isinstance(study, StreamedStudy)
     assert (study.records.n, study.name, study.domain.dimension) == (40, "t", 5)
-    with pytest.raises(InputError, match=r"data.stream is true, and this reads all records at once"):
-        table.load()
     with pytest.raises(InputError, match=r"data.n is 20; a stream has all records"):
         Table(path, domain_file, stream=True, n=20).open()
-    with pytest.raises(InputError, match="batch_rows = 0"):
-        TableStream(path, domain_file, batch_rows=0)
 
 
 @pytest.mark.faults

@@ -5,7 +5,6 @@ import torch
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream
 from torchdpcate.data.table import Table
@@ -58,15 +57,6 @@ def test_weights_beyond_their_bound_are_refused_or_moved_and_told_to_the_curator
     assert moved.weight.tolist() == [0.0, 0.5, 1.0, 1.0]
 
 
-def test_records_carry_their_weights():
-    records = CausalData(*(torch.zeros(3, 1), torch.zeros(3), torch.zeros(3))).with_weight(
-        torch.tensor([0.0, 0.5, 1.0])
-    )
-    assert records.subset(torch.tensor([2, 1])).weight.tolist() == [1.0, 0.5]
-    assert records.to("cpu").copy().with_propensity(None).weight.tolist() == [0.0, 0.5, 1.0]
-    assert repr(records) == "<CausalData: 3 records of 1 covariates, weights>"
-
-
 @pytest.mark.parametrize("facts", [FACTS, DROPPED, {**DROPPED, "weights": {"name": "w", "high": 5, "mean": 2}}])
 def test_a_schema_that_counts_records_travels(facts):
     schema = TableSchema.from_dict(facts)
@@ -93,14 +83,6 @@ def test_what_are_no_weights_is_refused_in_one_line(entry, words):
     assert "\n" not in str(refusal.value)
 
 
-def test_plans_expect_a_mean_weight_of_one_or_half_of_the_bound():
-    def expected(**entry):
-        return TableSchema.from_dict({**FACTS, "weights": {"name": "w", **entry}}).domain.expected_weight
-
-    assert (expected(high=5), expected(high=1), expected(high=5, mean=4)) == (0.2, 0.5, 0.8)
-    assert TableSchema.from_dict(DROPPED).domain.expected_weight == 1.0
-
-
 def test_records_without_treatment_or_outcome_count_nothing_and_are_not_told(tmp_path):
     path = tmp_path / "t.csv"
     WORDS.to_csv(path)
@@ -117,22 +99,3 @@ def test_arrays_may_lack_treatment_and_outcome_too():
     assert found.weight.tolist() == [1.0, 0.0, 0.0, 1.0]
     again = checked_records(schema, found.x, found.a, found.y, None, **schema.own(found))
     assert again.weight.tolist() == found.weight.tolist()
-
-
-@pytest.mark.parametrize("role", ["treatment", "outcome"])
-def test_only_what_may_be_missing_may_be(role):
-    facts = {**DROPPED, role: {name: fact for name, fact in DROPPED[role].items() if name != "missing"}}
-    schema = TableSchema.from_dict(facts)
-    with pytest.raises(InputError, match="missing"):
-        checked_records(schema, WORDS[["x"]], schema.labels(WORDS["a"]), WORDS["y"], None)
-    with pytest.raises(InputError, match="give outcome: drop, treatment: drop"):
-        TableSchema.from_dict({**DROPPED, "outcome": {**DROPPED["outcome"], "missing": "fill"}})
-
-
-def test_complete_cases_are_named_with_what_they_rest_on():
-    words = TableSchema.from_dict(DROPPED).domain.counting["missing"]
-    assert "treatment or outcome count nothing" in words
-    assert "on no outcome" in words
-    assert "nor on the arm" not in words
-    known = TableSchema.from_dict({**DROPPED, "propensity": 0.5}).domain.counting["missing"]
-    assert "nor on the arm" in known

@@ -1,19 +1,17 @@
 """The tables of average effects say what their numbers say, and the code still gives such numbers."""
 
-import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from rich.progress import Progress
 from scipy import stats
 
-from experiments.average_effects import defaults, lalonde, methods, pages, runs, tables
+from experiments.average_effects import defaults, lalonde, pages, tables
 from experiments.average_effects.designs import CONFOUNDED
 from experiments.average_effects.literal import BalancingSum, printed_sampler
 from experiments.average_effects.references import LALONDE
-from experiments.average_effects.summaries import Cells, summarise
+from experiments.average_effects.summaries import Cells
 
 FOLDER = Path(tables.__file__).parent
 DATA = Path(__file__).parents[3] / "shared" / "data" / "lalonde"
@@ -86,31 +84,6 @@ def test_the_design_is_what_it_is_said_to_be():
     assert difference.item() - CONFOUNDED.truth == pytest.approx(0.0905, abs=0.012)  # five standard errors
     assert sample.printed[0].norm(dim=2).max() <= sample.printed[1] + 1e-12
     assert batch.psi.norm(dim=2).max() <= 1 + 1e-12
-
-
-def test_a_killed_study_goes_on_where_it_was(tmp_path, monkeypatch):
-    def study() -> list[runs.Line]:
-        with Progress(disable=True) as progress:
-            return runs.run(runs.Study("confounded", CONFOUNDED, 5, (300,)), tmp_path, progress)
-
-    monkeypatch.setattr(runs, "RECORDS_AT_ONCE", 900)  # batches of three and two
-    monkeypatch.setattr(runs, "methods", lambda design: {"peers": methods.peers(0.1)})
-    whole = study()
-    path = tmp_path / "confounded.jsonl"
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") == 2
-    path.write_text(text[:-50], encoding="utf-8")
-    assert study() == whole
-    monkeypatch.setattr(runs, "_batch", None)  # nothing is left to do
-    assert study() == whole
-    cells = Cells(summarise(CONFOUNDED, whole))
-    cell = cells.get(300, "difference in means", 5.0)
-    lines = [line for line in whole if (line.row, line.epsilon) == ("difference in means", "5")]
-    errors = [estimate - CONFOUNDED.truth for line in lines for estimate in line.estimate]
-    assert cell.repeats == 5
-    assert cell.bias == pytest.approx(sum(errors) / 5)
-    assert cell.mse == pytest.approx(sum(error**2 for error in errors) / 5)
-    assert math.isnan(cells.get(300, "LGPR", 5.0).coverage)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs shared/data/lalonde beside the checkout")

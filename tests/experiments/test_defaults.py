@@ -2,59 +2,15 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from experiments.defaults import study, targets
-from experiments.defaults.methods import CONSTANT, DEFAULT, ZERO
 from experiments.defaults.random_laws import random_setting
-from experiments.defaults.runs import plan, read, run
-from experiments.defaults.sources import Source, sources
 from experiments.defaults.summaries import Cells
 from experiments.defaults.tables import cells_page
 from experiments.defaults.verdicts import made
 
 FOLDER = Path(study.__file__).parent
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
-
-
-@pytest.fixture
-def small() -> list[Source]:
-    chosen = [source for source in sources(None) if source.name in ("niu_b", "dataset1")]
-    return [Source(s.name, s.title, (500,), s.draw) for s in chosen]
-
-
-def test_runs_are_done_once_and_torn_lines_again(small, tmp_path):
-    path = tmp_path / "runs.csv"
-
-    def left() -> int:
-        jobs = plan(small, range(2), path, epsilons=(1.0,), methods=(DEFAULT, CONSTANT, ZERO))
-        return sum(len(job.todo) for job in jobs)
-
-    assert left() == 12
-    run(path, plan(small, range(1), path, epsilons=(1.0,), methods=(DEFAULT, CONSTANT, ZERO)))
-    assert left() == 6
-    rows = read(path)
-    assert {row.method for row in rows} == {DEFAULT, CONSTANT, ZERO}
-    assert all(row.mse > 0 for row in rows)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text[:-20], encoding="utf-8")
-    assert left() == 7
-    run(path, plan(small, range(1), path, epsilons=(1.0,), methods=(DEFAULT, CONSTANT, ZERO)))
-    assert [(row.key, row.mse) for row in read(path)] == [(row.key, row.mse) for row in rows]
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
-@pytest.mark.parametrize("name", ["acic_2", "twins", "lbidd_e441", "lalonde_psid"])
-def test_real_tables_are_read_within_their_domains(name):
-    source = next(source for source in sources(DATA) if source.name == name)
-    case = source.draw(source.sizes[0], 1)
-    assert case.records.n == source.sizes[0]
-    case.schema.domain.check_covariates(case.records.x)
-    case.schema.domain.check_outcome(case.records.y)
-    assert len(case.truth) in (1, len(case.queries))
-    if name == "acic_2":  # its effect is constant
-        assert float(case.truth.std()) < 1e-9
 
 
 def test_verdicts_are_met_missed_or_within_noise():

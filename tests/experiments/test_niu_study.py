@@ -11,8 +11,7 @@ from scipy import integrate, stats
 
 from experiments.designs.niu import Niu
 from experiments.frame.published import read_published
-from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Found, Place, Settings
-from experiments.frame.table import join, summarise
+from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Place, Settings
 from experiments.niu.laws import POINTS, sample
 from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
 from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
@@ -70,27 +69,6 @@ def test_published_errors_have_places_and_errors_of_their_means(tmp_path):
     assert second.place == Place("design E", "E", "16000", "128", "RLearner", "test_mse")
     assert (second.value, second.error, second.repeats, second.qualifier) == (7.0, 1.0, 4, "=")
     assert third.place == Place(without("A"), "A", "500", "inf", "DRLearner", "test_mse")
-
-
-def test_ours_stand_beside_all_learners_and_no_difference_is_to_lasso(tmp_path):
-    papers = write(
-        tmp_path,
-        "A,500,6,1.0,DRLearner,DPX,1.0,test_mse,9,1,5",
-        "A,500,6,1.0,SLearner,DPX,1.0,test_mse,8,1,5",
-        "A,500,6,1.0,SLearner,Lasso,inf,test_mse,7,1,5",
-    )
-    found = [
-        Found(Place(private("A"), "A", "500", "1", "", "test_mse"), CERTIFIED, "ours", "certified", [1.0, 2.0]),
-        *(
-            Found(Place(table, "A", "500", NO_PRIVACY, "", "test_mse"), FREE, "free", "not private", [0.5, 0.7])
-            for table in (private("A"), without("A"))
-        ),
-    ]
-    rows = join(read_published(STUDY, papers), summarise(found), STUDY.stand_ins)
-    assert len(rows) == 3
-    assert all(row.certified is not None and row.free is not None and row.gained < 0 for row in rows[:2])
-    assert rows[2].free is not None
-    assert math.isnan(rows[2].reproduced)
 
 
 def test_all_cells_of_the_published_file_have_ours(tmp_path):

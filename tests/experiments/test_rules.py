@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from experiments.defaults.random_laws import random_setting
-from experiments.rules_and_selection.design_pages import FIELDS
-from experiments.rules_and_selection.design_pages import page as design_page
 from experiments.rules_and_selection.designs import LAWS, OWL_TRIAL, RARE_KNOWN, design_case
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, rule_case
 from experiments.rules_and_selection.trials import RealTrial, influence, less_cost, line
@@ -44,17 +42,6 @@ def test_designs_know_their_effects(design):
     assert case.regret(case.truth > 0) == 0
     known = case.schema.domain.known_propensity is not None
     assert known == (design in (OWL_TRIAL, RARE_KNOWN))
-
-
-def test_a_cell_above_the_other_method_is_a_miss():
-    rows = [
-        ("d", "100", "1", str(s), m, str(r + 0.01 * s), "0.9", "0.1")
-        for m, r in (("rule", 0.5), ("today", 0.2))
-        for s in (0, 1)
-    ]
-    assert "Misses, 1 of 1 cells: d at 100, epsilon 1 (0.5050, wanted 0.2050)." in design_page(
-        [dict(zip(FIELDS, row, strict=True)) for row in rows], []
-    )
 
 
 def test_the_value_of_a_rule_is_that_of_its_own_arm():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.guards import bounded
 from tests.verify import forgeries as forge
-from tests.verify.test_every_forgery import KINDS
+from tests.verify.kinds import KINDS
 from torchdpcate.errors import TorchDPCateError
 from torchdpcate.verify.file import verify_release
 

@@ -12,10 +12,7 @@ from tests.registered import AverageEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
 from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
-from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.table import Table
-from torchdpcate.errors import InputError
 from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release import release as functions
 from torchdpcate.release.file import RELEASES
@@ -76,26 +73,3 @@ def test_attributes_are_there_or_are_not(kind: str) -> None:
     assert made._repr_html_()
     for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert again.summary() == made.summary()
-
-
-@pytest.mark.parametrize(
-    ("made", "name", "message"),
-    [
-        (Domain([0.0], [1.0], 0.0, 1.0), "direction", "nothing says whether high or low"),
-        (Cluster("school"), "design_effect", "cluster 'school'"),
-        (Cluster("school"), "assumption", "cluster 'school'"),
-        (Table("none.csv", DOMAIN, per_person=2), "unit", "whose a record is"),
-    ],
-)
-def test_a_fact_that_nobody_said_is_not_there(made, name: str, message: str) -> None:
-    assert not hasattr(made, name)
-    with pytest.raises(InputError, match=message):
-        getattr(made, name)
-
-
-def test_what_three_arms_have_not_is_said() -> None:
-    made = KINDS["composed of three arms"]()
-    assert getattr(made, "assumptions", None) is None
-    assert not hasattr(made, "average_effect")
-    with pytest.raises(AttributeError, match="3 arms have several; see average_effects"):
-        _ = made.average_effect

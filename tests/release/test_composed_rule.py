@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-import torch
 
-from torchdpcate import load_release
 from torchdpcate.errors import InputError
-from torchdpcate.release.composed import ComposedRule, _example
-from torchdpcate.release.file import save_release
+from torchdpcate.release.composed import _example
 
 EFFECT = _example().effect  # (2 x - 1) 2 / sqrt(2), clipped at 2
 POINTS = np.linspace(0, 1, 41)[:, None]
@@ -20,7 +17,7 @@ def test_a_rule_treats_whose_effect_exceeds_cost_and_threshold():
         assert rule.privacy is EFFECT.privacy
 
 
-@pytest.mark.parametrize("budget", [0.0, 0.1, 0.3, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("budget", [0.0, 0.3, 1.0])
 def test_a_budget_is_kept_by_those_who_gain_most(budget):
     rule = EFFECT.rule(budget=budget, population=POINTS)
     treated = rule.decide(POINTS)
@@ -36,44 +33,18 @@ def test_who_gain_alike_are_treated_alike():
     assert EFFECT.rule(budget=0.1, population=alike).decide([[0.9], [1.0]]).tolist() == [0, 0]
 
 
-def test_a_file_gives_the_same_rule_back(tmp_path):
-    rule = EFFECT.rule(cost=0.1, threshold=0.05, budget=0.3, population=POINTS)
-    back = load_release(save_release(rule, tmp_path / "release.safetensors"))
-    assert isinstance(back, ComposedRule)
-    np.testing.assert_array_equal(back.decide(POINTS), rule.decide(POINTS))
-    assert (back.summary(), back.privacy) == (rule.summary(), rule.privacy)
-    np.testing.assert_allclose(back.effect.effect(POINTS), EFFECT.effect(POINTS), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"cost": float("nan")}, "cost = nan: give a finite number"),
         ({"threshold": "high"}, "threshold = 'high': give a finite number"),
         ({"budget": 1.2, "population": POINTS}, "budget = 1.2: .* from 0 to 1"),
-        ({"budget": -0.1, "population": POINTS}, "budget = -0.1: .* from 0 to 1"),
-        ({"budget": 30, "population": POINTS}, "budget = 30: .* from 0 to 1"),
         ({"budget": 0.3}, "budget = 0.3: .* give population="),
         ({"population": POINTS}, "population: .* give the share"),
         ({"budget": 0.3, "population": POINTS + 1}, "population: query 'x0'"),
-        ({"budget": 0.3, "population": POINTS[:0]}, "population: "),
-        ({"budget": 0.3, "population": [[0.1, 0.2]]}, "population: "),
     ],
 )
 def test_bad_choices_are_refused_in_one_line(settings, words):
     with pytest.raises(InputError, match=words) as refused:
         EFFECT.rule(**settings)
     assert "\n" not in str(refused.value)
-
-
-def test_a_constant_effect_makes_a_constant_rule_and_says_so():
-    one = torch.ones(1, dtype=torch.float64)
-    from dataclasses import replace
-
-    from torchdpcate.fit.weighted_basis import WeightedBasis
-
-    effect = replace(EFFECT, theta=0.3 * one, estimates=0.3 * one, curvatures=one[None], basis=WeightedBasis((), one))
-    assert (effect.rule().constant, effect.rule(cost=1.0).constant, EFFECT.rule().constant) == (1, 0, None)
-    assert effect.rule().summary()["decision"] == "everybody"
-    assert effect.rule(cost=1.0).summary()["decision"] == "nobody"
-    assert effect.average_effect == pytest.approx(0.3)

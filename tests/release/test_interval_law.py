@@ -56,7 +56,7 @@ def test_one_part_alone_has_its_own_quantile(level):
 
 
 @given(SCALE, st.lists(SCALE, min_size=1, max_size=3), st.sampled_from(LEVELS[1:5]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_laplace_and_gaussian_parts_agree_with_the_signed_mixture(s, scales, level):
     b = [scale * (1 + 0.3 * k) for k, scale in enumerate(sorted(scales))]  # apart, else the mixture cancels
     exact = mixture_width(level, s, b)
@@ -97,12 +97,6 @@ def test_more_noise_is_wider_and_units_scale():
     scaled = IntervalLaw(3e5, (1e5, 2e5), (1e5, -2e5, 0.0, 1e5))
     assert scaled.half_width(0.95) == pytest.approx(1e6 * base, rel=1e-9)
     assert law.half_width(0.99) > base
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, math.nan])
-def test_levels_out_of_range(level):
-    with pytest.raises(InputError, match="level = "):
-        width(level, s=1.0)
 
 
 def test_impossible_scales():

@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from torchdpcate.errors import InputError
 from torchdpcate.release.meta_analysis import pool
 
 BCG = [
@@ -69,11 +68,6 @@ def test_sites_of_very_unequal_size_that_differ() -> None:
     assert (found.mean.abs() <= found.half_width(0.95)).double().mean() > 0.93
 
 
-def test_random_effects_are_never_narrower_than_fixed_ones() -> None:
-    y, v = torch.tensor([0.1, 0.1, 0.1]).double(), torch.tensor([0.01, 0.02, 0.04]).double()
-    assert pool(y, v).half_width(0.95) >= pool(y, v, between="fixed").half_width(0.95)
-
-
 def test_errors_that_sites_share_do_not_average_out() -> None:
     y, v = torch.zeros(20, 1).double(), torch.ones(20, 1).double()
     shared = torch.full_like(v, 0.5)
@@ -91,10 +85,3 @@ def test_what_noise_dominates_says_nothing() -> None:
     assert found.mean.tolist()[1:] == pytest.approx([0.3, 0.0])
     assert found.half_width(0.95).tolist()[1:] == [inf, inf]
     assert pool(y, v, between="fixed").half_width(0.95)[1].item() == pytest.approx(1.959964 * 0.02**0.5)
-
-
-def test_refusals() -> None:
-    with pytest.raises(InputError, match="between = both: choose one of fixed, random"):
-        pool(Y, V, between="both")
-    with pytest.raises(InputError, match="level = 1"):
-        pool(Y, V).half_width(1.0)

@@ -1,4 +1,3 @@
-import html
 import json
 import sys
 
@@ -10,11 +9,9 @@ from safetensors import safe_open
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
 from tests.candidates.test_families import families
-from tests.faults.guards import answered
-from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
@@ -22,7 +19,6 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import read_release_file, save_release
 from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.card import card_html
-from torchdpcate.verify.finding import findings
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
 ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})
@@ -46,7 +42,7 @@ def test_a_policy_gives_labels():
 
 
 @given(families())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_file_gives_the_same_policy_back(tmp_path_factory, family):
     release, x = released(family.one(0), THREE, ARMS), points(50)
     path = save_release(release, tmp_path_factory.mktemp("r") / "policy.safetensors")
@@ -92,22 +88,13 @@ def test_a_fingerprint_stays_with_the_curator(tmp_path):
         assert not list(file.keys())
 
 
-def test_a_card_says_what_it_is(tmp_path):
-    for release in (released(Thresholds("age", [40], 3, 1), THREE, ARMS), released(Constants([2]), THREE)):
-        page = card_html(release)
-        assert "<p>policy by " in page
-        assert html.escape(findings(release)[0], quote=False) in page.replace("&#39;", "'")
-
-
 @pytest.mark.parametrize(
     "facts",
     [
         {},
-        {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}},
         {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}, "actions": []},
         {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}, "actions": [0, 1.5]},
         {"policy": {"kind": "constants", "actions": [2], "names": ["a"]}, "actions": [0, 1]},
-        {"policy": {"kind": "constants", "actions": [0, 1], "names": ["a", "b"]}, "actions": [0, 1]},
         {"policy": {"kind": "os.system", "actions": [0]}, "actions": [0, 1]},
         {"policy": {"kind": "thresholds", "covariate": ["height"], "cuts": [1]}, "actions": [0, 1]},
         {"policy": {"kind": "linear", "coefficients": [[1.0]]}, "actions": [0, 1]},
@@ -119,36 +106,3 @@ def test_made_up_files_are_no_policies(tmp_path, facts):
     path = save_release(released(Constants([0])), tmp_path / "policy.safetensors")
     with pytest.raises(ReleaseFileError):
         load_release(rewritten(path, facts=json.dumps(facts)))
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "policy",
-    [
-        Thresholds("age", [40], 3, 1),
-        LinearPolicies([[[1.0, 2.0], [0.0, 1.0], [3.0, -1.0]]], covariates=["age", "dose"]),
-    ],
-    ids=["thresholds", "linear"],
-)
-def test_replaced_facts_are_refused_or_decide(tmp_path, policy):
-    path, release = tmp_path / "policy.safetensors", released(policy, THREE, ARMS)
-
-    def read() -> None:
-        decided = load_release(path).decide(points(5))
-        assert decided.shape == (5,)
-
-    @examples(60)
-    @given(json_faults(release.facts()))
-    def check(text):
-        rewritten(save_release(release, path, overwrite=True), facts=text)
-        answered(read)
-
-    check()
-
-
-def test_a_release_holds_one_policy_on_its_own_actions():
-    for policy, actions in ((Constants([0, 1]), BINARY), (LinearPolicies([1.0, 0.0, 0.0]), (0, 2))):
-        with pytest.raises(InputError, match="give one policy, set up on the actions of the release"):
-            PolicyRelease(policy.setup(DOMAIN, BINARY), actions, SCHEMA, statement())
-    with pytest.raises(InputError, match="give one policy, set up"):
-        PolicyRelease(Constants([0]), BINARY, SCHEMA, statement())

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -8,8 +6,6 @@ from tests.release.test_file import STATEMENT
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Feature, Standardisation, WeightedBasis
-from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.offline import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 
@@ -49,44 +45,6 @@ def test_it_has_the_released_moments_within_the_bounds() -> None:
     assert x[:, 0].std().item() == pytest.approx(0.3 * 20, abs=0.1)
     assert x[:, 1].mean().item() == pytest.approx(0.7, abs=0.01)
     assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.5, 0.3], abs=0.01)
-
-
-def test_its_moments_are_those_of_scaled_covariates() -> None:
-    facts = SCHEMA.to_dict()
-    facts["covariates"]["age"] |= {"scale": "log", "typical": [25, 40]}
-    bent = replace(release(), schema=TableSchema.from_dict(facts))
-    x = bent.population(4096)
-    z = bent.domain.scale(x)[:, 0]
-    assert z.mean().item() == pytest.approx(-0.5, abs=0.01)
-    assert z.std().item() == pytest.approx(0.3, abs=0.01)
-    where = FigurePoints(bent.schema, "age")
-    assert where.grid[[0, -1]].tolist() == [25, 40]
-    first, last = where.common(bent)
-    assert 25 <= first < last < 40
-    requested = questions(bent)[0]
-    assert requested.typical == (25, 40)
-    assert (requested.low, requested.high) == (20, 60)
-    assert requested.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
-
-
-def test_each_row_is_one_of_the_table_s() -> None:
-    x = release().reference
-    assert set(x[:, 1:].unique().tolist()) == {0.0, 1.0}
-    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
-
-
-def test_noise_beyond_the_bounds_leaves_a_population() -> None:
-    x = release([1.0, -1.0, -1.0, -1.0, -1.0]).reference
-    SCHEMA.domain.check_covariates(x)
-    assert x[:, 0].mean() > 58
-    assert not x[:, 1].any()
-    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
-
-
-def test_covariates_left_out_are_uniform() -> None:
-    x = release([0.4], columns=(1,)).population(1024)
-    assert x[:, 0].mean().item() == pytest.approx(40, abs=0.5)
-    assert x[:, 0].std().item() == pytest.approx(40 / 12**0.5, abs=0.5)
 
 
 def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:

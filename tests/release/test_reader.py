@@ -86,10 +86,6 @@ def test_loading_imports_what_a_reader_needs(files, fresh):
     assert not of(modules, tuple(f"torchdpcate.{room}" for room in (*ROOMS, "cli")))
 
 
-def test_importing_noise_leaves_the_cipher_alone(fresh):
-    assert not of(fresh("import torchdpcate.privacy.noise"), ("cryptography",))
-
-
 def test_answering_imports_no_more(files, fresh):
     lines = ["from torchdpcate import load_release"]
     for name, make in RELEASES.items():

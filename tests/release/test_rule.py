@@ -11,8 +11,6 @@ from torchdpcate.fit.feature_maps import Fourier, Identity
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import save_release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.card import card_html
-from torchdpcate.verify.finding import findings
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 
@@ -43,18 +41,9 @@ def test_a_file_gives_the_same_rule_back(features, tmp_path):
     assert back.privacy == release.privacy
 
 
-def test_a_rule_has_no_effects_and_a_card_says_what_it_is():
-    release = rule()
-    assert not hasattr(release, "effect")
-    page = card_html(release)
-    assert "<p>rule by " in page
-    assert findings(release)[0] in page
-
-
 def test_made_up_files_are_no_rules(tmp_path):
     path = save_release(rule(), tmp_path / "rule.safetensors")
     for facts in (
-        '{"features": {"name": "legendre", "degree": 2}}',
         '{"features": {"name": "fourier", "pairs": 1000000000}}',
         '{"features": {"name": "representation"}}',
         '{"features": {"name": "os.system"}}',

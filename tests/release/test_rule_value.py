@@ -7,7 +7,6 @@ from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed import _example
 from torchdpcate.release.effect_law import EffectLaw
 
 COST, BUDGET = 0.2, PrivacyBudget(2.0, 1e-5)
@@ -88,8 +87,3 @@ def test_intervals_of_rules_chosen_by_their_own_numbers_hold_the_gain():
         lost = gains.clamp_min(0).mean().item() - truth
         missed += not (found.interval[0] <= truth <= found.interval[1] and lost <= found.regret)
     assert missed <= 12  # of 40 at .05 or less: more than 12 once in 10^7
-
-
-def test_a_release_without_intervals_says_why_it_knows_no_value():
-    with pytest.raises(InputError, match="has none that would hold"):
-        _example().value([[0.5]])

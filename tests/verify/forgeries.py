@@ -14,7 +14,6 @@ from safetensors import safe_open
 
 from tests.verify.forgery import write_file
 from torchdpcate.cli.run import write_release, write_statement
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
@@ -35,7 +34,6 @@ class Draft:
         tensors: Tensors by name.
         metadata: Further metadata.
         schema: Columns and bounds.
-        others: Releases whose contents may be taken, by kind.
     """
 
     privacy: dict[str, Any]
@@ -43,17 +41,11 @@ class Draft:
     tensors: dict[str, torch.Tensor]
     metadata: dict[str, str]
     schema: dict[str, Any]
-    others: dict[str, Path]
 
     @property
     def charges(self) -> list[dict[str, Any]]:
         """All charges of all blocks."""
         return [charge for block in self.privacy["blocks"] for charge in block["charges"]]
-
-    @property
-    def outcome_range(self) -> float:
-        """Largest effect that the bounds of the outcome allow."""
-        return TableSchema.from_dict(self.schema).domain.outcome_range
 
     def block(self, name: str) -> dict[str, Any]:
         """A block by its name."""
@@ -78,16 +70,16 @@ def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callab
     return path
 
 
-def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:
+def opened(path: Path) -> Draft:
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     privacy, facts, schema = (json.loads(metadata[name]) for name in ("privacy", "facts", "schema"))
-    return Draft(privacy, facts, tensors, metadata, schema, others or {})
+    return Draft(privacy, facts, tensors, metadata, schema)
 
 
-def forged(path: Path, edit: Edit, target: Path, others: dict[str, Path] | None = None) -> Path:
+def forged(path: Path, edit: Edit, target: Path) -> Path:
     """Write an edited copy of a release, with the statement's files and all sums made to fit."""
-    draft = opened(path, others)
+    draft = opened(path)
     edit(draft)
     texts = {name: json.dumps(getattr(draft, name)) for name in ("privacy", "facts", "schema")}
     metadata = {**draft.metadata, **texts}
@@ -130,26 +122,6 @@ def renamed(name: str) -> Edit:
     return edit
 
 
-def narrower_band(draft: Draft) -> None:
-    draft.facts["noise_scale"] /= 1000
-    if "noise_scale" in draft.privacy["public"]:
-        draft.privacy["public"]["noise_scale"] /= 1000
-
-
-def narrower_bands(draft: Draft) -> None:
-    draft.tensors["noise_scales"] = draft.tensors["noise_scales"] / 1000
-
-
-def other_coefficients(draft: Draft) -> None:
-    draft.tensors["theta"] = torch.full_like(draft.tensors["theta"], 3.25)
-
-
-def another_run(draft: Draft) -> None:
-    """Tensors and facts of a release by another mechanism."""
-    other = opened(draft.others["output"])
-    draft.tensors, draft.facts = other.tensors, other.facts
-
-
 def certified(draft: Draft) -> None:
     """Events, costs and levels of a certified release, whatever it was."""
     privacy = draft.privacy
@@ -170,12 +142,6 @@ def certified(draft: Draft) -> None:
 def nothing_assumed(draft: Draft) -> None:
     draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
     draft.privacy["bounds_origin"] = "audited by the ministry"
-
-
-def free_threshold(draft: Draft) -> None:
-    block = draft.block("nuisance")
-    block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != "threshold"]
-    recost(draft)
 
 
 def free_nuisances(draft: Draft) -> None:
@@ -200,14 +166,6 @@ def metadata(draft: Draft) -> None:
 
 def fact(draft: Draft) -> None:
     draft.facts["also"] = [1, 2, 3]
-
-
-def constant(name: str, value: Any) -> Edit:
-
-    def edit(draft: Draft) -> None:
-        draft.privacy["public"][name] = value
-
-    return edit
 
 
 def copied(path: Path, folder: Path) -> Path:
@@ -264,17 +222,6 @@ def certified_with_a_condition(draft: Draft) -> None:
 
 
 @claimed
-def other_order(draft: Draft) -> None:
-    what = [
-        [[c.get(k) for k in ("purpose", "mechanism", "part")] for c in b["charges"]] for b in draft.privacy["blocks"]
-    ]
-    if all(charges == charges[::-1] for charges in what):
-        raise DoesNotApplyError
-    for block in draft.privacy["blocks"]:
-        block["charges"].reverse()
-
-
-@claimed
 def events_without_delta(draft: Draft) -> None:
     events = [charge["event"] for charge in draft.charges if charge["event"].get("delta")]
     if not events:
@@ -290,18 +237,6 @@ def narrower_outcome(draft: Draft) -> None:
         return
     middle, half = (outcome["low"] + outcome["high"]) / 2, (outcome["high"] - outcome["low"]) / 20
     outcome["low"], outcome["high"] = middle - half, middle + half
-
-
-def wider_overlap(draft: Draft) -> None:
-    draft.schema["overlap"] = 0.4
-
-
-def another_version(draft: Draft) -> None:
-    """Assumptions left out, because an earlier version is claimed."""
-    draft.privacy["versions"]["torchdpcate"] = "0.0.9"
-    draft.privacy["assumptions"] = ["none"] if draft.privacy["assumptions"] else []
-    draft.privacy["not_protected"] = ["nothing at all"]
-    draft.privacy["public"].pop("assumptions", None)
 
 
 def without_what_it_rests_on(draft: Draft) -> None:
@@ -322,47 +257,12 @@ def less_by_another_accountant(draft: Draft) -> None:
     privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"], unit)
 
 
-def look_alike(first: str, second: str) -> Edit:
-    """Two covariates with names that look alike, everywhere in the file."""
-
-    def edit(draft: Draft) -> None:
-        old = list(draft.schema["covariates"])[:2]
-        if len(old) < 2:
-            raise DoesNotApplyError
-        text = json.dumps([draft.schema, draft.facts, draft.privacy])
-        for name, new in zip(old, (first, second), strict=True):
-            text = text.replace(json.dumps(name), json.dumps(new)).replace(f"{name} ", f"{new} ")
-        draft.schema, draft.facts, draft.privacy = json.loads(text)
-
-    return edit
-
-
-def infinite(draft: Draft) -> None:
-    for name, values in draft.tensors.items():
-        if values.is_floating_point() and values.numel():
-            draft.tensors[name] = torch.full_like(values, math.inf)
-            return
-    raise DoesNotApplyError
-
-
-LOOK_ALIKE: dict[str, Edit] = {
-    "names that differ by case": look_alike("Age", "age"),
-    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
-    "names that are full width": look_alike("age", "\uff41ge"),
-    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
-    "names with an invisible letter": look_alike("age", "ag\u200de"),
-    "names with another space": look_alike("the age", "the  age"),
-}
 EVERY: dict[str, Edit] = {
     "conditional without a condition": conditional_without_a_condition,
     "certified with a condition": certified_with_a_condition,
-    "charges in another order": other_order,
     "events without delta": events_without_delta,
     "an outcome ten times narrower": narrower_outcome,
-    "another overlap": wider_overlap,
-    "assumptions of another version": another_version,
     "without assumptions": without_what_it_rests_on,
     "less by another accountant": less_by_another_accountant,
-    "infinite numbers": infinite,
 }
 """Forgeries of any kind of release that do not agree with themselves."""

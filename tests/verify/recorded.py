@@ -18,7 +18,7 @@ from torch import Tensor
 from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, PolicySelector, RLearner
 from tests.verify import forgeries as forge
 from tests.verify import test_average, test_subgroups
-from tests.verify.test_every_forgery import KINDS
+from tests.verify.kinds import KINDS
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import OUTCOME_KINDS

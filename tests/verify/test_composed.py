@@ -9,7 +9,6 @@ from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import ReleaseFileError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -88,20 +87,6 @@ def test_code_of_the_user_s_is_conditional():
     assert privacy.level == "conditional"
     assert [condition["name"] for condition in privacy.conditions] == ["second stage"]
     assert {charge.level for charge in privacy.charges} == {"conditional"}
-
-
-def chosen(name: str, value: object) -> forge.Edit:
-    def edit(draft: forge.Draft) -> None:
-        draft.facts["rule"][name] = value
-
-    return edit
-
-
-@pytest.mark.parametrize(("name", "value"), [("cutoff", -5.0), ("budget", None), ("budget", 2.0), ("cost", "none")])
-def test_forged_choices_make_no_rule(name, value, made, tmp_path):
-    path = forge.forged(made("rule"), chosen(name, value), tmp_path / "release.safetensors")
-    with pytest.raises(ReleaseFileError, match="do not fit together"):
-        verify_release(path)
 
 
 def test_its_ledger_is_the_plan_s():

@@ -118,22 +118,15 @@ STOWED = "contents do not fit together|it has other (tensors|metadata) than its 
 FORGERIES = [
     ("objective", forge.renamed("output"), "lack noise_scale, sensitivity; its formula is not that of"),
     ("objective", forge.renamed("quantum"), "mechanism 'quantum' is none of the library's"),
-    ("objective", forge.narrower_band, "its noise band .* is not that of its noise"),
-    ("queries", forge.narrower_bands, "the noise scales of its answers are not those of its noise at its queries"),
-    ("objective", forge.another_run, "its noise band .* is not that of its noise"),
     ("neural", forge.certified, "mechanism 'influence' is conditional at most"),
     ("influence", forge.certified, "mechanism 'influence' is conditional at most"),
     ("fixed", forge.certified, "its assumptions is not what .* are not those of one release by its plan"),
     ("objective", forge.nothing_assumed, "versions are not .*assumptions is .*not protected is .*accountant is"),
     ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
-    *(
-        (kind, edit, STOWED)
-        for kind in ("objective", "owl", "average")
-        for edit in (forge.tensor, forge.metadata, forge.fact)
-    ),
+    *(("objective", edit, STOWED) for edit in (forge.tensor, forge.metadata, forge.fact)),
 ]
-SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
-"""Kinds that are forged by default in one place alone, or take long."""
+SLOW = ("neural", "influence", "fixed")
+"""Kinds that take long."""
 
 
 @pytest.mark.parametrize(
@@ -141,8 +134,7 @@ SLOW = ("neural", "influence", "cross_fit", "gaussian_process")
     [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in FORGERIES],
 )
 def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
-    others = {"output": made("output")} if edit is forge.another_run else {}
-    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
+    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors")
     with pytest.raises((VerificationError, ReleaseFileError), match=why) as refused:
         verify_release(path)
     assert "\n" not in str(refused.value)
@@ -162,34 +154,17 @@ def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path
     assert found["signature"].startswith("none: the file is consistent")
 
 
-@pytest.mark.parametrize(
-    ("kind", "edit"),
-    [
-        ("output", forge.other_coefficients),  # numbers of one's own choice
-        ("objective", forge.free_threshold),  # a threshold that is called public
-        ("objective", forge.one_step),  # fewer steps than were taken
-    ],
-)
-def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_nothing(kind, edit, made, tmp_path):
-    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors")
+def test_a_forged_file_that_agrees_with_itself_verifies_and_is_told_to_prove_nothing(made, tmp_path):
+    path = forge.forged(made("objective"), forge.one_step, tmp_path / "release.safetensors")
     told = dict(verify_release(path))
     assert told["signature"] == "none: the file is consistent; anyone could have written it; a signature says who"
     assert told["as the file says"].startswith("released numbers, names of columns")
 
 
 WORDS = {
-    "block": (lambda draft: draft.privacy["blocks"][0].update(note="records"), "its privacy are not what"),
     "charge": (lambda draft: draft.charges[0].update(note="records"), "its privacy are not what"),
     "constant": (lambda draft: draft.privacy["public"].update(note=[1.5] * 20), "hold 'note'"),
     "tuning": (lambda draft: draft.privacy["tuning"].update(note="records"), "do not fit together"),
-    "condition": (
-        lambda draft: draft.privacy.update(conditions=[{"name": "a", "text": "b", "holds": None, "note": "records"}]),
-        "do not fit together",
-    ),
-    "block of the same name": (
-        lambda draft: draft.privacy["blocks"].append(dict(draft.privacy["blocks"][0])),
-        "do not fit together",
-    ),
 }
 
 
@@ -200,7 +175,7 @@ def test_words_between_the_words_of_a_statement_are_refused(where, made, tmp_pat
         verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
 
 
-@pytest.mark.parametrize("name", ["facts", "schema", "privacy"])
+@pytest.mark.parametrize("name", ["facts", "privacy"])
 def test_nothing_hides_between_the_words(name, made, tmp_path):
     path = tmp_path / "release.safetensors"
     path.write_bytes(made("objective").read_bytes())
@@ -235,12 +210,7 @@ def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     write_card(path)
     file = path.parent / name
     text = file.read_text()
-    for changed in (
-        text.replace("\n", '\n  "findings": "41,1,0.25",\n', 1),
-        text + " ",
-        text.replace("\n", "\r\n"),
-        " ".join(text.split()),
-    ):
+    for changed in (text.replace("\n", '\n  "findings": "41,1,0.25",\n', 1), text + " "):
         file.write_bytes(changed.encode())
         write_sums(path.parent)
         with pytest.raises(VerificationError, match=rf"{re.escape(name)} does not say what"):
@@ -248,3 +218,11 @@ def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     file.write_text(text)
     write_sums(path.parent)
     verify_release(path)
+
+
+def test_nuisances_of_a_known_propensity_fit_none_and_verify(tmp_path):
+    data, blocks = records(), {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
+    learner = RLearner(TRIAL, PrivacyBudget(4.0, 1e-6), **blocks).fit(data.x, data.a, data.y)
+    release = learner.release_function()
+    assert not release.nuisances.propensity.any()
+    verify_release(release.save(tmp_path / "release.safetensors"))

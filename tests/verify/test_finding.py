@@ -1,4 +1,3 @@
-import html
 import json
 from dataclasses import replace
 
@@ -6,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.registered import AverageEffect, RLearner, SubgroupEffects
+from tests.registered import AverageEffect, RLearner
 from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.pages.reader import reader_page
@@ -50,27 +49,11 @@ def constant():
     return release
 
 
-def test_numbers_stand_to_one_decimal_place():
-    assert numbers([1234.5, -0.04, 88.0]) == ["+1,230", "0", "+90"]
-    assert numbers([1.5, -0.04]) == ["+1.50", "−0.04"]
-
-
 def test_an_average_is_worded_with_arms_unit_and_direction():
     said = findings(fitted(AverageEffect).release())
     assert said[0].startswith("Among everybody, drug instead of placebo changes pain by −")
     assert " points on average (95% interval −" in said[0]
     assert said[1] == "Lower pain is better: this speaks for drug."
-
-
-def test_without_a_direction_nothing_is_called_better():
-    facts = {**FACTS, "outcome": {"name": "pain", "low": 0, "high": 10}}
-    assert len(findings(fitted(AverageEffect, facts=facts).release())) == 1
-
-
-def test_subgroups_name_the_overall_effect_first():
-    said = findings(fitted(SubgroupEffects, subgroups=[{"sex": True}, {"age": [40, 60]}]).release())
-    assert said[0].startswith("Over all subgroups, drug instead of placebo changes pain by −")
-    assert said[-1] == "In no subgroup the interval that counts all of them at once leaves that average out."
 
 
 def test_a_rule_says_whom_it_gives_what(constant):
@@ -104,25 +87,6 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     assert ", and errors of the nuisances come on top: it has no interval" in said[0]
     assert "nothing can be concluded" in said[0]
     assert not any("speaks for" in words for words in said)
-
-
-def test_noise_of_a_fixed_seed_has_no_stated_size(constant):
-    bare = replace(constant, law=None, numbers=None, without="none was requested")
-    said = "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
-    assert noise_of(bare) is None
-    assert said in findings(bare)
-    assert said in findings(constant.rule())
-    assert said not in findings(constant)  # whose interval counts it
-    drawn = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None).release_function()
-    assert said not in findings(replace(drawn, law=None, numbers=None, without="none was requested"))
-
-
-def test_what_a_plan_calls_not_worth_asking_is_called_so_again():
-    few = fitted(RLearner, PrivacyBudget(0.05, 0.0), n=150, noise=None).release_function()
-    said = findings(few)
-    assert said[-1].startswith("Not worth asking at so many records and this budget, as a plan says")
-    assert said[-1] in html.unescape(card_html(few))
-    assert "Not worth asking" in reader_page(few)
 
 
 def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.verify import recorded
-from tests.verify.test_every_forgery import DEFAULT
+from tests.verify.kinds import DEFAULT
 
 CLOSE = 1e-6
 """Of a number, or of the largest of its tensor: a processor's own order of additions moves the last digits alone."""

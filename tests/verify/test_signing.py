@@ -1,4 +1,3 @@
-import html
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from torchdpcate.release.signature import (
     signature_path,
     write_key,
 )
-from torchdpcate.verify.card import card_html, sign_release, write_card
+from torchdpcate.verify.card import sign_release
 from torchdpcate.verify.file import verify_release
 
 
@@ -77,16 +76,6 @@ def test_a_signed_release_keeps_its_bytes_and_is_read_as_before(path, keys):
     assert "City hospital" in found["signature"]
     assert "its holder wrote this file" in found["signature"]
     assert "nothing connects with anybody" in dict(verify_release(path))["signature"]
-
-
-def test_what_is_signed_does_not_depend_on_where_it_lies(path, keys, tmp_path):
-    sign_release(path, keys[0])
-    moved = tmp_path / "another name.safetensors"
-    shutil.copy(path, moved)
-    with pytest.raises(VerificationError, match="unsigned"):
-        verify_release(moved, keys[1])
-    shutil.copy(signature_path(path), signature_path(moved))
-    assert "City hospital" in dict(verify_release(moved, keys[1]))["signature"]
 
 
 def test_every_byte_is_covered(path, keys):
@@ -157,19 +146,12 @@ def test_an_unsigned_release_is_called_so(path, keys, capsys):
 
 REWRITTEN = {
     "empty": lambda text: "",
-    "a list": lambda text: "[]",
-    "no field": lambda text: "{}",
     "no text": lambda text: "\udcff",
-    "lists in lists": lambda text: "[" * 10_000,
-    "a version in quotes": lambda text: text.replace('"format_version": 1', '"format_version": "1"'),
     "a name twice": lambda text: text.replace("{", '{\n  "signer": "41,1,0.25",', 1),
     "a field more": lambda text: text.replace("{", '{\n  "note": "41,1,0.25",', 1),
-    "version -1": lambda text: text.replace('"format_version": 1', '"format_version": -1'),
-    "version 1.0": lambda text: text.replace('"format_version": 1', '"format_version": 1.0'),
     "another algorithm": lambda text: text.replace('"ed25519"', '"none"'),
     "blanks": lambda text: text + " " * 100,
     "another order": lambda text: json.dumps(dict(reversed(json.loads(text).items())), indent=2) + "\n",
-    "letters as numbers": lambda text: text.replace('"City', '"\\u0043ity'),
     "nested": lambda text: text.replace('"City hospital"', "[" * 20_000 + "]" * 20_000),
 }
 
@@ -242,17 +224,6 @@ def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):
         read_signature(path)
 
 
-@pytest.mark.slow
-def test_the_card_says_by_whom_the_release_is_signed(path, keys, tmp_path):
-    card = write_card(path)
-    assert "Signature: unsigned" in card.read_text()
-    _, signature = sign_release(path, keys[0])
-    assert card.read_text() == card_html(load_release(path), path)
-    assert html.escape(signature.words) in card.read_text().replace("&#39;", "&#x27;")
-    assert signature.fingerprint in card.read_text()
-    assert "City hospital" in dict(verify_release(path, keys[1]))["signature"]
-
-
 def test_keys_are_pem_that_openssl_reads_and_private_ones_are_their_owners(keys):
     assert keys[0].stat().st_mode & 0o777 == 0o600
     assert keys[1].stat().st_mode & 0o777 == 0o644
@@ -267,36 +238,17 @@ def test_keys_are_pem_that_openssl_reads_and_private_ones_are_their_owners(keys)
     assert found.stdout.decode() in keys[1].read_text()
 
 
-def test_a_key_of_openssls_signs_without_a_name(path, tmp_path):
-    key = Ed25519PrivateKey.generate()
-    encodings = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
-    plain, secret = tmp_path / "plain.pem", tmp_path / "secret.pem"
-    plain.write_bytes(key.private_bytes(*encodings, serialization.NoEncryption()))
-    secret.write_bytes(key.private_bytes(*encodings, serialization.BestAvailableEncryption(b"word")))
-    _, signature = sign_release(path, plain)
-    assert signature.signer == ""
-    assert signature.words.startswith("signed by the key")
-    assert sign_release(path, secret, "A name", b"word", overwrite=True)[1].signer == "A name"
-    for password, why in ((None, "is encrypted"), (b"other", "cannot be decrypted")):
-        with pytest.raises(InputError, match=why):
-            sign_release(path, secret, password=password)
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["sign"], "give a release with --key FILE"),
         (["sign", "run"], "--key FILE is needed"),
-        (["sign", "run", "--key", "none.pem"], "no such file"),
         (["sign", "run", "--key", "keys/hospital.pem.pub"], "is a public key"),
         (["sign", "run", "--key", "run/release/release.safetensors"], "holds no private key"),
         (["sign", "run", "--key", "curve.pem"], "another kind"),
         (["sign", "run", "--key", "keys/hospital.pem", "--name", "a\nb"], "one line"),
-        (["sign", "--new-key", "new.pem", "--key", "keys/hospital.pem"], "choose one"),
         (["sign", "--new-key", "keys/hospital.pem"], "exists already"),
         (["sign", "--new-key", "run/release/new.pem"], "beside a release"),
         (["verify", "run", "--key", "keys/hospital.pem"], "is a private key"),
-        (["verify", "run", "--key", "run/release/privacy.md"], "holds no public key"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2_and_writes_nothing(path, keys, tmp_path, monkeypatch, capsys, words, why):

@@ -6,7 +6,7 @@ import torch
 from tests.tools.replay.check import learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.composition import covariates
 from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.settings import AdaptiveSecondStage, LightningFit
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
@@ -49,12 +49,6 @@ def test_a_composition_passes(name):
     assert found.neighbours == 2
     # every count, sum and gradient is an answer of its own; of pure events those of a step are one
     assert found.outputs >= (7 if name == "pure queries" else 100)
-
-
-@pytest.mark.slow
-def test_a_composition_in_lightning_passes():
-    found = report(solver=LightningFit())
-    assert found.passed, str(found)
 
 
 @pytest.mark.slow

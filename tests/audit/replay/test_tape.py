@@ -1,8 +1,11 @@
-"""Tapes: what is recorded, what a replay hands out, and where it finds a run to depart."""
+"""Tapes: what is recorded, what a replay hands out, and where it finds a run or its outcome to depart."""
+
+import math
 
 import pytest
 import torch
 
+from tests.tools.replay.check import compare
 from tests.tools.replay.tape import RecordingNoise, ReplayingNoise
 
 THIS = f"{__file__}:"
@@ -28,7 +31,6 @@ def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
     [
         ("gaussian", (2, 1.0), (3, 1.0), "size"),
         ("gaussian", (2, 1.0), (2, 1.5), "scale"),
-        ("laplace", (2, 1.0), (2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 3, 1.0), "dimension"),
         ("root_polytope", (1, 1.0), (1, 1.5), "scale"),
@@ -92,4 +94,22 @@ def test_a_missing_and_a_further_call_are_found_and_the_rest_goes_on():
     assert shown == [("call of laplace", "not made", "made"), ("call of gaussian", "made", "not made")]
 
 
-# ---- places and forms
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (1.0, 1.0, True),
+        (1.0, math.nextafter(1.0, 2.0), False),
+        (math.nan, math.nan, True),
+        (1, True, False),
+        (1, 1.0, False),
+        (torch.zeros(2), torch.zeros(2), True),
+        (torch.zeros(2), -torch.zeros(2), False),
+        (torch.zeros(2), torch.zeros(2).double(), False),
+        (torch.zeros(2), torch.zeros(1, 2), False),
+        (torch.tensor([math.nan]), torch.tensor([math.nan]), True),
+        (torch.zeros(0), torch.zeros(0), True),
+        (torch.zeros(1), 0.0, False),
+    ],
+)
+def test_values_are_the_same_bit_for_bit_or_not(before, after, same):
+    assert (compare({"v": before}, {"v": after}, "result") == []) is same

@@ -6,7 +6,6 @@ from tests.tools.replay.tape import RecordingNoise, unpaid, watched
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.mechanisms import GaussianMechanism
 
 
 def test_noise_charged_but_settled_below_its_use_is_reported():
@@ -28,17 +27,6 @@ def test_noise_charged_but_settled_below_its_use_is_reported():
     assert sum(call.kind == "settle" for call in noise.tape) == 1
 
 
-def test_a_ledger_in_a_file_is_charged_before_the_noise_is_drawn(tmp_path):
-    noise = RecordingNoise()
-    with watched(noise):
-        ledger = Ledger({"all": PrivacyBudget(1.0, 1e-5)}, tmp_path / "ledger.sqlite")
-        mechanism = GaussianMechanism(PrivacyBudget(0.5, 1e-6), 1.0)
-        ledger.charge("all", "mean", mechanism.event)
-        mechanism.release(torch.zeros(3), noise)
-    assert [call.kind for call in noise.tape] == ["charge", "gaussian", "released"]
-    assert unpaid(noise.tape) == []
-
-
 def test_draws_from_the_streams_handed_out_are_noted_with_their_scale_and_no_others():
     noise, other = RecordingNoise(), torch.Generator()
     with watched(noise):
@@ -53,12 +41,3 @@ def test_draws_from_the_streams_handed_out_are_noted_with_their_scale_and_no_oth
         {"function": "normal", "size": 6, "0": 0.0, "1": 2.5},
         {"function": "exponential_", "size": 7, "1": 0.5},
     ]
-
-
-def test_coins_are_no_noise():
-    noise = RecordingNoise()
-    with watched(noise):
-        Ledger({"all": PrivacyBudget(1.0, 0.0)}).charge("all", "batch", PureEvent(0.5))
-        coins = torch.empty(9).uniform_(generator=noise.generator())
-        noise.released(coins.sum())
-    assert [d.kind for d in unpaid(noise.tape)] == ["output without noise"]

@@ -14,7 +14,7 @@ from experiments.covariate_balancing.gradient_sampler import (
 )
 from tests.estimators.average import eight
 from torchdpcate import Domain, NoiseSource
-from torchdpcate.causal.estimand import ATE, ATO, make_estimand
+from torchdpcate.causal.estimand import ATE, make_estimand
 from torchdpcate.fit.losses import BalancingLoss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
 from torchdpcate.fit.user_maps import on_domain
@@ -28,10 +28,6 @@ def records(n=60, seed=0, slope=0.5):
     x = 2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1
     z = (torch.rand(n, generator=generator) < torch.sigmoid(0.2 + slope * x[:, 0])).double()
     return StackedRecords(Batch(x, FEATURES(x), z, torch.zeros_like(z)))
-
-
-def side_by_side(*sets):
-    return StackedRecords(Batch(*(torch.stack(parts) for parts in zip(*(s.batch for s in sets), strict=True))))
 
 
 def sampler(estimand="ATE", eta=0.2, order=math.inf, scale=6.0, ridge=1.0):
@@ -79,15 +75,6 @@ def test_draws_follow_the_density(estimand, eta, scale, order):
     assert p_value(of, data, proposed[of.region.holds(proposed)]) < FALSE_ALARM  # who keeps them all is caught
 
 
-@pytest.mark.slow
-def test_draws_on_many_data_sets_follow_each_one_s_density():
-    of, one, other = sampler(), records(slope=1.0), records(seed=1, slope=-1.0)
-    drawn = of.draw(side_by_side(*([one, other] * 1_000)), arm, NoiseSource.fixed(5), 2_000)
-    assert p_value(of, one, drawn[::2]) > FALSE_ALARM
-    assert p_value(of, other, drawn[1::2]) > FALSE_ALARM
-    assert p_value(of, one, drawn[1::2]) < FALSE_ALARM
-
-
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
 def test_the_floor_is_below_all_log_determinants_and_close(estimand):
     of = sampler(estimand, 0.1)
@@ -96,20 +83,6 @@ def test_the_floor_is_below_all_log_determinants_and_close(estimand):
         values = log_curvature(data, of.loss, arm, of.ridge, points[of.region.holds(points)])
         edge = 0.0 if estimand == "ATE" else 0.2  # the least lies in a corner, where the grid has no point
         assert 0 < (values.min() - of.floor(data, arm)).item() < 0.02 + edge
-
-
-@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
-def test_log_determinants_are_convex_where_nothing_is_clipped(estimand):
-    generator = torch.Generator().manual_seed(0)
-    psi, z = eight.PHI / math.sqrt(2), eight.Z  # any features will do
-    data, loss = StackedRecords(Batch(eight.X, psi, z, z)), CurvedBalancingLoss(make_estimand(estimand, 0.1))
-    a, b = (2.6 * torch.rand(2, 2_000, 3, generator=generator, dtype=torch.float64) - 1.3).unbind()
-    assert (torch.cat([a, b]) @ psi.T).abs().amax() < loss.estimand.score_bound
-    ends, middle = (log_curvature(data, loss, arm, 0.5, t) for t in (torch.cat([a, b]), (a + b) / 2))
-    assert (ends.reshape(2, -1).mean(0) - middle).min() > -1e-12
-    # and they are not for the logistic loss, which has no such sum of exponentials
-    logistic = [log_curvature(data, BalancingLoss(ATO(0.1)), arm, 0.5, 3 * t) for t in (a, b, (a + b) / 2)]
-    assert ((logistic[0] + logistic[1]) / 2 - logistic[2]).min() < -0.1
 
 
 def test_log_determinants_of_the_note():

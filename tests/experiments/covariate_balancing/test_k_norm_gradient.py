@@ -67,15 +67,6 @@ def sampler_of(loss, n=5_000, order=math.inf, ridge=1.0, epsilon=0.99):
     return GradientSampler(loss, ridge, region, scale, order, 1e-9 * loss.slope)
 
 
-def test_the_set_holds_what_is_not_clipped_and_nothing_else():
-    region = sampler_of(CurvedBalancingLoss(ATE.estimand)).region
-    theta = torch.randn(500, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
-    corners = FEATURES(torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4))
-    most = (theta @ corners.T).abs().amax(1)
-    assert torch.equal(region.holds(theta), most <= ATE.estimand.score_bound)
-    assert 0.05 < region.holds(theta).double().mean().item() < 0.95
-
-
 @pytest.mark.parametrize("order", [2, math.inf])
 def test_the_solvers_share_pays_for_stop_and_grid(order):
     """All terms of the bound add up to what they may cost, with the noise's scale that is drawn."""

@@ -87,14 +87,6 @@ def test_treatments_follow_the_propensity(treated):
     assert float(((e < overlap + 1e-9) | (e > 1 - overlap - 1e-9)).double().mean()) < 0.025
 
 
-def test_a_trial_has_a_known_propensity():
-    source = Hospital(trial=True, treated=0.3, n=2_000, **FEW)
-    study = source.load()
-    assert study.schema.to_dict()["propensity"] == 0.3
-    assert float(source.propensity(study.records.x).std()) < 1e-12
-    assert Hospital().domain().known_propensity is None
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("law", range(6))
 def test_deaths_are_rare_and_costs_have_zeros_and_a_tail(law):

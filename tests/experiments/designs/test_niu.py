@@ -23,15 +23,6 @@ def test_treatments_follow_the_propensity(design):
     assert abs(float(apart.mean())) < SDS * 0.5 / math.sqrt(records.n) + 0.002
 
 
-@pytest.mark.parametrize("design", "ABCD")
-def test_the_outcome_is_baseline_effect_and_unit_noise(design):
-    source = Niu(design, n=N, train_fraction=0.99, seed=3)
-    records = source.load().records
-    noise = records.y - source._law.baseline(records.x) - records.a * source.effect(records.x)
-    assert float(noise.mean()) == pytest.approx(0.0, abs=0.03)
-    assert float(noise.var()) == pytest.approx(1.0, abs=0.05)
-
-
 @pytest.mark.parametrize("design", "ABCDE")
 def test_records_lie_in_their_domain_and_few_were_moved(design):
     study = Niu(design, n=N, seed=4).load()

@@ -29,7 +29,7 @@ def pairs(matching, x, a, r, sized):
 
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("matching", MATCHINGS, ids=repr)
-@pytest.mark.parametrize("n", [2, 3, 50, 300])
+@pytest.mark.parametrize("n", [3, 300])
 def test_totals_are_those_of_all_pairs(matching, sized, n, monkeypatch):
     monkeypatch.setattr(features, "_CHUNK_ELEMENTS", 1000)  # several blocks, the last one short
     generator = torch.Generator().manual_seed(n)

@@ -69,19 +69,6 @@ def test_published_means_carry_the_error_that_their_spread_says(toy, papers):
         read_published(toy, papers)
 
 
-def test_a_file_with_other_columns_is_read_by_their_names_and_sorted(toy, papers):
-    (papers / "toy/one.csv").write_text("law,size,method,metric,value\nl,20,A,mse,2\nl,10,A,mse,1\n")
-    with pytest.raises(ValueError, match="no column epsilon, n, qualifier, setting"):
-        read_published(toy, papers)
-    toy.renamed, toy.given = {"law": "setting", "size": "n"}, {"epsilon": "1", "qualifier": "="}
-    assert [one.value for one in read_published(toy, papers)] == [2.0, 1.0]
-    toy.order = lambda place: (float(place.n),)
-    assert [(one.value, one.place.n, one.place.epsilon) for one in read_published(toy, papers)] == [
-        (1.0, "10", "1"),
-        (2.0, "20", "1"),
-    ]
-
-
 def test_rows_hold_published_printed_certified_and_free(toy, papers):
     found = [one for cell in toy.cells(Settings()) for one in toy.compute(cell, Settings())]
     rows = join(read_published(toy, papers), summarise(found))
@@ -132,10 +119,7 @@ def test_the_command_writes_its_files_and_says_where_published_numbers_are_missi
     [
         ("dp_wrem run_dir=X", "choose one of"),
         ("dp_werm", "run_dir=PATH"),
-        ("dp_werm run_dir=X run_dir=Y", "once each"),
-        ("dp_werm run_dir=X processes=1.5", "integer"),
         ("dp_werm run_dir=X seeds=1.5", "integer"),
-        ("dp_werm run_dir=X minutes=no", "above 0"),
         ("dp_werm run_dir=X papers=/not/there", "no folder"),
         ("dp_werm run_dir=X repeats=3", "a key of"),
     ],

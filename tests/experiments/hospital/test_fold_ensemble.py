@@ -40,8 +40,3 @@ def test_the_estimate_nears_the_difference_of_a_trial_as_the_budget_grows():
     found = ensemble.fold_ensemble(moved, 1_000.0, 1e-5, 0)
     assert abs((found.value - case.average) / deviation - 2) < 0.3
     assert found.low < found.value < found.high
-
-
-def test_an_arm_without_records_takes_the_folds_mean():
-    x, y = torch.zeros(1, ensemble.FOLD, 2, dtype=torch.float64), torch.full((1, ensemble.FOLD), 0.7).double()
-    assert ensemble._Ridge(x, y, torch.zeros_like(y))(torch.ones(1, 2).double()).item() == pytest.approx(0.7)

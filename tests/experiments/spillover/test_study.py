@@ -13,7 +13,7 @@ from experiments.frame.table import summarise
 from experiments.spillover import audited, control
 from experiments.spillover.design import CONTROL, SCALED, WHOLE, Law, law
 from experiments.spillover.pairs import FLOOR, Pair
-from experiments.spillover.study import AUDITS, FILES, STUDY
+from experiments.spillover.study import AUDITS, STUDY
 
 SHARED = Path(__file__).parents[4] / "shared"
 ACIC, PAPERS = SHARED / "data" / "acic2016", SHARED / "papers"
@@ -60,27 +60,6 @@ def test_nuisances_are_the_printed_formulas(normal):
         assert normal.outcomes[k].tolist() == pytest.approx([untreated, treated], abs=1e-12)
 
 
-def test_policies_are_those_of_the_paper(normal):
-    decisions, x = normal.decisions, normal.x
-    assert decisions.shape == (1_000, 160)
-    assert decisions[:, 0].eq(1).all()
-    assert decisions[:, 1].eq(0).all()
-    for j in range(1, 7):
-        assert torch.equal(decisions[:, 2 * j], (x[:, j] >= 0).double())
-        assert torch.equal(decisions[:, 2 * j + 1], (x[:, j] < 0).double())
-    effect = x[:, :10] @ torch.linspace(-0.75, 0.95, 10).double()
-    assert torch.equal(decisions[:, 14], (effect >= 0).double())
-    assert torch.equal(decisions[:, 158], normal.rare(x).double())
-    assert torch.equal(decisions[:, 159], 1 - decisions[:, 158])
-    linear = normal.policies.families[1]
-    weights = linear.coefficients[14:]
-    assert torch.allclose(weights.norm(dim=1), torch.ones(142).double())
-    kept = (weights != 0).sum(1)
-    assert set(kept.tolist()) == {8, 20}
-    assert 0.5 < (kept == 8).double().mean() < 0.9  # 0.70, five standard errors
-    assert 0.13 < linear.intercepts[14:].std() < 0.27  # 0.2 likewise
-
-
 @needs_acic
 def test_the_population_has_the_derived_numbers():
     """58 columns, regret .029 of a uniform choice, errors of 1/2 between .10 and .12, as worked out from the paper."""
@@ -120,13 +99,6 @@ def test_scales_of_a_pair():
     assert pair.ratio(22.0) == pytest.approx(max(abs(before - after), abs(10 / 44 * 2 - before + after)), rel=1e-9)
 
 
-def test_the_control_has_the_papers_certificate():
-    bound = control.printed_bound()
-    assert bound.rho == pytest.approx(0.019076068, abs=5e-10)
-    assert bound.paper(audited.TRAINING) == pytest.approx(28.614102, abs=5e-7)
-    assert bound.range_sensitivity(audited.TRAINING) == pytest.approx(27.200361, abs=5e-7)
-
-
 @pytest.mark.studies
 @needs_acic
 @pytest.mark.parametrize("part", ["control", "choices", *AUDITS])
@@ -155,9 +127,3 @@ def test_one_small_cell_of_each_part(part):
         here = {place.setting for place in printed} & settled
         assert {place for place in wanted if place.setting in here} <= printed
         assert {one.place.metric for one in found if one.role == CERTIFIED} or part == "control"
-
-
-def test_a_study_without_data_says_so():
-    assert list(STUDY.cells(Settings())) == []
-    assert "acic2016" in STUDY.missing(Settings())[0]
-    assert {name.split("/")[1].removesuffix(".csv") for name in STUDY.published} == set(FILES)
