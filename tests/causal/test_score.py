@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore, dr_scores, project_to_floor, score_spread
-from torchdpcate.composition.average import ATEScores
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.nuisances import NuisanceValues
 
@@ -137,13 +135,6 @@ def test_scores_are_those_of_a_loop(K):
         for a in range(K):
             correction = (y[i] - mu[i, a]) / e[i, a] if arm[i] == a else 0.0
             assert float(scores[i, a]) == pytest.approx(float(mu[i, a] + correction), abs=1e-14)
-
-
-def test_the_score_of_the_average_effect_is_the_difference_of_both_arms():
-    arm, y, e, mu = nuisances(50, 2, 0.1)
-    x = torch.zeros(50, 1, dtype=torch.float64)
-    found = ATEScores(None, None, False, 0.0).score(CausalData(x, arm.double(), y), e[:, 1], mu[:, 0], mu[:, 1])
-    torch.testing.assert_close(found, dr_scores(arm, y, e, mu).diff(dim=1)[:, 0], rtol=1e-12, atol=1e-12)
 
 
 def test_scores_of_nuisances_side_by_side():

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from tests.sessions import noted
-from torchdpcate.composition.average import average_nuisances
-from torchdpcate.composition.builder import average_plan, plan_within
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
@@ -58,10 +56,6 @@ def r_learner(plan, domain, session, x, a, y, pi):
     fit_composition(rows_of(CausalData(x, a, y, pi), domain), domain, plan, session, domain.two_levels)
 
 
-def average(plan, domain, session, x, a, y, pi):
-    average_nuisances(rows_of(CausalData(x, a, y, pi), domain), domain, plan, session, domain.two_levels)
-
-
 def domain_of(kind: str) -> Domain:
     high = 1.0 if kind == "binary" else 10.0
     return Domain([-1.0] * 3, [1.0] * 3, 0.0, high, overlap=OVERLAP, propensity="pi", outcome_kind=kind)
@@ -72,14 +66,7 @@ PLANS = {
     "effect": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=FEW)),
     "intervals": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=FEW, intervals=True)),
     "rule": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=RuleConstants(step_bounds=(5, 5)))),
-    "doubly robust": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, DOUBLY_ROBUST, constants=FEW)),
-    "average": (average, lambda d: average_plan(WHOLE, BUDGET, d)),
     "wide": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
-    "wide doubly robust": (
-        r_learner,
-        lambda d: plan_within(WHOLE, BUDGET, d, DOUBLY_ROBUST, constants=replace(FEW, most=2)),
-    ),
-    "wide average": (average, lambda d: average_plan(WHOLE, BUDGET, d, replace(FEW, most=2))),
 }
 
 

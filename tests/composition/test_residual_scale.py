@@ -5,16 +5,13 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, RLearner
+from tests.registered import AverageEffect, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.summaries import (
     OUTCOME,
     RESIDUAL,
     OutcomeScale,
-    ScoreScales,
     outcome_scale,
     residual_scale,
 )
@@ -71,18 +68,6 @@ def test_outcomes_that_are_mostly_one_number_have_one_scale_by_a_higher_quantile
     assert requested == [(PLAN.huber_quantile, OUTCOME), (0.95, RESIDUAL)]  # each step asks once, as is paid for
 
 
-@given(st.floats(1e-6, 1e6), st.integers(2, 14))
-@pytest.mark.slow
-def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
-    scales = ScoreScales.of(DOMAIN)
-    found = scales.nearest(scale, levels)
-    place = scales.place(torch.tensor(found, dtype=torch.float64)).item() * 2 ** (levels + 1)
-    assert round(place) % 2 == 1  # the middle of an interval that was halved so often
-    assert place == pytest.approx(round(place), abs=1e-6)
-    inside = min(max(scale, scales.low), scales.high)
-    assert abs(math.log(found / inside)) <= math.log(scales.high / scales.low) / 2**levels
-
-
 def charged(make, budget, y, seed=1):
     """Events of a fit in their order, each once."""
     n = len(y)
@@ -107,10 +92,9 @@ BRANCHES = {
     [
         (RLearner, BUDGET),
         (RLearner, PrivacyBudget(4.0, 0.0)),
-        (DRLearner, BUDGET),
         (EffectRule, PrivacyBudget(4.0, 1e-5)),
         (EffectRule, PrivacyBudget(4.0, 0.0)),
-        (ComposedAverageEffect, BUDGET),
+        (AverageEffect, BUDGET),
     ],
 )
 def test_every_branch_is_charged_the_same_events_and_stays_within_the_filter(make, budget):

@@ -20,7 +20,6 @@ from torchdpcate.composition.regressions import (
     EffectFits,
     OutcomeFits,
     PropensityFits,
-    ScoreFits,
     simplex,
 )
 from torchdpcate.composition.steps import NoisySteps, Statistic
@@ -46,7 +45,6 @@ FITS = {
     "two values": OutcomeFits(1.0, BASIS, 1.0, 0.5, TWO_VALUES),
     "propensity": PropensityFits(0.9, BASIS),
     "effect": EffectFits(1.0, BASIS),
-    "scores": ScoreFits(1.0, BASIS),
 }
 STATISTICS = {
     "weights": Weights(),

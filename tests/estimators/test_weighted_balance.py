@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from torchdpcate import Domain, NoiseSource, PrivacyBudget, RLearner
+from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.balance import weighted_balance
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 DOMAIN = Domain([0.0, 0.0], [10.0, 1.0], -5.0, 5.0, overlap=0.1)
 
@@ -43,7 +42,7 @@ def test_the_true_propensity_balances():
     assert abs(found.after[0]) < 0.1 * 2  # five standard errors are .18
 
 
-@pytest.mark.parametrize("learner", [ComposedAverageEffect, RLearner])
+@pytest.mark.parametrize("learner", [AverageEffect, RLearner])
 def test_learners_tell_the_curator(learner):
     x, a, y, _ = records()
     fitted = learner(DOMAIN, PrivacyBudget(4.0, 1e-5), noise=NoiseSource.fixed(0)).fit(x, a, y)

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.registered import ComposedAverageEffect, DRLearner, EffectRule, PolicySelector, RLearner
+from tests.registered import AverageEffect, EffectRule, PolicySelector, RLearner
 from tests.verify import forgeries as forge
 from tests.verify import test_average, test_subgroups
 from tests.verify.kinds import KINDS
@@ -52,10 +52,9 @@ MORE: dict[str, Callable[[], Any]] = {
         for name in test_average.LEARNERS
     },
     **{f"effect, {kind}": lambda kind=kind: fitted(RLearner, kind).release_function() for kind in OUTCOME_KINDS},
-    **{f"dr, {kind}": lambda kind=kind: fitted(DRLearner, kind).release_function() for kind in OUTCOME_KINDS},
     **{f"pure, {kind}": lambda kind=kind: fitted(RLearner, kind, FEW).release_function() for kind in OUTCOME_KINDS},
     **{f"rule, {kind}": lambda kind=kind: fitted(EffectRule, kind).release() for kind in OUTCOME_KINDS},
-    **{f"mean, {kind}": lambda kind=kind: fitted(ComposedAverageEffect, kind).release() for kind in OUTCOME_KINDS},
+    **{f"mean, {kind}": lambda kind=kind: fitted(AverageEffect, kind).release() for kind in OUTCOME_KINDS},
     **{  # another test of the process may have made one of those that are kept
         f"subgroups, {name}": lambda name=name: test_subgroups.released.__wrapped__(name)
         for name in test_subgroups.SETTINGS
@@ -70,8 +69,7 @@ MORE: dict[str, Callable[[], Any]] = {
 LEFT_OUT = (
     *("fixed", "composed, fixed noise"),
     # whose numbers tests/estimators/test_weights.py compares with those of other tables
-    "average, composed, censored, with weights",
-    *("average, composed with weights", "average, trial with weights", "average, strata of ATT with weights"),
+    *("average, trial with weights", "average, strata of ATT with weights"),
     *("subgroups, weights", "subgroups, weights, scores", "subgroups, censored"),
 )
 """Kinds that bring a source of noise of their own."""

@@ -5,14 +5,13 @@ from typing import ClassVar
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
-from tests.registered import AverageEffect, ComposedAverageEffect, CovariateBalancingEffect, KnownPropensityEffect
+from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from tests.verify.forgeries import refusal
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
 PURE, SOME = PrivacyBudget(8.0, 0.0), PrivacyBudget(8.0, 1e-6)
@@ -32,8 +31,6 @@ def fitted(learner) -> AverageEffectRelease:
     y = (torch.rand(2000, generator=generator) < 0.3 + 0.3 * a).double()
     domain = learner.domain
     own = {} if domain.weights is None else {"weight": 1 + y}
-    if domain.censoring is not None:
-        return learner.fit(x, a, torch.stack([3 * y, a], 1), **own).release()
     return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y, **own).release()
 
 
@@ -47,11 +44,6 @@ LEARNERS = {
     **{f"trial of {e}": lambda e=e: KnownPropensityEffect(TRIAL, PURE, estimand=e) for e in ("ATE", "ATO")},
     **{f"strata of {e}": lambda e=e: KnownPropensityEffect(STRATA, PURE, estimand=e) for e in ("ATE", "ATC")},
     "strata, noise alone": lambda: KnownPropensityEffect(STRATA, PrivacyBudget(0.01, 0.0), estimand="ATT"),
-    "chosen": lambda: AverageEffect(DOMAIN, PURE),
-    "chosen in a trial": lambda: AverageEffect(TRIAL, PURE),
-    "composed": lambda: ComposedAverageEffect(DOMAIN, SOME),
-    "composed, censored, with weights": lambda: ComposedAverageEffect(weighted(FOLLOWED), SOME),
-    "composed with weights": lambda: ComposedAverageEffect(weighted(DOMAIN), SOME),
     "trial with weights": lambda: KnownPropensityEffect(weighted(TRIAL), PURE),
     "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0)),
@@ -74,7 +66,7 @@ LEARNERS = {
 
 
 WEIGHTED = ("trial with weights", "strata of ATT with weights")
-TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone", "chosen in a trial")
+TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone")
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
 
 ALIKE = [name for name in LEARNERS if " of Legendre" in name and not name.startswith("gaussian")]
@@ -105,8 +97,3 @@ def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
     for value in (0.0, release.estimate / 2, 1e-13):
         moved = replace(release, main=replace(release.main, value=value))
         refusal(moved, tmp_path)
-
-
-def test_a_budget_whose_plan_is_made_anew_one_place_beside_verifies(tmp_path):
-    release = fitted(ComposedAverageEffect(DOMAIN, PrivacyBudget(6.695, 1e-6)))
-    verify_release(release.save(tmp_path / "release.safetensors"))

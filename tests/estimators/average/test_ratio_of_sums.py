@@ -8,7 +8,6 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.composed import ClippedScores
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain
@@ -29,7 +28,6 @@ Z, Y = (uniform(0) < 0.5).double(), uniform(1)
 WEIGHTED = Weighted(Z, Y, FACTS.ranges.within(1 + uniform(2), Z), 0.5 + 0.1 * uniform(3))
 X = uniform(4)[0][:, None]
 DESIGNED = Batch(X, 0.3 + 0.3 * X, Z[0], Y[0])
-SCORES = 2 * uniform(5) - 1
 
 
 def centred(estimand):
@@ -41,7 +39,6 @@ READOUTS = {
     "balanced_difference": (lambda: BalancedDifference(FACTS, BalancedDifference.parts), WEIGHTED),
     "known, public size": (lambda: centred(ATE), DESIGNED),
     "known": (lambda: centred(ATT), DESIGNED),
-    "clipped_scores": (lambda: ClippedScores(N, 1.0, 0.1, 0.3), SCORES),
 }
 
 
