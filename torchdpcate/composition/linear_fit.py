@@ -436,52 +436,6 @@ class NewtonPoints:
         return self._taken - self._burn_in
 
 
-def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Tensor]:
-    r"""Return how the mean of ``NewtonPoints`` responds to a sum's linear part, and the covariance of its noise.
-
-    Of a sum with the gradient :math:`H \theta - b`, noise apart, the mean is :math:`R\,b`, linear in b: with
-    :math:`P = L L^\top` and :math:`L^{-1} (H + \rho) L^{-\top} = U \Lambda U^\top` it is
-
-    .. math:: R = Q\, f(\Lambda)\, Q^\top, \qquad Q = L^{-\top} U,
-
-    f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
-    :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
-    or the largest that does not overshoot.
-
-    Args:
-        plan: How the fit was set up.
-        hessian: H, [p, p].
-        noise: Standard deviation of a coordinate's noise, if all of the step were one event.
-
-    Returns:
-        R, [p, p], and the covariance of the noise, [p, p].
-    """
-    late, burn_in = plan.steps - plan.burn_in, plan.burn_in
-    root = torch.linalg.cholesky(plan.preconditioner)
-    inner = torch.linalg.solve_triangular(root, hessian + plan.ridge.diag(), upper=False)
-    inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
-    value, vector = torch.linalg.eigh((inner + inner.T) / 2)
-    q = torch.linalg.solve_triangular(root.T, vector, upper=True)
-    size = min(plan.size, (1 + plan.momentum) / float(value[-1]))
-    # of one number: what an iterate's error has of the start's, the first row, and of each step's noise
-    error = torch.zeros(plan.steps + 1, len(value), dtype=torch.float64)
-    error[0] = 1
-    moved, factors = torch.zeros_like(error), torch.zeros_like(error)
-    for k in range(plan.steps):
-        step = value * error
-        step[k + 1] += 1
-        if k >= burn_in:
-            factors += (error - step) / late
-        moved = plan.momentum * moved - size * step
-        error = error + moved
-    response, factors = (1 - factors[0]) / value, factors[1:]
-    squares = torch.full((plan.steps,), late / (1 - plan.burn_in_share if burn_in else 1.0), dtype=torch.float64)
-    if burn_in:
-        squares[:burn_in] = burn_in / plan.burn_in_share
-    inside = (factors.T @ (squares[:, None] * factors)) * (q.T @ q)
-    return (q * response) @ q.T, noise**2 * q @ inside @ q.T
-
-
 @dataclass(frozen=True)
 class NoisyNewton(Solver):
     r"""Full-batch gradient steps with a public diagonal scaling P, each gradient with Gaussian noise.
