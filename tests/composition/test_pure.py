@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.composition.cases import rows
 from tests.sessions import noted
-from torchdpcate import DRLearner, RLearner
+from torchdpcate import RLearner
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
 from torchdpcate.composition.priors import EmpiricalBayes
@@ -221,8 +221,6 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
         with pytest.raises(InputError, match=r"delta"):
             learner.fit(x, a, y)
         assert not hasattr(learner, "ledger_")
-    with pytest.raises(InputError, match="delta = 0"):
-        DRLearner(DOMAIN, ONE).fit(x, a, y)
     assert isinstance(AdaptiveSecondStage().learnt_by(ONE)[1], Additive)
 
 

@@ -66,7 +66,7 @@ def test_modifiers_are_chosen_by_numbers_within_one():
     random = torch.Generator().manual_seed(3)
     pi = 0.01 + 0.98 * torch.rand(999, generator=random, dtype=torch.float64)
     a = (torch.rand(999, generator=random) < 0.5).double()
-    pulls, none = partial(with_pulls, 2.0, False), torch.zeros(999, 1)
+    pulls, none = partial(with_pulls, 2.0), torch.zeros(999, 1)
     assert pulls(batch(none, torch.full((999,), 7.0).double(), a - pi, pi)).y.abs().max() <= 1 + 1e-12
     one = batch(none[:1], torch.tensor([7.0]), torch.tensor([0.9]), torch.tensor([0.1]))
     assert pulls(one).y == pytest.approx(1.0)

@@ -86,7 +86,7 @@ def test_the_regression_of_weighted_records_solves_the_weighted_equations():
     """Weighted least squares, where no residual is clipped."""
     fits = replace(FITS["outcome"], slope=1e9)
     fit = fits.of(RECORDS)
-    psi, lengths = fits.features(RECORDS), fits.features(RECORDS).norm(dim=1)
+    psi, lengths = fits.basis(RECORDS.x), fits.basis(RECORDS.x).norm(dim=1)
     root = (RECORDS.weight / lengths).sqrt().numpy()
     known, *_ = np.linalg.lstsq(psi.numpy() * root[:, None], (Y - 0.5).numpy() * root, rcond=None)
     assert fit.gradient(torch.from_numpy(known)).abs().max() < 1e-9
