@@ -10,10 +10,8 @@ from experiments.defaults.hospital_laws import FAMILIES, hospital_case
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
-from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.records import rows_of
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.charge import Purpose
@@ -73,52 +71,12 @@ def test_scores_are_those_of_a_known_propensity_and_the_mean_is_unbiased_by_wron
     assert found.errors is None
 
 
-def test_steps_and_sums_share_the_budget():
-    plan = average_plan(4000, BUDGET, domain())
-    assert plan.budget == PrivacyBudget((1 - 0.4) * 1.0, 1e-5)
-    assert 1.05 * 0.4 < plan.score_epsilon < 1.06 * 0.4  # what exact composition leaves
-    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
-    assert "effect" not in plan.shares.shares
-    assert "propensity" not in average_plan(4000, BUDGET, domain(propensity=0.5)).shares.shares
-
-
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 2.0, 8.0, 50.0])
 def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
     plan = average_plan(4000, PrivacyBudget(epsilon, 1e-5), domain())
     events = [(plan.shares.event(step), 1) for step in plan.shares.shares]
     spent = compose([*events, (PureEvent(plan.score_epsilon), 1)], 1e-5)
     assert 0.99999 * epsilon < spent <= epsilon
-
-
-def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
-    many = Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0, overlap=0.1)
-    assert average_plan(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).retained == 3
-    assert 1 <= average_plan(1_000, BUDGET, many).retained <= 12
-
-
-def test_the_clip_grows_with_n_between_its_bounds():
-    spreads = [average_plan(n, BUDGET, domain()).score_spread for n in (500, 5_000, 20_000, 10**6)]
-    assert spreads == sorted(spreads)
-    assert (spreads[0], spreads[-1]) == (3.0, 10.0)
-    quantiles = [average_plan(n, BUDGET, domain("binary")).score_quantile for n in (500, 10**6)]
-    assert quantiles == pytest.approx([0.75, 0.99])
-
-
-@pytest.mark.parametrize(("n", "epsilon"), [(500, 0.5), (1_500, 1.0), (5_000, 0.5), (20_000, 4.0)])
-def test_the_clips_search_is_kept_off_the_largest_size(n, epsilon):
-    """Three standard errors of a count, sqrt(levels / share) / mu, lie above it; and .97 at most, .75 at least."""
-    plan = average_plan(n, PrivacyBudget(epsilon, 1e-5), domain())
-    error = math.sqrt(plan.constants.quantile_levels / plan.shares.shares["residual scale"]) / plan.shares.total / n
-    assert plan.score_quantile == pytest.approx(min(0.97, max(1 - 3 * error, 0.75)))
-    assert plan.clip_factor * torch.special.ndtri(torch.tensor((1 + plan.score_quantile) / 2)).item() == pytest.approx(
-        plan.score_spread, rel=1e-5
-    )
-
-
-def test_without_a_margin_the_clip_is_that_of_the_quantile():
-    plan = average_plan(1_500, BUDGET, domain(), PlanConstants())
-    assert plan.score_quantile == 0.97
-    assert plan.clip_factor == plan.score_spread / 2.170090
 
 
 @pytest.mark.parametrize(("kind", "known", "effect"), [
@@ -146,27 +104,6 @@ def test_wide_public_bounds_hardly_widen_it():
         low, high = learner.fit(of.x, of.a, of.y).release().interval(0.95)
         widths.append(high - low)
     assert widths[1] < 1.3 * widths[0]
-
-
-@pytest.mark.parametrize(
-    ("facts", "budget", "settings", "said"),
-    [
-        (domain(), PrivacyBudget(1.0, 0.0), {}, "delta = 0: effect=composed"),
-        (domain(), BUDGET, {"estimand": "ATT"}, "ComposedAverageEffect estimates ATE$"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_before_anything_is_spent(facts, budget, settings, said):
-    of = records(300)
-    with pytest.raises(InputError, match=said):
-        ComposedAverageEffect(facts, budget, **settings).fit(of.x, of.a, of.y)
-
-
-def test_it_plans_its_error_and_says_what_it_leaves_out():
-    learner = ComposedAverageEffect(domain("binary"), BUDGET)
-    planned = [learner.planned_error(n) for n in (500, 5_000, 50_000)]
-    assert planned[0].total > planned[1].total > planned[2].total
-    assert "clip" in planned[0].bias
-    assert "scores beyond the clip" in fitted(600).settings_["assumptions"]
 
 
 def test_unasked_features_count_with_their_prior():

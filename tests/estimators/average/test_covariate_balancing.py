@@ -99,16 +99,6 @@ def test_the_exact_estimate_is_close_to_the_truth_and_balances():
         learner.release()
 
 
-def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
-    learner = fitted(noise=None)
-    learner.set_params(estimand="ATT", budget=PrivacyBudget(9.0, 0.0))
-    release = learner.release()
-    assert release.estimand == "ATE"
-    assert release.privacy.mechanism == "balanced_difference"
-    assert release.privacy.public["eta"] == 0.1
-    assert release.privacy.epsilon <= 1.0
-
-
 def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so():
     x, a, y = arrays(200, 2)
     settings = {
@@ -120,12 +110,6 @@ def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so()
         interval = release.interval(0.95)
     np.testing.assert_array_equal(interval, [-1.0, 1.0])
     assert math.isfinite(release.estimate)
-
-
-def test_much_noise_in_the_balance_gives_a_warning():
-    few = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="ATO")  # of which the balancing loss is the logistic one
-    with pytest.warns(UserWarning, match="undercover"):
-        few.fit(*arrays(300, 3))
 
 
 @pytest.mark.slow

@@ -7,23 +7,11 @@ import pytest
 from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
 from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
-from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
+from torchdpcate.estimators.average.effect_plan import ErrorPrior
 
 BINARY = ErrorPrior(deviation=0.45)
 COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)
 FACTOR = 1.5
-
-
-def test_parts_add_up_and_stop_at_the_range():
-    assert PlannedError("x", 0.3, 0.4, 1.2, range=2.0).total == pytest.approx(1.3)
-    assert PlannedError("x", 3.0, 0.0, 0.0).in_units(10.0).total == 10.0
-    assert laplace(3.0, 4.0) == pytest.approx(5 * math.sqrt(2))
-
-
-def test_the_prior_follows_the_domain():
-    assert ErrorPrior.of(DOMAIN) == ErrorPrior()
-    kind = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.3, outcome_kind="binary")
-    assert ErrorPrior.of(kind) == ErrorPrior(deviation=0.45, treated=0.3)
 
 
 def test_a_fair_coin_in_closed_form():

@@ -15,7 +15,6 @@ from torchdpcate.estimators.average.weighted import (
     size_ends,
 )
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
-from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
 
@@ -99,12 +98,3 @@ def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     assert moved["spread"].item() == pytest.approx(1.0, abs=1e-9)
     assert 0 < moved["size"].item() <= sum_grid(N, 10.0)
     assert BalancedDifference.sensitivities(facts)["difference"] == pytest.approx(28.0)
-
-
-def crowd() -> Batch:
-    """Records of both arms at the corners of the domain, where weights of lines are largest, and inside it."""
-    x = torch.cat([torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double(), points()[::40]])
-    kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).double()
-    z, y = kinds.repeat_interleave(len(x), 0).T
-    every = x.repeat(len(kinds), 1)
-    return Batch(every[:, None], on_domain(None, DOMAIN)(every)[:, None], z[:, None], y[:, None])
