@@ -42,6 +42,13 @@ class OwnNuisances(FixedNuisances):
     """Nuisances of the user's."""
 
 
+class OwnPolicy(Thresholds):
+    """Decides by the mean of the rows that it sees: no policy of one record."""
+
+    def _decide(self, x):
+        return (x[:, :1] > x[:, :1].mean()).to(torch.int8)
+
+
 class VouchingLoss(Logistic):
     """Says that its claims rest on nothing."""
 
@@ -65,6 +72,7 @@ CASES = {
     "nuisances of a choice": lambda: PolicySelector(
         DOMAIN, PURE, policies=Thresholds("x0", [0.3, 0.6]), nuisance=OwnNuisances()
     ),
+    "policy": lambda: PolicySelector(DOMAIN, PURE, policies=OwnPolicy("x0", [0.3, 0.6]), nuisance_guarantee="fixed"),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1), second_stage=LinearSecondStage()),
     "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(TRIAL, PURE, features=MAP),

@@ -25,7 +25,7 @@ from torchdpcate.estimators.subgroups.plan import (
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
+from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, overlap=0.1)
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-5)
@@ -139,14 +139,6 @@ def test_the_released_noise_is_that_of_the_plan(law):
     assert torch.allclose(one.noise, even, rtol=0.15)
 
 
-def test_one_partition_costs_as_much_as_one_cell():
-    few, many = (
-        learner(PURE, subgroups=[{"x0": cuts}]).plan(1000) for cuts in ([0.5], [0.1 * k for k in range(1, 10)])
-    )
-    assert few.sums_law.mechanism.sensitivity == many.sums_law.mechanism.sensitivity == pytest.approx(2.0)
-    assert many.expected_noise == pytest.approx(5 * few.expected_noise, rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("partitions", "budget", "law", "released"),
     [
@@ -169,17 +161,6 @@ def test_the_plan_takes_the_least_noise(partitions, budget, law, released):
         for way in ("separate", "crossed")
     ]
     assert found.expected_noise == min(other.expected_noise for other in others)
-
-
-def test_expected_noise_says_each_partition_and_refuses_too_small_cells():
-    noise = learner().expected_noise(3000)
-    assert noise.feasible
-    assert list(noise.parts) == ["effect by x0", "effect by x1"]
-    assert noise.value == max(noise.parts.values())
-    assert len(noise.remarks) == 2
-    small = learner(subgroups=[{"x0": [0.01 * k for k in range(1, 100)]}]).expected_noise(3000)
-    assert small.value == math.inf
-    assert small.feasible is False
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
@@ -250,38 +231,3 @@ def test_intervals_hold_the_effects(law, eps, n):
     assert float(pointwise.double().mean(0).min()) > least
     assert float(at_once.all(1).double().mean()) > least
     assert float(pointwise.double().mean()) < 0.99
-
-
-def test_counts_have_the_noise_that_is_said():
-    assert count_noise(GAUSSIAN, 3.0) == pytest.approx(3.0)
-    assert count_noise(LAPLACE, 2.0) == pytest.approx(math.sqrt(3) * math.sqrt(2) * 2.0)
-
-
-def test_a_gaussian_interval_is_the_normal_quantile():
-    release = learner(law=GAUSSIAN).fit(*records()).release()
-    half = (release.interval(0.9)[:, 1] - release.interval(0.9)[:, 0]) / 2
-    assert half == pytest.approx(norm.ppf(0.95) * release.effects.gaussian.numpy(), rel=1e-6)
-
-
-REFUSED = {
-    "a propensity that is none": ({"propensity": "0.5"}, "choose one of auto"),
-    "scores without delta": ({"budget": PURE, "propensity": "auto"}, "delta above 0"),
-    "no cells": ({"subgroups": []}, "give a list of partitions"),
-}
-
-
-@pytest.mark.parametrize("mistake", REFUSED)
-def test_mistakes_are_refused_before_anything_is_spent(mistake):
-    settings, message = REFUSED[mistake]
-    made = learner(**settings)
-    with pytest.raises(InputError, match=message):
-        made.fit(*records(100))
-    assert not hasattr(made, "ledger_")
-
-
-def test_predict_answers_for_one_partition_alone():
-    x, a, y = records()
-    release = learner(subgroups=[{"x0": [0.5]}]).fit(x, a, y).release()
-    assert release.answer(x[:5]).tolist() == release.estimate[(x[:5, 0] >= 0.5).int()].tolist()
-    with pytest.raises(InputError, match="each row is in 2 cells"):
-        learner().fit(x, a, y).release().answer(x)

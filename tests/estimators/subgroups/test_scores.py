@@ -13,20 +13,16 @@ from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.plan import CellSteps, cell_sums, score_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import cell_sums, score_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects, mean_square
+from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects
 from torchdpcate.release.estimate import half_width
 
 FACTS = {"overlap": 0.1, "two_levels": [False, False, True]}
 DOMAIN = Domain([-3.0, -3.0, 0.0], [3.0, 3.0, 1.0], -10.0, 10.0, **FACTS)
-SCHEMA = TableSchema.from_domain(DOMAIN)
-COIN = Domain([-3.0, -3.0, 0.0], [3.0, 3.0, 1.0], -10.0, 10.0, **FACTS, propensity=0.5)
 BUDGET = PrivacyBudget(2.0, 1e-5)
 CELLS = [{"x0": [0.0]}, {"x2": True}]
 
@@ -120,18 +116,6 @@ def test_steps_and_sums_share_the_budget(law):
         assert plan.scale == pytest.approx(sensitivity(law, len(plan.strata.partitions), 800) / mu, rel=1e-3)
 
 
-@pytest.mark.parametrize(("domain", "way"), [(DOMAIN, "composed"), (COIN, "equal")])
-def test_scores_are_taken_where_the_propensity_is_not_known(domain, way):
-    assert learner(BUDGET, domain).plan(3000).weighting.way == way
-
-
-def test_a_pure_budget_has_no_scores():
-    made = learner(PrivacyBudget(2.0, 0.0))
-    with pytest.raises(InputError, match="delta above 0"):
-        made.fit(*records(100))
-    assert not hasattr(made, "ledger_")
-
-
 def test_intervals_count_the_errors_of_nuisances_and_contrasts_count_them_opposed():
     release = learner().fit(*records()).release()
     found, held = release.effects, release.scores
@@ -149,17 +133,6 @@ def test_intervals_count_the_errors_of_nuisances_and_contrasts_count_them_oppose
     assert value == pytest.approx(release.estimate[0] - release.estimate[1])
 
 
-def test_the_mean_square_that_errors_follow_from_is_a_bound():
-    t = torch.linspace(-1, 1, 400, dtype=torch.float64)
-    at = torch.stack([torch.arange(400) % 3, 3 + torch.arange(400) % 2], 1)
-    for law in BASES:
-        sums = cell_sums(score_numbers(t, law), None, at, 5)
-        truth = t.square().mean().item()
-        assert mean_square(sums, law, 0.0, 2, 400) == pytest.approx(truth, abs=1e-9)
-        assert mean_square(sums, law, 2.0, 2, 400) > truth
-        assert mean_square(1e3 * sums, law, 2.0, 2, 400) == 1.0
-
-
 @pytest.mark.slow
 def test_the_released_noise_is_that_of_the_plan():
     fitted = learner(law=LAPLACE, released="separate").fit(*records())
@@ -172,15 +145,3 @@ def test_the_released_noise_is_that_of_the_plan():
     assert torch.allclose(torch.stack([each.estimate for each in found]).std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * held.clip / plan.scores.expected_clip * plan.records / sums[:, 0].sum(1)
     assert torch.allclose(one.noise, even, rtol=0.05)
-
-
-def test_expected_noise_says_what_it_leaves_out():
-    noise = learner().expected_noise(3000)
-    assert list(noise.parts) == ["effect by x0", "effect by x2"]
-    assert noise.left_out == ("sampling", "errors of both nuisances")
-    assert noise.value == pytest.approx(max(noise.parts.values()))
-    assert learner().expected_noise(30_000).value < noise.value
-
-
-def test_the_plan_is_that_of_an_average_effect():
-    assert CellSteps(3000, BUDGET, SCHEMA).plan == average_plan(3000, BUDGET, DOMAIN)
