@@ -73,13 +73,6 @@ def test_no_pair_of_records_moves_a_sum_farther_than_is_paid_for(estimand, ends)
     assert CentredSums(facts, 1.0).sums("centre", {}).moved.item() == pytest.approx(1)
 
 
-def test_sensitivities_of_a_fair_coin():
-    facts = DesignFacts(1000, make_estimand("ATE", 0.1), 0.5, 0.5)
-    assert [width(facts, torch.tensor([c]).double()) for c in (0.5, 0.25)] == pytest.approx([2.0, 3.0])
-    assert facts.public_size
-    assert not DesignFacts(1000, make_estimand("ATT", 0.1), 0.2, 0.6).public_size
-
-
 def test_the_centre_is_where_noise_and_sampling_are_least():
     facts, epsilon = DesignFacts(300, make_estimand("ATE", 0.1), 0.5, 0.5), 0.5
     grid = torch.linspace(0, 1, 100_001, dtype=torch.float64)
@@ -104,22 +97,6 @@ def test_without_noise_it_is_the_centred_weighted_contrast():
     same = trial(1, 500, 0.3, 0.3, 2)
     alike = [exact(same, DesignFacts(500, make_estimand(name, 0.1), 0.3, 0.3)) for name in ESTIMANDS]
     assert [one.estimate.item() for one in alike] == pytest.approx([alike[0].estimate.item()] * len(alike), rel=1e-9)
-
-
-def test_the_noise_of_every_sum_has_the_stated_scale():
-    """5,000 runs: the mean size of Laplace noise is its scale up to 1/70; 10 % are seven standard errors."""
-    runs, plan = 5_000, planned(200, "ATT", 0.2, 0.6, 1.0)
-    records, facts, sums = trial(1, 200, 0.2, 0.6, 3), plan.facts, plan.readout({})
-    released = plan.run(records, NoiseSource.system(), runs).released
-    centre, scales = sums.centre(released), sums.scales(released)
-    exact = {
-        "centre": records.batch.y.sum(),
-        "difference": contrast(facts, centre, records.batch).sum(1),
-        "size": facts.estimand.tilt(records.batch.psi[..., 0]).sum(),
-    }
-    assert set(released) == {*exact, "spread"}
-    for part, value in exact.items():
-        assert ((released[part] - value).abs() / scales[part]).mean().item() == pytest.approx(1, rel=0.1)
 
 
 def test_where_the_size_is_public_contrast_and_squares_are_one_event():

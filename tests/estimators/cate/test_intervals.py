@@ -220,16 +220,6 @@ def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> 
     assert problem.startswith("facts without = None is stated, but its plan makes it its propensity is estimated")
 
 
-def test_without_privacy_the_law_is_that_of_sampling() -> None:
-    fit = RLearner(domain(), None, second_stage=AdaptiveSecondStage()).fit(*drawn(4000)).composed_
-    assert fit.law is not None
-    psi = fit.effect.regression.basis(fit.standardisation(domain().scale(POINTS)))
-    low, high = replace(fit.law, missed=0.0).interval(psi, 0.95).T
-    assert ((high - low) < 0.6).all()
-    # 1 + x0 is a combination of the features; the middle is off by less than six half-widths
-    assert torch.allclose((low + high) / 2, 1 + POINTS[:, 0], atol=0.9)
-
-
 def test_one_number_is_the_average_with_its_interval() -> None:
     stage = AdaptiveSecondStage(constant_only=True)
     release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()

@@ -10,8 +10,6 @@ import torch
 from safetensors import safe_open
 
 from tests import registered
-from tests.release.helpers import DOMAIN, SCHEMA
-from tests.release.test_file import function_release
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError, VerificationError
@@ -42,7 +40,6 @@ def fitted():
 
 
 def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
-    import pandas as pd
 
     schema = TableSchema.from_dict(
         {
@@ -220,28 +217,3 @@ def test_the_leak_search_finds_a_planted_leak(tmp_path):
         model.stage_.theta, release.features, release.nuisances, release.schema, release.privacy, 1.0
     )
     assert "head" in leaked(planted.save(tmp_path / "r.safetensors"), model)
-
-
-OUTSIDE = np.array([[-3.0, 0.5], [0.5, 9.0], [7.0, -7.0], [0.25, 0.5]])
-INSIDE = np.array([[0.0, 0.5], [0.5, 1.0], [1.0, -1.0], [0.25, 0.5]])
-
-
-def clipping():
-    return replace(function_release(), schema=SCHEMA.handling("clip"))
-
-
-def test_queries_are_moved_to_the_bounds(tmp_path):
-    for release in (clipping(), load_release(clipping().save(tmp_path / "r.safetensors"))):
-        np.testing.assert_array_equal(release.effect(OUTSIDE), release.effect(INSIDE))
-        np.testing.assert_array_equal(release.noise_band(OUTSIDE), release.noise_band(INSIDE))
-        frame = pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names))
-        np.testing.assert_array_equal(release.effect(frame), release.effect(INSIDE))
-        with pytest.raises(InputError, match="missing or infinite"):
-            release.effect(np.full((1, 2), np.nan))
-
-
-def test_a_release_of_records_that_were_not_clipped_refuses(tmp_path):
-    release = load_release(function_release().save(tmp_path / "r.safetensors"))
-    assert "out_of_bounds" not in release.schema.to_dict()  # as in files from before there was a choice
-    with pytest.raises(InputError, match="move these queries into the domain"):
-        release.effect(OUTSIDE)

@@ -10,10 +10,9 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.rules import weighted_erm
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, OutputRule
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
 from torchdpcate.fit.private_fit import PrivateFit
 from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -197,23 +196,3 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
     assert release.privacy.level == "conditional"
     assert [condition["name"] for condition in release.privacy.conditions] == ["outcome"]
     refused("one outcome at a time", outcome=Own(leaky=True))
-
-
-class Outside(OutputRule):
-    """A mechanism of a user's with one kind of noise."""
-
-    way = "outside"
-    kinds = ("gaussian",)
-
-
-def test_a_new_mechanism_plans_releases_and_verifies(tmp_path, monkeypatch):
-    monkeypatch.setitem(weighted_erm.RULE_MECHANISMS, Outside.way, Outside)
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), mechanism="outside")
-    release = learner.fit(*records()).release()
-    assert (release.privacy.mechanism, release.privacy.level) == ("outside_gaussian", "conditional")
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-    with pytest.raises(InputError, match="delta = 0: perturbation = gaussian"):
-        OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 0.0), mechanism="outside").check(1500)
-    monkeypatch.setattr(Outside, "kinds", ("laplace",))
-    with pytest.raises(InputError, match="perturbation = laplace: "):
-        learner.check(1500)

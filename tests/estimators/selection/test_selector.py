@@ -100,16 +100,6 @@ def test_policies_made_from_these_records_are_refused():
     selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(*records(200, seed=1))
 
 
-def test_policies_made_from_these_records_are_refused_where_outcomes_are_missing():
-    x, a, y = records(200)
-    y[::10] = torch.nan
-    facts = {"missing": {"outcome": "drop"}, "propensity": 0.5, "better": "higher"}
-    domain = Domain([0.0, -1.0], [1.0, 1.0], -0.5, 0.5, **facts)
-    policies = [Thresholds("x0", [0.4, 0.5], fitted_on=fingerprint(x, a, y))]
-    with pytest.raises(InputError, match="policies: made from these very records"):
-        PolicySelector(domain, PrivacyBudget(1.0, 1e-5), policies=policies).fit(x, a, y)
-
-
 def test_without_a_budget_nothing_is_released_and_seeds_do_not_decide_the_noise():
     with pytest.raises(InputError, match="without privacy"):
         PolicySelector(DOMAIN, None, policies=POLICIES).fit(*records(200)).release()

@@ -13,7 +13,6 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.estimators.subgroups.plan import (
-    EQUAL,
     KNOWN,
     SubgroupPlan,
     Weighting,
@@ -80,25 +79,6 @@ def test_weights_by_a_known_propensity_are_inverse_probabilities():
     for z in (0, 1):
         assert torch.allclose(w[a == z] / w[a == z].max(), direct[a == z] / direct[a == z].max())
     assert fitted.nonprivate_effects().estimate.tolist() == pytest.approx([1.0, 1.0], abs=0.1)
-
-
-def test_a_stratified_trial_with_a_cell_for_each_stratum_weighs_all_alike():
-    domain = Domain(
-        [0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, two_levels=[True, False], propensity={"x0": {0: 0.2, 1: 0.6}}
-    )
-    assert (
-        SubgroupEffects(Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, propensity=0.3), SOME, subgroups=CELLS)
-        .plan(10)
-        .weighting.way
-        == EQUAL
-    )
-    for cells, way in (
-        ([{"x0": True}], EQUAL),
-        ([{"x0": True, "x1": [0.5]}], EQUAL),
-        ([{"x0": True}, {"x1": [0.5]}], KNOWN),
-    ):
-        plan = SubgroupEffects(domain, SOME, subgroups=cells).plan(1000)
-        assert plan.weighting.way == way
 
 
 @pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
