@@ -4,7 +4,14 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.registered import DRLearner, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
+from tests.registered import (
+    DRLearner,
+    KnownPropensityEffect,
+    OutcomeWeightedLearner,
+    PolicySelector,
+    RLearner,
+    TwoStageRule,
+)
 from torchdpcate import Domain, LinearSecondStage, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -93,6 +100,20 @@ def test_scores_of_policies_weigh_by_each_records_own() -> None:
     given = PolicySelector(domain(), None, policies=POLICIES, nuisance=FixedNuisances(0.4)).fit(X, A, Y)
     assert torch.equal(known.utilities_, given.utilities_)
     assert known.range_sensitivity_ == given.range_sensitivity_
+
+
+@pytest.mark.parametrize("given", [0.4, STRATA, "p"])
+@pytest.mark.parametrize("estimand", ["ATE", "ATT"])
+def test_an_average_by_it_is_near_the_effect_and_verifies(given, estimand, tmp_path) -> None:
+    learner = KnownPropensityEffect(domain(given), PrivacyBudget(20.0, 0.0), estimand=estimand)
+    release = learner.fit(X, A, 0.5 * Y + 0.4 * A, P if given == "p" else None).release()
+    assert release.estimate == pytest.approx(0.4, abs=0.2)  # six standard errors
+    assert (release.privacy.level, release.privacy.delta) == ("certified", 0.0)
+    assert ("size" in release.numbers) == (estimand == "ATT" and given != 0.4)
+    assert verify_release(release.save(tmp_path / "r.safetensors"))
+    found = load_release(tmp_path / "r.safetensors")
+    assert found.interval(0.95).tolist() == release.interval(0.95).tolist()
+    assert "propensity that the domain states" in found.assumptions
 
 
 LEARNERS = {

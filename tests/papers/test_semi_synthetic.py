@@ -65,16 +65,6 @@ def test_the_propensity_keeps_its_overlap(covariates) -> None:
     assert abs(float(coin.records.a.mean()) - 0.5) < 6 * 0.5 / math.sqrt(coin.records.n)
 
 
-def test_size_split_and_queries(covariates, tmp_path) -> None:
-    study = SemiSynthetic(covariates, domain(), n=3000).load()
-    assert study.records.n == 2700
-    assert study.queries.shape == (300, 4)
-    assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
-    file = tmp_path / "q.csv"
-    pd.DataFrame({name: [0.5, 1.0] for name in study.domain.names}).to_csv(file, index=False)
-    assert SemiSynthetic(covariates, domain(), queries_path=file).load().effect.tolist() == pytest.approx([1, 2])
-
-
 def given_frame() -> pd.DataFrame:
     y0 = torch.linspace(0, 4, N).double().numpy()
     return pd.DataFrame({"y0": y0, "y1": y0 + 2, "mu0": y0, "mu1": y0 + 3, "z": [0, 1] * (N // 2)})
@@ -114,18 +104,6 @@ def test_the_average_effect_is_that_of_the_records(tmp_path) -> None:
     assert study.average("ATT") == pytest.approx(4 * x[a == 1].mean().item())
     assert study.average("ATC") == pytest.approx(4 * x[a == 0].mean().item())
     assert study.average("ATO") is None
-
-
-def test_acic_2016(shared_data) -> None:
-    folder = shared_data / "acic2016"
-    generated = SemiSynthetic(folder / "x.csv", "acic2016").load()
-    assert generated.records.x.shape == (4322, 82)
-    assert generated.effect.std() > 0.3
-    surface = GivenOutcomes(folder / "zymu_1.csv", means=["mu0", "mu1"], treatment="z")
-    study = SemiSynthetic(folder / "x.csv", "acic2016", surface, queries=4802).load()
-    assert study.records.n + len(study.queries) == 4802
-    assert float(study.records.a.mean()) == pytest.approx(0.179, abs=0.006)
-    assert float(study.effect.mean()) == pytest.approx(2.1281, abs=4 * 3.978 / math.sqrt(480))
 
 
 def test_acic_domain_is_the_published_codebook(shared_data) -> None:

@@ -85,14 +85,6 @@ def test_one_fit_pays_for_rules_effect_and_average(fitted):
     assert len(fitted.ledger_.entries) == spent
 
 
-def test_a_known_propensity_costs_nothing(fitted):
-    parts = {entry.charge.part for entry in fitted.ledger_.entries}
-    assert "propensity" not in parts
-    assert not any(part.startswith("interval") for part in parts)
-    squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in fitted.ledger_.entries)
-    assert squared == pytest.approx(fitted.plan_.shares.total**2, rel=1e-6)
-
-
 CHOICES = {
     "cost": ({"cost": math.inf}, "cost = inf"),
     "share": ({"share": 1.5, "population": [[0.1, 0.1]]}, "budget = 1.5"),

@@ -31,69 +31,31 @@ class Smooth(Loss):
         return Slopes(root, -target * gap / root, target * target / root**3)
 
 
-class Undeclared(Smooth):
-    targets = None
-
-
 class Shares(Smooth):
     targets = (0.0, 1.0)
 
 
-class TooSteep(Smooth):
-    slope = 0.9
+def wrong(change=lambda found, u, target: found, **facts) -> Loss:
+    """A loss whose slopes or facts are changed."""
+
+    def call(self, u: Tensor, target: Tensor) -> Slopes:
+        return change(Smooth.__call__(self, u, target), u, target)
+
+    return type("Wrong", (Smooth,), {"__call__": call, **facts})()
 
 
-class SteepFarOut(Smooth):
-    """Within its bound but for a bump of the slope between 30 and 31."""
-
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        value, first, second = super().__call__(u, target)
-        return Slopes(value, first + 2 * ((target * u > 30) & (target * u < 31)), second)
-
-
-class TooCurved(Smooth):
-    curvature = 0.9
-
-
-class Hides(Smooth):
-    """Says that it is straight, and is not."""
-
-    curvature = 0.25
-
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        return super().__call__(u, target)._replace(second=torch.zeros_like(u))
-
-
-class Concave(Smooth):
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        value, first, second = super().__call__(u, target)
-        return Slopes(-value, -first, second)
-
-
-class TwoSlopes(Smooth):
-    monotone = True
-
-
-class OneSided(Smooth):
-    """Right for the label 1 alone."""
-
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        value, first, second = super().__call__(u, target)
-        return Slopes(value, torch.where(target < 0, 3 * first, first), second)
-
-
-class Undefined(Smooth):
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        value, first, second = super().__call__(u, target)
-        return Slopes(value, torch.where(u.abs() > 40, torch.nan, first), second)
-
-
-class SeesAll(Smooth):
-    """A record's slope depends on the others."""
-
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        value, first, second = super().__call__(u, target)
-        return Slopes(value, first / u.shape[-1], second)
+STEEP_FAR_OUT = wrong(
+    change=lambda found, u, target: found._replace(first=found.first + 2 * ((target * u > 30) & (target * u < 31)))
+)
+HIDES = wrong(change=lambda found, u, target: found._replace(second=torch.zeros_like(u)), curvature=0.25)
+CONCAVE = wrong(change=lambda found, u, target: found._replace(value=-found.value, first=-found.first))
+ONE_SIDED = wrong(
+    change=lambda found, u, target: found._replace(first=torch.where(target < 0, 3 * found.first, found.first))
+)
+UNDEFINED = wrong(
+    change=lambda found, u, target: found._replace(first=torch.where(u.abs() > 40, torch.nan, found.first))
+)
+SEES_ALL = wrong(change=lambda found, u, target: found._replace(first=found.first / u.shape[-1]))
 
 
 def outcome_weighted(loss, **settings) -> OutcomeWeightedLearner:
@@ -126,19 +88,18 @@ def test_the_remedy_for_cross_entropy_is_the_same_loss_in_labels():
 @pytest.mark.parametrize(
     ("loss", "why"),
     [
-        (Undeclared(), "declares no targets"),
-        (TooSteep(), r"slope.* 0\.9"),
-        (SteepFarOut(), "slope"),
-        (TooCurved(), r"curvature.* 0\.9"),
-        (Hides(), "curvature"),
-        (Concave(), "convex"),
-        (TwoSlopes(), "sign"),
-        (OneSided(), "slope"),
-        (Undefined(), "finite"),
-        (SeesAll(), "other records"),
+        (wrong(targets=None), "declares no targets"),
+        (wrong(slope=0.9), r"slope.* 0\.9"),
+        (STEEP_FAR_OUT, "slope"),
+        (wrong(curvature=0.9), r"curvature.* 0\.9"),
+        (HIDES, "curvature"),
+        (CONCAVE, "convex"),
+        (wrong(monotone=True), "sign"),
+        (ONE_SIDED, "slope"),
+        (UNDEFINED, "finite"),
+        (SEES_ALL, "other records"),
         (Huber(math.inf), "slope"),
     ],
-    ids=lambda given: type(given).__name__,
 )
 def test_losses_that_break_what_they_declare_are_refused(loss, why):
     with pytest.raises(InputError, match=f"loss = {type(loss).__name__}.*{why}"):

@@ -11,7 +11,6 @@ from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
-    InfluencePerturbation,
     SmoothSensitivity,
     known_smoothness,
     local_sensitivity,
@@ -146,18 +145,6 @@ def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
         steps = answers.output / step  # of more answers than coefficients, in public axes, those lie on it
         assert torch.equal(steps, steps.round())
         assert (steps.abs() % 1024 != 0).any()
-
-
-def test_theorem_one_lists_its_conditions_and_the_minimum_n():
-    guarantee = InfluencePerturbation().guarantee(stage().squared(), BUDGET, 8)
-    named = {c.name: c for c in guarantee.conditions}
-    needed = minimum_records(1, 1e-5, weight_bound=0.9, ridge=0.02, queries=8)
-    assert str(math.ceil(needed)) in named["C2"].text
-    assert named["C2"].holds is (needed <= 400)
-    assert math.sqrt(math.log(400)) >= 2 * (1 + 0.81 / 8)
-    assert named["C1"].holds is None
-    assert named["supremum"].holds is None
-    assert not guarantee.holds_claim
 
 
 def test_checks_come_before_training():
