@@ -1,7 +1,6 @@
 """The covariate balancing effect, from fit to release."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
-from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.fit.feature_maps import FeatureMap, Products
 from torchdpcate.fit.losses import BalancingLoss
@@ -73,21 +71,6 @@ def test_where_both_models_depend_on_a_product_the_interval_needs_products_in_th
     """
     assert intervals_that_hold(Products(), 200) > 172
     assert intervals_that_hold(None, 200) < 20
-
-
-def test_a_release_says_which_models_its_interval_rests_on(tmp_path):
-    release = fitted(noise=None).release()
-    words = release.privacy.public["assumptions"]
-    assert words.startswith("the log-odds of treatment are linear in the basis")
-    assert "or the mean outcome" in words
-    assert release.assumptions == release.summary()["assumptions"] == words
-    assert words in release.privacy.to_markdown()
-    changed = replace(
-        release, privacy=replace(release.privacy, public={**release.privacy.public, "assumptions": "always"})
-    )
-    assert any("assumptions" in problem for problem in BalancingPlan.restated(changed).problems(changed))
-    again = load_release(release.save(tmp_path / "release.safetensors"))
-    assert not list(BalancingPlan.restated(again).problems(again))
 
 
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():

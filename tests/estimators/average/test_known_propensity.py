@@ -69,6 +69,13 @@ def test_no_pair_of_records_moves_a_sum_farther_than_is_paid_for(estimand, ends)
     assert CentredSums(facts, 1.0).sums("centre", {}).moved.item() == pytest.approx(1)
 
 
+def test_sensitivities_of_a_fair_coin():
+    facts = DesignFacts(1000, make_estimand("ATE", 0.1), 0.5, 0.5)
+    assert [width(facts, torch.tensor([c]).double()) for c in (0.5, 0.25)] == pytest.approx([2.0, 3.0])
+    assert facts.public_size
+    assert not DesignFacts(1000, make_estimand("ATT", 0.1), 0.2, 0.6).public_size
+
+
 def test_the_centre_is_where_noise_and_sampling_are_least():
     facts, epsilon = DesignFacts(300, make_estimand("ATE", 0.1), 0.5, 0.5), 0.5
     grid = torch.linspace(0, 1, 100_001, dtype=torch.float64)

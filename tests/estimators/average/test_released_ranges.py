@@ -80,15 +80,6 @@ def test_no_pair_of_records_moves_a_sum_by_more_and_one_moves_the_difference_by_
     assert bool((most >= torch.stack(terms["size"]).amax(0) - 1e-12).all())
 
 
-def test_records_within_the_domain_keep_the_ranges_whatever_their_features_are():
-    facts = EffectFacts(N, ATE(0.1), 0.3, 0.7)
-    ranges = released_ranges(facts, on_domain(None, DOMAIN), drawn(4, 3), drawn(4, 3, 1))
-    z = torch.tensor([[0.0, 1.0]] * 4, dtype=torch.float64)
-    w, m = ranges.clamp(torch.full_like(z, 99.0), z, torch.full_like(z, -1.0))
-    assert torch.equal(w, torch.stack([ranges.control[1], ranges.treated[1]], 1))
-    assert torch.equal(m, ranges.model[0][:, None].expand(-1, 2))
-
-
 def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     facts = EffectFacts(N, ATE(0.05), 0.3, 0.7)
     none = torch.zeros(1, 3, dtype=torch.float64)

@@ -59,6 +59,11 @@ def test_the_best_policy_is_chosen_and_paid_once(settings):
     assert chosen.release() is release
 
 
+def test_spread_of_constant_nuisances():
+    fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(*records(100))
+    assert fixed.range_sensitivity_ == pytest.approx(2.0, abs=1e-9)
+
+
 def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
     before, after = (_selector(dataset) for dataset in (0, 1))
     move = after.utilities_ - before.utilities_

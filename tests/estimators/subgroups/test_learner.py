@@ -17,7 +17,6 @@ from torchdpcate.estimators.subgroups.plan import (
     SubgroupPlan,
     Weighting,
     cell_sums,
-    plan_subgroups,
     record_numbers,
     sensitivity,
 )
@@ -117,30 +116,6 @@ def test_the_released_noise_is_that_of_the_plan(law):
     assert torch.allclose(found.std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * plan.records / torch.tensor([len(x) / 2] * 2 + [len(x) / 4, len(x) / 2, len(x) / 4])
     assert torch.allclose(one.noise, even, rtol=0.15)
-
-
-@pytest.mark.parametrize(
-    ("partitions", "budget", "law", "released"),
-    [
-        (1, SOME, LAPLACE, "separate"),
-        (2, SOME, LAPLACE, "crossed"),  # two cells each: unions of two of four
-        (2, PURE, LAPLACE, "crossed"),
-        (8, SOME, GAUSSIAN, "separate"),  # of one covariate each: 2^8 crossed cells
-        (8, PURE, LAPLACE, "separate"),
-    ],
-)
-def test_the_plan_takes_the_least_noise(partitions, budget, law, released):
-    schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
-    cells = Subgroups.of([{f"x{k}": [0.5]} for k in range(partitions)], schema)
-    weighting = Weighting("equal", 0.5, 0.5)
-    found = plan_subgroups(5000, schema, cells, budget, weighting)
-    assert (found.law, found.released) == (law, released)
-    others = [
-        SubgroupPlan(5000, schema, cells, budget, weighting, one, way)
-        for one in ((LAPLACE, GAUSSIAN) if budget.delta else (LAPLACE,))
-        for way in ("separate", "crossed")
-    ]
-    assert found.expected_noise == min(other.expected_noise for other in others)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.online.path import Revealed, SamplePath
 
 X = torch.tensor([[0.1], [0.4], [0.45]], dtype=torch.float64)
@@ -107,11 +106,3 @@ def test_a_path_taken_up_again_goes_on_with_the_same_law(slack):
     assert second._slack == pytest.approx(first._slack, rel=1e-12)
     values = torch.cat([revealed.values, second.reveal(x[250:], eye[250:]).values])
     torch.testing.assert_close(values @ values.T, gaussian(x, x), rtol=0, atol=1e-9 + 5 * slack)
-
-
-def test_a_history_that_no_path_has_is_refused():
-    twice = X[[0, 0]]
-    history = Revealed(torch.zeros(2, 1).double(), torch.ones(2).double(), torch.ones(2, dtype=torch.bool))
-    nothing = SamplePath(lambda x, y: torch.full((len(x), len(y)), float("nan")).double())
-    with pytest.raises(NumericalError, match="depend on one another"):
-        nothing.restore(twice, history)
