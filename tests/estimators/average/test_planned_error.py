@@ -22,18 +22,6 @@ def test_a_fair_coin_in_closed_form():
     assert planned.nuisances == 0
 
 
-def test_errors_are_in_outcome_units_and_none_without_privacy():
-    wide = Domain([-1.0] * 4, [1.0] * 4, -30.0, 70.0, propensity=0.5)
-    small, large = (KnownPropensityEffect(d, PrivacyBudget(1.0, 0.0)).planned_error(300) for d in (COIN, wide))
-    assert large.total == pytest.approx(100 * small.total)
-    for kind in (
-        KnownPropensityEffect,
-        CovariateBalancingEffect,
-    ):
-        planned = kind(COIN, None).planned_error(300)
-        assert planned.noise == planned.nuisances == 0 < planned.sampling
-
-
 def simulated(n: int, epsilon: float, runs: int) -> float:
     """Root mean squared error over data sets of the confounded design."""
     learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5))

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.fit.cases import calibrate_objective
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
@@ -53,13 +52,3 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
     guess, pull = report_of(**settings), (psi * target[:, None]).sum(0).norm().item()
     assert guess.signal == pytest.approx(pull, rel=0.15)
     assert guess.accuracy == pytest.approx(accuracy, abs=0.03)
-
-
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-@pytest.mark.parametrize("p", [1, 2, 10])
-def test_the_length_is_that_of_the_noise(kind, p):
-    objective = calibrate_objective(
-        BUDGET, kind=kind, slope=1.0, bounds=FACTS["bounds"], curvature=1.0, gamma=50.0, size=p
-    )
-    drawn = objective.draw(NoiseSource.fixed(0), 40_000).square().sum(1).mean().sqrt().item()
-    assert objective.spread.length == pytest.approx(drawn, rel=0.03)

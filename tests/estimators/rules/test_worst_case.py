@@ -91,23 +91,6 @@ def test_densities_integrate_to_the_mass_of_the_cubes_noise(dataset):
         assert mass.item() == pytest.approx(8 * scale**2, rel=2e-3)  # the density has kinks and jumps
 
 
-def test_scales_of_both_stages(monkeypatch):
-    """With both stages' densities caught: scales by hand, each stage with its share and 1 % for the solver's stop."""
-    game, seen = worst_case.TwoStages(PURE), []
-    shown = game.draw(1, 2, NoiseSource.fixed(4))
-    monkeypatch.setattr(worst_case, "log_density", lambda *args: seen.append(args) or torch.zeros(2))
-    game.log_density(shown, 1)
-    (_, first, *_), (theta, rule, *_) = seen
-    assert torch.equal(theta, shown[:, 2:])
-    assert first.gamma == pytest.approx(0.25 / math.expm1(0.02 * 0.25))
-    # at so large a ridge the determinants of a logistic fit cost nothing beside its slopes
-    assert first.scale == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99))
-    most = 0.5 / 0.05
-    expected = 2 * most * math.sqrt(0.5) / (0.75 * 0.99 - math.log1p(most / 10_000))
-    assert rule.scale == pytest.approx(expected)
-    assert rule.gamma == 10_000
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "runs"), [("outcome_weighted_learner", 20_000), ("two_stage_rule", 20_000)])
 def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
