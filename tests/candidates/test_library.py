@@ -44,16 +44,6 @@ def test_a_yaml_list_becomes_a_library(tmp_path):
     assert PolicyLibrary.of(str(path), ALLOW).names == NAMES
 
 
-def test_what_a_library_can_be_made_of():
-    library = PolicyLibrary([Constants([0])])
-    assert PolicyLibrary.of(library) is library
-    assert PolicyLibrary.of(Constants([0])).names == ("always 0",)
-    assert PolicyLibrary.of(older).names == ("older",)
-    assert PolicyLibrary.of("tests.candidates.cases:older").names == ("tests.candidates.cases:older",)
-    assert PolicyLibrary.of({"kind": "constants", "actions": [0]}).names == ("always 0",)
-    assert PolicyLibrary.of(c for c in (Constants([0]), Constants([1]))).names == ("always 0", "always 1")
-
-
 @pytest.mark.parametrize(
     ("policies", "words"),
     [

@@ -192,14 +192,13 @@ BORDERS = [(1e-9, 0.0), (0.1, 1e-5), (1e-9, 1e-5), (1e-3, 0.0), (1.0, LEAST_DELT
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("epsilon", "delta"), BORDERS)
 def test_a_fit_is_refused_before_it_is_charged_or_keeps_to_its_budget(epsilon, delta):
-    made = [fitted(family, "as drawn", (60, PrivacyBudget(epsilon, delta))) for family in CASES]
-    assert epsilon < 0.1 or any(made)
+    found = [fitted(family, "as drawn", (60, PrivacyBudget(epsilon, delta))) for family in CASES]
+    assert epsilon < 0.1 or len([release for release in found if release is not None]) > 9
 
 
-@pytest.mark.parametrize("table", WORST[:1])
-def test_records_that_hardly_vary(table, tmp_path):
+def test_records_that_hardly_vary(tmp_path):
     """Of the families whose plan has the most steps."""
-    assert walk(table, MANY, tmp_path, ("average", "effect", "subgroups")) == 3
+    assert walk(WORST[0], MANY, tmp_path, ("average", "effect", "subgroups")) == 3
 
 
 @pytest.mark.slow

@@ -4,16 +4,13 @@ import math
 
 import pytest
 
-from tests.estimators.average.confounded import DOMAIN, FEATURES
+from tests.estimators.average.confounded import FEATURES
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
 )
-from torchdpcate.fit.feature_maps import Fourier
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
-from torchdpcate.fit.user_maps import on_domain
 
 ATE = make_estimand("ATE", 0.1)
 BUDGET = PrivacyBudget(1.0, 0.0)
@@ -47,11 +44,3 @@ def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_count
         plan = make_plan(500, FEATURES, make_estimand("ATO", 0.1), PrivacyBudget(0.5, 0.0), loss=loss)
         assert plan.balancing
         assert plan.facts.imbalance == plan.propensity.imbalance > 0
-
-
-def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
-    wide = on_domain(Fourier(pairs=20), DOMAIN)
-    both = PrivacyBudget(1.0, 1e-6)
-    assert make_plan(10_000, wide, ATE, both).fitters == (NoisyGradient.name, NoisyGradient.name)
-    assert make_plan(10_000, wide, ATE, BUDGET).fitters == (ObjectiveFit.name, ObjectiveFit.name)
-    assert make_plan(10_000, FEATURES, ATE, both).fitters == (ObjectiveFit.name, ObjectiveFit.name)

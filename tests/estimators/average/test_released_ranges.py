@@ -89,3 +89,12 @@ def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     assert moved["spread"].item() == pytest.approx(1.0, abs=1e-9)
     assert 0 < moved["size"].item() <= sum_grid(N, 10.0)
     assert BalancedDifference.sensitivities(facts)["difference"] == pytest.approx(28.0)
+
+
+def test_records_within_the_domain_keep_the_ranges_whatever_their_features_are():
+    facts = EffectFacts(N, ATE(0.1), 0.3, 0.7)
+    ranges = released_ranges(facts, on_domain(None, DOMAIN), drawn(4, 3), drawn(4, 3, 1))
+    z = torch.tensor([[0.0, 1.0]] * 4, dtype=torch.float64)
+    w, m = ranges.clamp(torch.full_like(z, 99.0), z, torch.full_like(z, -1.0))
+    assert torch.equal(w, torch.stack([ranges.control[1], ranges.treated[1]], 1))
+    assert torch.equal(m, ranges.model[0][:, None].expand(-1, 2))

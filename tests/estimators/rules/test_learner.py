@@ -12,8 +12,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS
-from torchdpcate.fit.private_fit import PrivateFit
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
+from torchdpcate.fit.losses import HuberHinge
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
@@ -196,3 +197,13 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
     assert release.privacy.level == "conditional"
     assert [condition["name"] for condition in release.privacy.conditions] == ["outcome"]
     refused("one outcome at a time", outcome=Own(leaky=True))
+
+
+def test_weights_above_their_bound_are_refused():
+    psi, ones = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    for weights in (2 * ones, -ones):
+        with pytest.raises(InputError, match="public bound"):
+            WeightedERM(psi, ones, weights, HuberHinge(), 1.0, WeightBounds.per_record(1.0))
+    for ridge in (0.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="ridge"):
+            WeightedERM(psi, ones, ones, HuberHinge(), ridge, WeightBounds.per_record(1.0))

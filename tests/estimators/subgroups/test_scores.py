@@ -18,7 +18,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects
+from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects, mean_square
 from torchdpcate.release.estimate import half_width
 
 FACTS = {"overlap": 0.1, "two_levels": [False, False, True]}
@@ -131,3 +131,14 @@ def test_intervals_count_the_errors_of_nuisances_and_contrasts_count_them_oppose
     needed = half_width(0.95, torch.tensor([deviation]).double(), laplace).item()
     assert (high - low) / 2 == pytest.approx(needed, rel=1e-6)
     assert value == pytest.approx(release.estimate[0] - release.estimate[1])
+
+
+def test_the_mean_square_that_errors_follow_from_is_a_bound():
+    t = torch.linspace(-1, 1, 400, dtype=torch.float64)
+    at = torch.stack([torch.arange(400) % 3, 3 + torch.arange(400) % 2], 1)
+    for law in BASES:
+        sums = cell_sums(score_numbers(t, law), None, at, 5)
+        truth = t.square().mean().item()
+        assert mean_square(sums, law, 0.0, 2, 400) == pytest.approx(truth, abs=1e-9)
+        assert mean_square(sums, law, 2.0, 2, 400) > truth
+        assert mean_square(1e3 * sums, law, 2.0, 2, 400) == 1.0

@@ -331,3 +331,19 @@ def test_online_noise_has_the_law_of_the_batch():
     assert bool((values.mean(1).abs() < 6 * (variance / runs).sqrt()).all())
     error = ((variance[:, None] * variance + K**2) / runs).sqrt()
     assert bool(((values @ values.T / runs - K).abs() < 6 * error).all())
+
+
+def test_it_pays_once_whatever_is_asked(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    service = create(tmp_path / "online", ledger=ledger)
+    service.answer(MANY)
+    OnlineService.open(tmp_path / "online").answer(QUERIES)
+    assert [(e.block, e.count) for e in ledger.entries] == [("second_stage", 1)]
+    assert service.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_is_paid(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    with pytest.raises(InputError, match="cannot be made"):
+        create(tmp_path, ledger=ledger)
+    assert ledger.entries == ()
