@@ -8,7 +8,6 @@ import torch
 
 from tests import registered
 from tests.device import trainer_on
-from tests.tools.neighbours import refitted
 from torchdpcate import DRLearner, KernelSecondStage, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
@@ -123,11 +122,6 @@ def test_composed_networks_train_on_a_device(nuisance, device):
         warnings.filterwarnings("error", ".*this plan trains no network")
         model = RLearner(STUDY.domain, BUDGET, **settings).fit(*RECORDS)
     check_module(model.release_function(), device)
-
-
-def test_neighbours_are_refitted_where_the_head_lies(device):
-    stage = fitted(device, second_stage=NEURAL).stage_
-    assert refitted(stage, stage.block).theta.device.type == device
 
 
 def test_a_second_device_refuses_the_first(device):
