@@ -66,27 +66,17 @@ def test_a_policy_that_looks_at_other_rows_is_refused():
     ("function", "words"),
     [
         ("tests.candidates.cases:younger", "cannot be imported .AttributeError"),
-        ("tests.candidates.nowhere:older", "cannot be imported .ModuleNotFoundError"),
-        ("tests.candidates.cases", "cannot be imported"),
         ("tests.candidates.cases:not_a_function", "is no function"),
         ("tests.candidates.cases:third", "64 of 64 actions are none of 0, 1"),
         (lambda x: x[:, 0], "64 of 64 actions|63 of 64 actions"),
-        (lambda x: np.full(len(x), np.nan), "64 of 64 actions"),
         (lambda x: x > 0, r"gives shape \(64, 3\) for 64 rows"),
         (lambda x: x["age"], "fails with IndexError; correct the function"),
-        (lambda x: ["yes"] * len(x), "fails with ValueError"),
         (None, "without an import path; give it by bind"),
     ],
 )
 def test_functions_that_are_none_are_refused(function, words):
     with pytest.raises(InputError, match=words):
         FunctionPolicies([function], names=["it"]).setup(DOMAIN, BINARY)
-
-
-@pytest.mark.parametrize(("functions", "words"), [([], "functions is empty"), ([7], "functions holds 7")])
-def test_other_things_are_no_functions(functions, words):
-    with pytest.raises(InputError, match=words):
-        FunctionPolicies(functions)
 
 
 def test_bind_gives_the_function_that_a_name_stands_for():
@@ -118,11 +108,6 @@ def test_a_function_says_what_it_was_made_from(monkeypatch):
 @pytest.mark.parametrize(
     ("path", "allow", "words"),
     [
-        (
-            "pickle:loads",
-            [],
-            "Python code of the module 'pickle', named by a file; read that code",
-        ),
         ("pickle:loads", ["pick", "pickle.loads", "*"], r"policies\.allow=\[pickle\]"),
         ("tests.candidates.cases:older", ["tests", "tests.candidates"], "module 'tests.candidates.cases'"),
         ("tests.candidates.cases:np.load", ["tests.candidates.cases"], "'np.load' is no name of a function"),
@@ -142,8 +127,3 @@ def test_one_policy_of_a_family_may_do_no_more_than_the_family():
     for part in (family.one(1), family.allowing([cases.__name__]).one(1), family.unbound(DOMAIN, BINARY).one(1)):
         with pytest.raises(InputError, match="module 'os'"):
             part.setup(DOMAIN, BINARY)
-
-
-def test_allow_is_a_list_of_names():
-    with pytest.raises(InputError, match=r"allow = 'os': give a list of names of modules, \['os'\]"):
-        PolicyLibrary.of([], "os")

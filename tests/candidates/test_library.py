@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.candidates.cases import BINARY, DOMAIN, older, points
-from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import POLICY_FAMILIES, FunctionPolicies, PolicyLibrary
 from torchdpcate.errors import InputError
 
@@ -44,48 +44,14 @@ def test_a_yaml_list_becomes_a_library(tmp_path):
     assert PolicyLibrary.of(str(path), ALLOW).names == NAMES
 
 
-def test_every_policy_by_its_number():
-    library = PolicyLibrary.of([Constants([0, 1]), Thresholds("age", [20, 40]), older]).setup(DOMAIN, BINARY)
-    decided, x = library.decide(points()), points()
-    for index, name in enumerate(library.names):
-        one = library.one(index)
-        assert one.names == (name,)
-        assert torch.equal(one.decide(x), decided[:, index : index + 1])
-    assert library.one(-1).names == library.names[-1:]
-    with pytest.raises(IndexError):
-        library.one(len(library))
-
-
-def test_what_a_library_can_be_made_of():
-    library = PolicyLibrary([Constants([0])])
-    assert PolicyLibrary.of(library) is library
-    assert PolicyLibrary.of(Constants([0])).names == ("always 0",)
-    assert PolicyLibrary.of(older).names == ("older",)
-    assert PolicyLibrary.of("tests.candidates.cases:older").names == ("tests.candidates.cases:older",)
-    assert PolicyLibrary.of({"kind": "constants", "actions": [0]}).names == ("always 0",)
-    assert PolicyLibrary.of(c for c in (Constants([0]), Constants([1]))).names == ("always 0", "always 1")
-
-
-def test_fingerprints_of_all_families():
-    library = PolicyLibrary(
-        [Constants([0], fitted_on="a" * 64), Constants([1]), Thresholds("age", [1], fitted_on="b" * 64)]
-    )
-    assert library.fitted_on == {"a" * 64, "b" * 64}
-
-
 @pytest.mark.parametrize(
     ("policies", "words"),
     [
         ([], "policies is empty; give one policy at least"),
         ([Thresholds("age", [1, 1])], "the name 'age > 1' is there twice; give each policy its own by names"),
-        ([Constants([0]), Constants([1], names=["always 0"])], "the name 'always 0' is there twice"),
         ([Constants([0]), Constants([0], names=["never"])], "'always 0' and 'never' are the same policy; give it once"),
-        ([LinearPolicies([[0.0]]), LinearPolicies([[-0.0]], names=["b"])], "'linear 1' and 'b' are the same policy"),
         ([FunctionPolicies([older, older], names=["a", "b"])], "'a' and 'b' are the same policy"),
         (7, "policies is of type int; give a policy family, a function"),
-        ([Constants([0]), object()], r"policies\[1\] is of type object"),
-        ([Constants], r"policies\[0\] is of type ABCMeta"),
-        (["policies.yaml"], r"policies\[0\] is 'policies.yaml'"),
         ([{"kind": "thresholds", "covariate": "age"}], r"policies\[0\]: thresholds needs 'cuts'"),
         ("nowhere.yaml", "policies = nowhere.yaml: no such file, and no import path"),
     ],
@@ -106,11 +72,8 @@ def test_the_same_policy_in_other_words_is_found_by_setup():
     ("text", "words"),
     [
         ("", "it holds no list; start each policy with '- kind: ...'"),
-        ("kind: constants", "it holds no list"),
         ("- kind: constants\n  actions: [0", "policies.yaml: "),
         ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \['yes'\]; actions are integers"),
-        ("- kind: constants\n- 3", r"policies\[1\] is no policy"),
-        ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
         (
             "- {kind: functions, functions: ['os:system']}",
             r"policies\[0\]: function 'os:system': Python code",

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchdpcate.candidates.library import PolicyLibrary, same_for_all, threshold_grid
+from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -42,17 +42,7 @@ def test_categories_have_one_cut_and_more_actions_every_ordered_pair() -> None:
     assert decided["site=b > 0.5: 2, else 3"] == [1, 2]
 
 
-def test_everybody_the_same() -> None:
-    assert same_for_all(MIXED).names == ("always 1", "always 2", "always 3")
-    assert same_for_all(BOX, (0, 5)).names == ("always 0", "always 5")
-
-
 @pytest.mark.parametrize("shares", [[], [0.0], [0.5, 1.0], ["much"], [float("nan")]])
 def test_shares_outside_the_bounds_are_refused(shares) -> None:
     with pytest.raises(InputError, match="shares"):
         threshold_grid(BOX, shares)
-
-
-def test_a_share_twice_is_refused() -> None:
-    with pytest.raises(InputError, match="there twice"):
-        PolicyLibrary.of(threshold_grid(BOX, [0.5, 0.5]))

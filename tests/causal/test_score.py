@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchdpcate.causal.score import DRScore, RegressionScore, RScore, dr_scores, project_to_floor, score_spread
+from torchdpcate.causal.score import DRScore, RScore, dr_scores, project_to_floor, score_spread
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.fit.nuisances import NuisanceValues
 
 SCORES = [RScore(), DRScore()]
@@ -47,32 +47,6 @@ def test_control_record_by_hand():
     assert pseudo_outcome(RScore(), a, y, values).item() == pytest.approx(0.5, abs=1e-14)
     # DR phi = 2.5 - (y - mu0) / (1 - pi) = 2.5 - 2/3
     assert pseudo_outcome(DRScore(), a, y, values).item() == pytest.approx(2.5 - 2 / 3, abs=1e-14)
-
-
-class TreatedScore(RegressionScore):
-    """lambda = pi: the effect on the treated; only the two methods that the weight needs."""
-
-    regression = bounds = None
-
-    def weight(self, pi):
-        return pi
-
-    def derivative(self, pi):
-        return torch.ones_like(pi)
-
-
-def test_a_new_weight_needs_only_lambda_and_its_derivative():
-    # lambda = pi gives rho = a, and for a control rho phi = -pi / (1 - pi) (y - mu0).
-    values = NuisanceValues(column(0.25), column(1.5), column(4.0))
-    assert TreatedScore().rho(column(0.0), values.pi).item() == 0.0
-    assert TreatedScore().rho_phi(column(0.0), column(2.0), values).item() == pytest.approx(-0.5 / 3)
-
-
-def test_the_general_form_of_r_agrees_with_its_own():
-    pi, a = torch.linspace(0.05, 0.95, 19, dtype=torch.float64).repeat(2), column(*[0] * 19, *[1] * 19)
-    general = RegressionScore.rho(RScore(), a, pi)
-    torch.testing.assert_close(general, RScore().rho(a, pi), rtol=0, atol=1e-15)
-    torch.testing.assert_close(RegressionScore.ratio(RScore(), pi), RScore().ratio(pi), rtol=1e-14, atol=0)
 
 
 finite = st.floats(-1, 1)
@@ -137,13 +111,6 @@ def test_scores_are_those_of_a_loop(K):
             assert float(scores[i, a]) == pytest.approx(float(mu[i, a] + correction), abs=1e-14)
 
 
-def test_scores_of_nuisances_side_by_side():
-    arm, y, e, mu = nuisances(20, 3, 0.1)
-    others = nuisances(20, 3, 0.1, seed=1)[2:]
-    both = dr_scores(arm, y, torch.stack([e, others[0]]), torch.stack([mu, others[1]]))
-    torch.testing.assert_close(both[1], dr_scores(arm, y, *others), rtol=0, atol=0)
-
-
 def test_one_exact_nuisance_is_enough_for_the_mean():
     """Double robustness: the mean over both arms and outcomes is the truth if either nuisance is exact."""
     truth, propensity = 0.7, 0.2
@@ -153,22 +120,6 @@ def test_one_exact_nuisance_is_enough_for_the_mean():
         treated = [float(dr_scores(torch.tensor([1]), torch.tensor([y]), p, model)[0, 1]) for y in (0.4, 1.0)]
         other = float(dr_scores(torch.tensor([0]), torch.tensor([0.3]), p, model)[0, 1])
         assert propensity * sum(treated) / 2 + (1 - propensity) * other == pytest.approx(truth)
-
-
-def test_the_spread_of_one_record_is_at_most_range_over_floor_and_attained():
-    arm, y, e, mu = nuisances(20_000, 3, 0.1)
-    scores = dr_scores(arm, y, e, mu)
-    assert float((scores.amax(1) - scores.amin(1)).max()) <= 1 / 0.1
-    e = torch.tensor([[0.1, 0.9]], dtype=torch.float64)
-    worst = dr_scores(torch.tensor([0]), torch.tensor([1.0]), e, torch.zeros(1, 2, dtype=torch.float64))[0]
-    assert float(worst.max() - worst.min()) == pytest.approx(10.0)
-
-
-def test_records_that_do_not_match_are_refused():
-    arm, y, e, mu = nuisances(20, 3, 0.1)
-    for bad in ((arm[:5], y, e, mu), (arm, y, e[:, :2], mu), (arm, y, e, mu[:7])):
-        with pytest.raises(InputError, match="same records and actions"):
-            dr_scores(*bad)
 
 
 @pytest.mark.parametrize("K", [2, 3, 7])
@@ -199,19 +150,7 @@ def test_the_projection_is_lipschitz_as_the_note_says(K):
     assert 0.9 * math.sqrt(1 - 1 / K) < euclidean <= math.sqrt(1 - 1 / K) + 1e-9
 
 
-@pytest.mark.parametrize("floor", [-0.1, 0.34])
-def test_a_floor_that_cannot_be_kept_is_refused(floor):
-    with pytest.raises(InputError, match="floor = "):
-        project_to_floor(torch.full((1, 3), 1 / 3), floor)
-
-
 DOMAIN = Domain([0.0, -2.0], [1.0, 3.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
-
-
-@pytest.mark.parametrize("arms", [2, 3, 4])
-def test_what_floor_and_domain_allow_is_range_over_floor(arms):
-    e = torch.tensor([[0.1, 1 - 0.1 * (arms - 1)]]).expand(arms, 2).double()
-    assert score_spread(DOMAIN, e, torch.tensor([[-1.0, 3.0]]).expand(arms, 2)) == pytest.approx(40)
 
 
 def test_constants():

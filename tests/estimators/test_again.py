@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from tests.composition.cases import Batches
-from tests.estimators.test_answers import KNOWN
-from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
-from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner
+from tests.estimators.families import BUDGET, OBSERVED, A, X, Y, made
 from torchdpcate.data import checked as used_records
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData
@@ -33,26 +31,30 @@ def told(fit) -> list[str]:
     return [str(warning.message) for warning in caught if warning.category is PrivacyWarning]
 
 
+def average(x=X, a=A, y=Y, **settings):
+    return made("balancing", **settings).fit(x, a, y)
+
+
 def stream(y=Y) -> Batches:
-    return Batches(DOMAIN, CausalData(X, A.double(), y), 100)
+    return Batches(OBSERVED, CausalData(X, A.double(), y), 100)
 
 
 def test_nor_by_a_stream() -> None:
-    learner = RLearner(DOMAIN, BUDGET).fit_stream(stream())
+    learner = made("balancing").fit_stream(stream())
     for again in (lambda: learner.fit(X, A, Y), lambda: learner.fit_stream(stream())):
         with pytest.raises(InputError, match="is fitted"):
             again()
 
 
 def test_a_fit_that_failed_after_it_had_paid_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = RLearner(DOMAIN, BUDGET)
-    learn = RLearner._learn
+    learner = made("effect")
+    learn = type(learner)._learn
 
     def fail(self, records):
         learn(self, records)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RLearner, "_learn", fail)
+    monkeypatch.setattr(type(learner), "_learn", fail)
     with pytest.raises(KeyboardInterrupt):
         learner.fit(X, A, Y)
     monkeypatch.undo()
@@ -60,64 +62,54 @@ def test_a_fit_that_failed_after_it_had_paid_is_not_made_anew(monkeypatch: pytes
         learner.fit(X, A, Y)
 
 
-def test_a_fit_that_was_refused_is_made_anew() -> None:
-    learner = RLearner(DOMAIN, BUDGET)
+def test_a_fit_that_was_refused_or_is_without_privacy_is_made_anew() -> None:
+    learner = made("balancing")
     with pytest.raises(InputError):
         learner.fit(X, A, 100 * Y)
-    assert learner.fit(X=X, A=A, Y=Y).effect(X[:3]).shape == (3,)
-
-
-def test_without_privacy_it_is_fitted_as_often_as_one_likes() -> None:
-    learner = RLearner(DOMAIN, None).fit(X, A, Y)
-    assert not told(lambda: learner.fit(X, A, Y))
+    assert learner.fit(X=X, A=A, Y=Y).release()
+    plain = average(budget=None)
+    assert not told(lambda: plain.fit(X, A, Y))
 
 
 def test_a_second_learner_on_the_same_records_says_so_once() -> None:
     frame = pd.DataFrame(X.numpy(), columns=["age", "height"])
     order = torch.randperm(600, generator=torch.Generator().manual_seed(1)).numpy()
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(frame, A, Y))
-    (said,) = told(lambda: AverageEffect(DOMAIN, BUDGET).fit(frame.iloc[order], A[order], Y[order]))
+    assert not told(lambda: average(frame))
+    (said,) = told(lambda: made("two stages").fit(frame.iloc[order], A[order], Y[order]))
     assert "these records" in said
     assert "budget.shared" in said
     assert "\n" not in said
-    assert not told(lambda: EffectRule(DOMAIN, BUDGET).fit(X.numpy(), A, Y))
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y * 0.5))
-
-
-def test_one_record_that_differs_makes_other_records() -> None:
+    assert not told(lambda: average(X.numpy()))
     other = Y.clone()
-    other[599] = -other[599]
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, Y))
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, other))
+    other[599] = -other[599]  # one record that differs makes other records
+    assert not told(lambda: average(y=other))
 
 
 def test_a_stream_is_known_by_its_first_records() -> None:
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream()))
-    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream(-Y)))
-    assert len(told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(stream()))) == 1
+    assert not told(lambda: made("balancing").fit_stream(stream()))
+    assert not told(lambda: made("balancing").fit_stream(stream(-Y)))
+    assert len(told(lambda: made("balancing").fit_stream(stream()))) == 1
 
 
 def test_what_protects_nobody_says_nothing() -> None:
-    def fit(**settings) -> None:
-        AverageEffect(DOMAIN, **{"budget": BUDGET, **settings}).fit(X, A, Y)
-
-    for settings in ({"noise": NoiseSource.fixed(1)}, {"budget": None}):
-        assert not told(lambda settings=settings: fit(**settings))
-    assert not told(fit)
-    for settings in ({"noise": NoiseSource.fixed(1)}, {"budget": None}):
-        assert not told(lambda settings=settings: fit(**settings))
-    assert told(fit)
+    unprotected = {"noise": NoiseSource.fixed(1)}, {"budget": None}
+    for settings in unprotected:
+        assert not told(lambda settings=settings: average(**settings))
+    assert not told(average)
+    for settings in unprotected:
+        assert not told(lambda settings=settings: average(**settings))
+    assert told(average)
 
 
 def test_a_shared_ledger_adds_up_and_says_nothing(tmp_path) -> None:
     shared = SharedLedger(tmp_path / "shared.sqlite", fingerprint(X, A, Y), PrivacyBudget(30.0, 1e-4))
     for _ in range(2):
-        assert not told(lambda: AverageEffect(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
+        assert not told(lambda: average(ledger_path=shared.run()))
     assert len(shared.runs) == 2
-    assert told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, Y))  # beside that ledger
+    assert told(average)  # beside that ledger
 
 
-def test_what_is_kept_is_bounded_and_tells_nothing_of_the_records() -> None:
+def test_what_is_kept_is_bounded_and_tells_nothing_of_the_records(monkeypatch) -> None:
     many = range(used_records._MOST + 10)
     for digest in many:
         assert not used_records.used_again(digest)
@@ -126,12 +118,8 @@ def test_what_is_kept_is_bounded_and_tells_nothing_of_the_records() -> None:
     assert not used_records.used_again(many[-1])  # said once
     records = CausalData(X, A.double(), Y)
     one = used_records.keyed_digest(records)
-    key = used_records._key
-    try:
-        used_records._key = b"another process"
-        assert used_records.keyed_digest(records) != one
-    finally:
-        used_records._key = key
+    monkeypatch.setattr(used_records, "_key", b"another process")
+    assert used_records.keyed_digest(records) != one
 
 
 def test_a_digest_takes_any_order_and_precision() -> None:
@@ -150,29 +138,22 @@ def test_a_digest_takes_any_order_and_precision() -> None:
 
 
 MISTAKES = {
-    "a number for the budget": (lambda: RLearner(KNOWN, 1.0), r"budget = 1\.0: give a PrivacyBudget"),
-    "set later": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).fit(X, A, Y), r"budget = 1\.0: give"),
-    "planned": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).expected_noise(600), r"budget = 1\.0: give"),
-    "a large delta": (
-        lambda: DRLearner(KNOWN, PrivacyBudget(1.0, 0.1)),
-        r"delta = 0\.1: .*less than 1/n, such as 1e-05",
-    ),
-    "a score": (lambda: RLearner(KNOWN, BUDGET).score(X, Y), "score: .*expected_noise"),
-    "EconML's order": (lambda: RLearner(KNOWN, BUDGET).fit(Y, A, X=X), r"fit\(X, A, Y\)"),
-    "by names": (lambda: RLearner(KNOWN, BUDGET).fit(Y=Y, T=A, X=X), r"fit\(X, A, Y\)"),
+    r"budget = 1\.0: give a PrivacyBudget": lambda: made("effect", budget=1.0),
+    r"budget = 1\.0: give": lambda: made("effect").set_params(budget=1.0).fit(X, A, Y),
+    r"delta = 0\.1: .*less than 1/n, such as 1e-05": lambda: made("effect", budget=PrivacyBudget(1.0, 0.1)),
+    r"fit\(X, A, Y\)": lambda: made("effect").fit(Y, A, X=X),  # EconML's order
 }
 
 
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_told_at_once_in_one_line(case: str) -> None:
-    make, message = MISTAKES[case]
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_told_at_once_in_one_line(message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        make()
+        MISTAKES[message]()
     assert "\n" not in str(caught.value)
 
 
 def test_a_delta_above_one_over_n_is_told() -> None:
-    budget = PrivacyBudget(1.0, 0.005)
-    (said,) = told(lambda: RLearner(DOMAIN, budget).fit(X, A, Y))
+    (said,) = told(lambda: average(budget=PrivacyBudget(1.0, 0.005)))
     assert "delta = 0.005 is above 1/n = 0.0017" in said
-    assert not told(lambda: RLearner(DOMAIN, PrivacyBudget(1.0, 0.001)).fit(X, A, Y * 0.5))
+    assert not told(lambda: average(y=Y * 0.5, budget=PrivacyBudget(1.0, 0.001)))
+    assert not told(lambda: average(y=Y * 0.25, budget=BUDGET))

@@ -3,63 +3,36 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
-from tests.estimators.test_base import BUDGET, DOMAIN, ESTIMATORS, A, X, Y
-from tests.registered import (
-    AverageEffect,
-    ComposedAverageEffect,
-    CovariateBalancingEffect,
-    DRLearner,
-    EffectRule,
-    KnownPropensityEffect,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    RLearner,
-    SubgroupEffects,
-)
-from torchdpcate import Domain, estimators
-from torchdpcate.candidates.kinds import Constants
+from tests.estimators.families import BUDGET, FAMILIES, OBSERVED, TRIAL, A, X, Y, made
+from tests.registered import AverageEffect, RLearner
+from torchdpcate import estimators
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.privacy.budget import PrivacyBudget
 
-KNOWN = Domain(
-    [0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"], propensity=0.5, better="higher"
-)
 QUERIES = X[:5]
 EFFECTS, DECISIONS, AVERAGES = ("effect", "predict", "ate"), ("decide", "predict"), ("ate", "ate_interval")
 INTERVALS = ("effect_interval", "ate_interval")
 ASKED = {
-    "composed": (lambda: RLearner(KNOWN, BUDGET), (*EFFECTS, *INTERVALS)),
-    "doubly robust": (lambda: DRLearner(KNOWN, BUDGET), EFFECTS),
-    "effects": (lambda: ESTIMATORS["effects"](BUDGET), EFFECTS),
-    "outcome weighted": (lambda: OutcomeWeightedLearner(KNOWN, BUDGET), DECISIONS),
-    "rule": (lambda: ESTIMATORS["rule"](BUDGET), DECISIONS),
-    "effect rule": (lambda: EffectRule(KNOWN, BUDGET), (*DECISIONS, "effect", "ate")),
-    "selection": (lambda: ESTIMATORS["selection"](BUDGET), DECISIONS),
-    "composed selection": (
-        lambda: PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])], nuisance_guarantee="composed"),
-        DECISIONS,
-    ),
-    "average effect": (lambda: AverageEffect(KNOWN, BUDGET), AVERAGES),
-    "difference in means": (lambda: ESTIMATORS["average effect"](BUDGET), AVERAGES),
-    "known propensity": (lambda: KnownPropensityEffect(KNOWN, BUDGET), AVERAGES),
-    "covariate balancing": (lambda: CovariateBalancingEffect(DOMAIN, BUDGET), AVERAGES),
-    "composed average": (lambda: ComposedAverageEffect(DOMAIN, BUDGET), AVERAGES),
-    "subgroups": (lambda: SubgroupEffects(KNOWN, BUDGET, subgroups=[{"age": [0.5]}]), ("table",)),
+    "effect": (*EFFECTS, *INTERVALS),
+    **dict.fromkeys(("doubly robust", "two blocks"), EFFECTS),
+    **dict.fromkeys(("weighted rule", "two stages", "fixed policies", "policies"), DECISIONS),
+    "rule": (*DECISIONS, "effect", "ate"),
+    **dict.fromkeys(("average", "average of a trial", "balancing", "composed average"), AVERAGES),
+    "subgroups": ("table",),
 }
 # scikit-learn's checks that need no fit: the others fit on arrays without a treatment and beyond any public bounds
 CHECKS = [
@@ -73,10 +46,9 @@ CHECKS = [
 ]
 
 
-def below(kind: type) -> Iterator[type]:
-    for own in kind.__subclasses__():
-        yield own
-        yield from below(own)
+def asked(name: str):
+    """Return the learner of a trial, but for families that estimate its propensity."""
+    return made(name, OBSERVED if name in ("balancing", "policies", "composed average") else TRIAL)
 
 
 def requested(learner, question: str):
@@ -87,15 +59,9 @@ def spent(learner) -> float | None:
     return learner.ledger_.spent()["total"]["epsilon"]
 
 
-@cache
-def fitted(name: str):
-    """A learner that several tests ask; none of them spends more than it has spent."""
-    return ASKED[name][0]().fit(X, A, Y)
-
-
 @pytest.mark.parametrize("name", ASKED)
 def test_all_questions_are_one_release_within_the_budget_of_one_fit(name: str) -> None:
-    learner, questions = fitted(name), ASKED[name][1]
+    learner, questions = asked(name).fit(X, A, Y), ASKED[name]
     answers = {question: requested(learner, question) for question in questions}
     entries = len(learner.ledger_.entries)
     paid = spent(learner)
@@ -115,20 +81,29 @@ def test_all_questions_are_one_release_within_the_budget_of_one_fit(name: str) -
     assert spent(learner) == paid
 
 
+def below(kind: type) -> Iterator[type]:
+    for own in kind.__subclasses__():
+        yield own
+        yield from below(own)
+
+
 def test_all_learners_of_the_library_are_asked() -> None:
     for module in pkgutil.walk_packages(estimators.__path__, "torchdpcate.estimators."):
         importlib.import_module(module.name)
     abstract = {"CATELearner", "RuleLearner", "AverageEffectLearner"}
     own = {kind for kind in below(Answering) if kind.__module__.startswith("torchdpcate.")}
     known = {kind for kind in own if issubclass(kind, PrivateEstimator | AverageEffect)} - {PrivateEstimator}
-    assert {kind.__name__ for kind in known} - abstract == {type(make()).__name__ for make, _ in ASKED.values()}
-    for make, questions in ASKED.values():
-        missed = {name for name in (*EFFECTS, *INTERVALS, "decide", "table") if hasattr(make(), name)} - {*questions}
+    assert {kind.__name__ for kind in known} - abstract == {kind.__name__ for kind, _ in FAMILIES.values()}
+    assert ASKED.keys() == FAMILIES.keys()
+    for name, questions in ASKED.items():
+        learner = asked(name)
+        missed = {name for name in (*EFFECTS, *INTERVALS, "decide", "table") if hasattr(learner, name)} - {*questions}
         assert missed <= {*INTERVALS, "predict"}
+        assert not hasattr(learner, "score")
 
 
 def test_they_are_the_release_s_own_answers() -> None:
-    learner = RLearner(KNOWN, BUDGET).fit(X, A, Y)
+    learner = asked("effect").fit(X, A, Y)
     release = learner.release_function()
     assert np.array_equal(learner.effect(QUERIES), release.effect(QUERIES))
     assert learner.ate(QUERIES) == release.effect(QUERIES).mean()
@@ -137,24 +112,19 @@ def test_they_are_the_release_s_own_answers() -> None:
     assert learner.ate_interval(QUERIES) == tuple(release.mean_interval(QUERIES)[0])
 
 
-def test_a_release_made_before_answers() -> None:
-    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
+def test_a_release_made_before_answers_and_what_has_no_intervals() -> None:
+    learner = made("two blocks").fit(X, A, Y)
     release = learner.release(budget=PrivacyBudget(2.0, 2e-6))
     paid = spent(learner)
     assert np.array_equal(learner.effect(QUERIES), release.effect(QUERIES))
+    with pytest.raises(InputError, match="ate_interval: a release by objective has no confidence intervals"):
+        learner.ate_interval(QUERIES)
     assert spent(learner) == paid
-
-
-@pytest.mark.parametrize("question", ["effect_interval", "ate_interval"])
-def test_effects_without_intervals_say_so(question: str) -> None:
-    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
-    with pytest.raises(InputError, match=f"{question}: a release by objective has no confidence intervals"):
-        getattr(learner, question)(QUERIES)
 
 
 def test_a_pipeline_hands_treatment_and_outcome_on() -> None:
     frame = pd.DataFrame(X.numpy(), columns=["age", "height"])
-    steps = [("same", FunctionTransformer()), ("effects", RLearner(KNOWN, BUDGET))]
+    steps = [("same", FunctionTransformer()), ("effects", asked("effect"))]
     pipeline = Pipeline(steps).fit(frame, Y.numpy(), effects__treatment=A.numpy())
     assert pipeline.predict(frame).shape == (600,)
     assert pipeline.set_params(effects__budget=PrivacyBudget(2.0, 1e-5)).get_params()["effects__budget"].epsilon == 2
@@ -162,18 +132,38 @@ def test_a_pipeline_hands_treatment_and_outcome_on() -> None:
         check_is_fitted(clone(pipeline["effects"]))
 
 
-@pytest.mark.slow
-def test_a_search_on_public_data_tunes_a_learner() -> None:
+@pytest.mark.parametrize("name", ["effect", "two stages", "policies", "balancing", "average"])
+def test_scikit_learn_s_checks(name: str) -> None:
+    for check in CHECKS:
+        getattr(estimator_checks, check)(name, asked(name))
+
+
+SEARCHES = {
+    "cross_val_score": lambda made, x, y: model_selection.cross_val_score(made, x, y, cv=3),
+    "learning_curve": lambda made, x, y: model_selection.learning_curve(made, x, y, cv=3),
+    "permutation_test_score": lambda made, x, y: model_selection.permutation_test_score(made, x, y, cv=3),
+    "GridSearchCV": lambda made, x, y: model_selection.GridSearchCV(made, {"ledger_path": [None]}, cv=3).fit(x, y),
+    "pipeline": lambda made, x, y: model_selection.cross_val_score(make_pipeline(FunctionTransformer(), made), x, y),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_nothing_is_fitted_for_a_score_that_is_none(search, monkeypatch) -> None:
+    """scikit-learn's searches by no score of one's own are refused before the first fit spends."""
+    learner, fits = asked("effect"), []
+    monkeypatch.setattr(RLearner, "fit", lambda self, *given, **named: fits.append(given) or self)
+    with pytest.raises(TypeError, match="If no scoring is specified"):
+        SEARCHES[search](learner, X.numpy(), Y.numpy())
+    assert not fits
+    with pytest.raises(InputError, match=r"score: .*scoring=FUNCTION"):
+        _ = learner.score
+
+
+def test_with_a_score_of_one_s_own_it_is_done() -> None:
+    """The way that the messages name; the budget is each fold's."""
+
     def error(learner, x, y) -> float:
-        return -float(np.square(learner.predict(x) - 2 * (x[:, 0] - x[:, 1])).mean())
+        return -float(np.square(learner.predict(x) - 0.3).mean())
 
-    grid = {"budget": [PrivacyBudget(0.01, 1e-5), PrivacyBudget(100.0, 1e-5)]}
-    search = GridSearchCV(RLearner(KNOWN, BUDGET), grid, scoring=error, cv=2, error_score="raise")
-    search.fit(X.numpy(), Y.numpy(), treatment=A.numpy())
-    assert search.best_params_["budget"].epsilon == 100.0
-
-
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", ["composed", "rule", "selection", "difference in means", "average effect"])
-def test_scikit_learn_s_checks(name: str, check: str) -> None:
-    getattr(estimator_checks, check)(name, ASKED[name][0]())
+    given = {"cv": 2, "scoring": error, "params": {"treatment": A.numpy()}}
+    assert np.isfinite(model_selection.cross_val_score(asked("effect"), X.numpy(), Y.numpy(), **given)).all()

@@ -6,6 +6,7 @@ from tests.registered import AverageEffect, DRLearner, EffectRule, RLearner, Sub
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 
 SOME = PrivacyBudget(1.0, 1e-5)
@@ -36,6 +37,12 @@ CASES = {
         ("task=average_effect and task=subgroups have some for each arm", "leave intervals=auto"),
     ),
     "doubly robust scores": (lambda schema: DRLearner(schema, SOME), {}, ("use learner=r (RLearner)",)),
+    "pure events": (lambda schema: RLearner(schema, PrivacyBudget(1.0, 0.0)), {}, ("delta = 0: effects of 3 arms",)),
+    "two blocks": (
+        lambda schema: RLearner(schema, SOME, second_stage=LinearSecondStage()),
+        {},
+        ("has 3 arms, and a second stage on a block",),
+    ),
 }
 
 

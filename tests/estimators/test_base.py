@@ -4,46 +4,22 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from tests.registered import CovariateBalancingEffect, PolicySelector, RLearner, TwoStageRule
-from torchdpcate.candidates.kinds import Constants
-from torchdpcate.data.domain import Domain
+from tests.estimators.families import BUDGET, FAMILIES, OBSERVED, A, X, Y, made
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"], better="higher")
-BUDGET = PrivacyBudget(8.0, 1e-5)
-X = torch.rand(600, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-A = torch.arange(600) % 2
-Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
 
-ESTIMATORS = {
-    "effects": lambda budget: RLearner(
-        DOMAIN, budget, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage()
-    ),
-    "rule": lambda budget: TwoStageRule(DOMAIN, budget),
-    "selection": lambda budget: PolicySelector(
-        DOMAIN, budget, policies=[Constants([0, 1])], nuisance_guarantee="fixed"
-    ),
-    "average effect": lambda budget: CovariateBalancingEffect(DOMAIN, budget),
-}
-
-
-@pytest.fixture(params=ESTIMATORS)
+@pytest.fixture(params=["two blocks", "two stages", "fixed policies", "balancing"])
 def name(request):
     return request.param
 
 
 def test_it_has_the_manners_of_scikit_learn(name):
-    estimator = ESTIMATORS[name](BUDGET)
-    assert isinstance(estimator, PrivateEstimator)
+    estimator = made(name)
     with pytest.raises(NotFittedError):
         check_is_fitted(estimator)
     assert estimator.fit(X, A, Y) is estimator
@@ -51,12 +27,13 @@ def test_it_has_the_manners_of_scikit_learn(name):
     assert estimator.n_features_in_ == 2
     assert estimator.feature_names_in_.tolist() == ["age", "height"]
     assert estimator.sizes_
-    fresh = clone(estimator)
-    assert vars(fresh).keys() == vars(ESTIMATORS[name](BUDGET)).keys()
+    assert vars(clone(estimator)).keys() == vars(made(name)).keys()
+    with pytest.raises(TypeError, match="positional"):
+        type(estimator)(OBSERVED, BUDGET, 1)
 
 
 def test_parameters_are_read_and_set_by_name():
-    learner = ESTIMATORS["effects"](BUDGET)
+    learner = made("two blocks")
     assert learner.set_params(split=0.25, seed=2) is learner
     assert (learner.seed, learner.get_params()["split"]) == (2, 0.25)
     assert repr(learner).startswith("RLearner(domain=")
@@ -80,54 +57,38 @@ def test_an_import_loads_nothing_heavy_and_a_fit_neither_scikit_learn_nor_pandas
 
 
 def test_nothing_is_released_before_a_fit_or_without_a_budget(name):
-    estimator = ESTIMATORS[name](BUDGET)
     with pytest.raises(InputError, match="not fitted"):
-        estimator.release()
-    open_fit = ESTIMATORS[name](None).fit(X, A, Y)
+        made(name).release()
+    open_fit = made(name, budget=None).fit(X, A, Y)
     assert open_fit.ledger_ is None
     with pytest.raises(InputError, match="fitted without privacy and releases nothing"):
         open_fit.release()
-
-
-def test_a_fit_that_is_refused_leaves_nothing_to_release(name):
-    estimator = ESTIMATORS[name](BUDGET)
-    estimator.set_params(budget=None).fit(X, A, Y).set_params(budget=BUDGET)
+    open_fit.set_params(budget=BUDGET)
     with pytest.raises(InputError):
-        estimator.fit(X, A, 100 * Y)
+        open_fit.fit(X, A, 100 * Y)
     with pytest.raises(InputError, match="not fitted"):
-        estimator.release()
+        open_fit.release()
 
 
-def test_settings_are_given_by_name(name):
-    with pytest.raises(TypeError, match="positional"):
-        type(ESTIMATORS[name](BUDGET))(DOMAIN, BUDGET, 1)
+def test_a_release_is_of_the_settings_of_the_fit_whatever_is_set_since(name):
+    privacy = made(name).fit(X, A, Y).set_params(budget=PrivacyBudget(99.0, 1e-5)).release().privacy
+    assert privacy.epsilon <= BUDGET.epsilon * (1 + 1e-9)
 
 
 def test_effects_are_released_in_the_way_that_is_asked_for():
-    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
-    part = PrivacyBudget(2.0, 2e-6)
+    learner, part = made("two blocks").fit(X, A, Y), PrivacyBudget(2.0, 2e-6)
+    before = learner.ledger_.spent()
+    assert learner.expected_noise(600).value > 0
+    assert learner.ledger_.spent() == before
     assert learner.release(budget=part).kind == "function"
     assert learner.release("queries", X[:3], budget=part).effect(X[:3]).shape == (3,)
     with pytest.raises(InputError, match="choose one of function, queries, online"):
         learner.release("everything")
 
 
-def test_plans_spend_nothing():
-    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
-    before = learner.ledger_.spent()
-    assert learner.expected_noise(600).value > 0
-    assert learner.ledger_.spent() == before
-    assert PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])]).plan(600)
-    assert ESTIMATORS["average effect"](BUDGET).plan(600)
-    assert ESTIMATORS["rule"](BUDGET).fit(X, A, Y).plan()
-
-
-@pytest.mark.parametrize("kind", [RLearner, TwoStageRule, PolicySelector, CovariateBalancingEffect])
-def test_a_subclass_of_the_users_is_never_certified(kind, monkeypatch):
-    own = type("Own", (kind,), {"__module__": __name__})
-    name = {RLearner: "effects", TwoStageRule: "rule", PolicySelector: "selection"}.get(kind, "average effect")
-    monkeypatch.setitem(globals(), kind.__name__, own)
-    privacy = ESTIMATORS[name](BUDGET).fit(X, A, Y).release().privacy
+def test_a_subclass_of_the_users_is_never_certified(name):
+    own = type("Own", (FAMILIES[name][0],), {"__module__": __name__})
+    privacy = made(name, kind=own).fit(X, A, Y).release().privacy
     assert privacy.level == "conditional"
     assert [c["name"] for c in privacy.conditions] == ["learner"]
     assert {charge.level for charge in privacy.charges} <= {"conditional"}

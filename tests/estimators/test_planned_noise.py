@@ -7,29 +7,23 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.estimators.families import FAMILIES, OBSERVED, TRIAL, made
 from tests.registered import (
     CovariateBalancingEffect,
-    DRLearner,
     InfluencePerturbation,
     ObjectivePerturbation,
     OutcomeWeightedLearner,
     OutputPerturbation,
-    PolicySelector,
+    PrivateResidual,
     RLearner,
     SmoothSensitivity,
-    SubgroupEffects,
-    TwoStageRule,
 )
 from torchdpcate import PrivacyBudget
-from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import PlannedHead
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
@@ -37,51 +31,62 @@ from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, expected_regret
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
-TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET = PrivacyBudget(1.0, 1e-5)
-POLICIES = [Thresholds("x0", [0.2, 0.4, 0.6, 0.8])]
-
-ESTIMATORS = {
-    "composition": lambda budget: RLearner(DOMAIN, budget, second_stage=AdaptiveSecondStage()),
-    "blocks": lambda budget: RLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
-    "convex": lambda budget: RLearner(
-        DOMAIN, budget, nuisance=ConvexNuisanceConfig(), second_stage=LinearSecondStage()
-    ),
-    "scores": lambda budget: DRLearner(DOMAIN, budget),
-    "DR": lambda budget: DRLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
-    "OWL": lambda budget: OutcomeWeightedLearner(TRIAL, budget),
-    "two stages": lambda budget: TwoStageRule(DOMAIN, budget),
-    "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES, nuisance_guarantee="fixed"),
-    "stable selection": lambda budget: PolicySelector(DOMAIN, budget, policies=POLICIES),
-    "balancing": lambda budget: CovariateBalancingEffect(DOMAIN, budget),
-    "subgroups": lambda budget: SubgroupEffects(DOMAIN, budget, subgroups=[{"x0": [0.5]}]),
-}
+N = 4_000
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_every_estimator_says_its_noise_before_it_sees_a_record(name):
-    estimator = ESTIMATORS[name](BUDGET)
+    estimator = made(name, budget=BUDGET)
     few, many = estimator.expected_noise(2_000), estimator.expected_noise(200_000)
     assert isinstance(few, PlannedNoise)
     assert 0 < many.value < few.value < math.inf
     assert math.hypot(*few.parts.values()) == pytest.approx(few.value, rel=1e-9)
     assert (few.n, few.outcome_range, few.level) == (2_000, 2.0, "certified")
     assert json.loads(json.dumps(few.to_dict()))["expected_noise"] == few.value
-    assert ESTIMATORS[name](PrivacyBudget(4.0, 1e-5)).expected_noise(2_000).value < few.value
+    assert made(name, budget=PrivacyBudget(4.0, 1e-5)).expected_noise(2_000).value < few.value
     assert not [attribute for attribute in vars(estimator) if attribute.endswith("_")]  # nothing was fitted
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_without_a_budget_or_records_there_is_nothing_to_plan(name):
-    with pytest.raises(InputError, match="n = 0"):
-        ESTIMATORS[name](BUDGET).expected_noise(0)
     with pytest.raises(InputError, match="budget = None"):
-        ESTIMATORS[name](None).expected_noise(2_000)
+        made(name, budget=None).expected_noise(2_000)
+
+
+def test_without_records_there_is_nothing_to_plan():
+    for name in ("effect", "two stages", "balancing", "subgroups", "policies"):
+        with pytest.raises(InputError, match="n = 0"):
+            made(name).expected_noise(0)
+
+
+def costs(sd: float | None) -> Domain:
+    return Domain([0.0] * 3, [1.0] * 3, 0.0, 60_000.0, outcome_sd=sd, better="lower")
+
+
+PLANNED = {
+    "error of an average": lambda domain: made("average", domain, BUDGET).planned_error(N).total,
+    "sampling of an average": lambda domain: made("average", domain, BUDGET).planned_error(N).sampling,
+    "weights": lambda domain: PrivateResidual().unit(domain),
+    **{
+        name: lambda domain, name=name: made(name, domain, BUDGET).expected_noise(N).value
+        for name in ("effect", "two blocks", "rule", "subgroups", "policies")
+    },
+}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_stated_deviation_is_what_plans_expect(name: str) -> None:
+    """One rule for all plans: they expect outcomes as spread as is stated, and else a share of the range."""
+    usual, stated, larger = (PLANNED[name](costs(sd)) for sd in (None, 600.0, 1200.0))
+    assert stated < 0.5 * usual
+    assert stated < larger <= 2 * stated * (1 + 1e-9)
+
+
+def test_plans_say_whose_number_it_is() -> None:
+    for name in ("effect", "average", "rule"):
+        assert "(outcome.sd, as stated)" in " ".join(made(name, costs(600.0), BUDGET).expected_noise(N).assumes)
+        assert "as stated" not in " ".join(made(name, costs(None), BUDGET).expected_noise(N).assumes)
 
 
 def test_what_public_facts_do_not_decide_is_not_known():
-    learner = RLearner(DOMAIN, BUDGET, second_stage=NeuralSecondStage())
+    learner = RLearner(OBSERVED, BUDGET, second_stage=NeuralSecondStage())
     noise = learner.expected_noise(2_000, "influence")
     assert math.isnan(noise.value)
     assert (noise.feasible, noise.to_dict()["expected_noise"]) == (None, None)
@@ -91,14 +96,14 @@ def test_what_public_facts_do_not_decide_is_not_known():
 def test_the_noise_of_output_perturbation_is_its_closed_form():
     """Public threshold, features of norm one: Delta sigma = 2 B tau / (ridge n) sigma(1, 1e-5), sigma = 3.7306."""
     recipe = LinearSecondStage(ridge=0.01, threshold=0.5)
-    found = RLearner(DOMAIN, BUDGET, second_stage=recipe).expected_noise(4_000, "output")
+    found = RLearner(OBSERVED, BUDGET, second_stage=recipe).expected_noise(4_000, "output")
     expected = 2 * 0.75 * 0.5 / (0.01 * 2_000) * 3.730631634816
     # the grid on which it is released adds 8 parts in a million
     assert found.value == pytest.approx(expected * head_of(recipe, 2_000).length, rel=1e-4)
 
 
 def head_of(recipe: LinearSecondStage, n: int) -> PlannedHead:
-    schema = RLearner(DOMAIN, BUDGET)._schema()
+    schema = RLearner(OBSERVED, BUDGET)._schema()
     head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, n, BUDGET)
     assert head is not None
     return head
@@ -114,17 +119,10 @@ def typical_problem(head: PlannedHead) -> LinearProblem:
     return LinearProblem(psi, s, w, head.ridge, head.weight_bound, head.target_bound, head.threshold)
 
 
-MECHANISMS = {
-    "output": (OutputPerturbation(), 400),
-    "objective": (ObjectivePerturbation(), 400),
-}
-
-
-@pytest.mark.parametrize("name", ["output", "objective"])
-def test_heads_have_the_noise_that_was_planned(name):
+@pytest.mark.parametrize("mechanism", [OutputPerturbation, ObjectivePerturbation])
+def test_heads_have_the_noise_that_was_planned(mechanism):
     """Root mean square over answers and draws: 7 features in each of 400 draws err by 1.4 per cent (16 draws: 7)."""
-    mechanism, runs = MECHANISMS[name]
-    assert isinstance(mechanism, FunctionMechanism)
+    mechanism, runs = mechanism(), 400
     head = head_of(LinearSecondStage(ridge=0.02), 2_000)
     problem = typical_problem(head)
     draws = mechanism.prepare(given_stage(problem), BUDGET).draw(NoiseSource.system(), runs)
@@ -137,7 +135,7 @@ def test_heads_have_the_noise_that_was_planned(name):
 @pytest.mark.parametrize("make", [lambda: SmoothSensitivity(), lambda: InfluencePerturbation(starts=256)])
 def test_answers_at_queries_have_the_noise_that_was_planned(make):
     """Secret scales, of which 300 draws of five answers tell 1.8 per cent; the squared head of typical records."""
-    recipe, schema = LinearSecondStage(ridge=0.02, loss="squared"), RLearner(DOMAIN, BUDGET)._schema()
+    recipe, schema = LinearSecondStage(ridge=0.02, loss="squared"), RLearner(OBSERVED, BUDGET)._schema()
     points = schema.grid(5)
     head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2_000, BUDGET, points)
     generator = torch.Generator().manual_seed(0)
@@ -148,8 +146,8 @@ def test_answers_at_queries_have_the_noise_that_was_planned(make):
     def regression(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return y, a - 0.5
 
-    block = SecondStageBlock(x, s, w, regression, DOMAIN, RLearner.regression_score.bounds(DOMAIN))
-    stage, mechanism = recipe.fit(block, Nuisances(DOMAIN), budget=BUDGET), make()
+    block = SecondStageBlock(x, s, w, regression, OBSERVED, RLearner.regression_score.bounds(OBSERVED))
+    stage, mechanism = recipe.fit(block, Nuisances(OBSERVED), budget=BUDGET), make()
     draws = mechanism.prepare(stage, points, BUDGET).draw(NoiseSource.system(), 300)
     ratio = (draws - draws.mean(0)).square().mean().sqrt().item() / mechanism.planned(head, BUDGET)
     assert 0.8 < ratio < 1.25
@@ -164,10 +162,11 @@ def trial(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x, a, y
 
 
+@pytest.mark.slow
 def test_averages_have_the_noise_that_was_planned():
     """Plans expect some confounding; in this trial released weights are near 2, and .36 of the noise is left."""
     x, a, y = trial(4_000)
-    learner = CovariateBalancingEffect(DOMAIN, BUDGET)
+    learner = CovariateBalancingEffect(OBSERVED, BUDGET)
     planned = learner.expected_noise(4_000)
     estimates = torch.tensor([float(clone(learner).fit(x, a, y).release().estimate) for _ in range(60)])
     ratio = estimates.std().item() / planned.value
@@ -176,12 +175,12 @@ def test_averages_have_the_noise_that_was_planned():
 
 
 def test_least_records_and_epsilon_are_least():
-    estimator = CovariateBalancingEffect(DOMAIN, BUDGET)
+    estimator = CovariateBalancingEffect(OBSERVED, BUDGET)
     n = least_records(lambda n: estimator.expected_noise(n).value, 0.01, 500)
     assert estimator.expected_noise(n).value <= 0.01 < estimator.expected_noise(round(n / 1.02)).value
 
     def at(epsilon: float) -> float:
-        return CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 0.0)).expected_noise(500).value
+        return CovariateBalancingEffect(OBSERVED, PrivacyBudget(epsilon, 0.0)).expected_noise(500).value
 
     epsilon = least_epsilon(at, 0.01, 1.0)
     assert at(epsilon) <= 0.01 < at(epsilon / 1.02)

@@ -1,22 +1,17 @@
-"""Every family by a stream: one batch is to the bit what memory is, several agree, and what cannot is one line."""
+"""Every family by a stream: one batch is to the bit what memory is, several agree, and what cannot is one line.
+
+Of records with weights, and of a censored outcome, what does not count changes nothing, in memory and by streams.
+"""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.composition.cases import Batches
+from tests.estimators.families import made
 from tests.in_parts import LocalParts
-from tests.registered import (
-    ComposedAverageEffect,
-    CovariateBalancingEffect,
-    DRLearner,
-    EffectRule,
-    KnownPropensityEffect,
-    OutcomeWeightedLearner,
-    PolicySelector,
-    RLearner,
-    SubgroupEffects,
-    TwoStageRule,
-)
+from tests.registered import DRLearner, EffectRule, PolicySelector, RLearner, SubgroupEffects
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage, LightningFit, WideAndDeep
@@ -25,33 +20,63 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream
 from torchdpcate.errors import InputError
-from torchdpcate.heads.recipes import LinearSecondStage
 
 N = 2_000
 LOW, HIGH = [0.0] * 3, [1.0] * 3
-OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, better="higher")
-TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, better="higher")
-COLUMN = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, propensity="pi", better="higher")
-THREE = TableSchema.of(
-    {
-        "treatment": {"name": "a", "categories": [1, 2, 5]},
-        "outcome": {"name": "y", "low": -2, "high": 4, "better": "higher"},
-        "covariates": {f"x{j}": {"low": 0, "high": 1} for j in range(3)},
-        "overlap": 0.1,
-    }
-)
+RANGE, WEIGHTS = {"better": "higher"}, {"weights": {"name": "w", "high": 2, "mean": 1}}
+HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.4}}
+DOMAINS = {
+    "observed": Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, **RANGE),
+    "trial": Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, **RANGE),
+    "column": Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, propensity="pi", **RANGE),
+    "weights": Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, **RANGE, **WEIGHTS),
+    "weights of a trial": Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, **RANGE, **WEIGHTS),
+    "follow-up": Domain(LOW, HIGH, 0.0, 2.0, overlap=0.1, censoring=HORIZON, **RANGE),
+    "three arms": TableSchema.of(
+        {
+            "treatment": {"name": "a", "categories": [1, 2, 5]},
+            "outcome": {"name": "y", "low": -2, "high": 4, "better": "higher"},
+            "covariates": {f"x{j}": {"low": 0, "high": 1} for j in range(3)},
+            "overlap": 0.1,
+        }
+    ),
+}
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
-CELLS = [{"x0": [0.5]}, {"x1": [0.3, 0.6]}]
-POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
+KEPT = (torch.arange(N) % 2 == 0).double()
 
 
-def drawn(arms=(0, 1)) -> CausalData:
-    random = torch.Generator().manual_seed(0)
+def drawn(facts: str = "observed") -> CausalData:
+    """Return records; of weights half have none, and of follow-up times many end before the horizon."""
+    random, arms = torch.Generator().manual_seed(0), (1, 2, 5) if facts == "three arms" else (0, 1)
     x, u = (torch.rand(N, k, generator=random, dtype=torch.float64) for k in (3, 1))
     pi = 0.3 + 0.4 * x[:, 0]
     a = (u[:, 0] < pi).double() if len(arms) == 2 else torch.tensor(arms).double()[(3 * u[:, 0]).long()]
     noise = 0.2 * torch.randn(N, generator=random, dtype=torch.float64)
-    return CausalData(x, a, (0.3 * x[:, 1] + (a > arms[0]) * (x[:, 0] - 0.4) + noise).clamp(-2, 4), pi)
+    y = (0.3 * x[:, 1] + (a > arms[0]) * (x[:, 0] - 0.4) + noise).clamp(-2, 4)
+    if facts == "follow-up":
+        horizon = DOMAINS[facts].censoring
+        both = horizon.within(torch.stack([(y + 2).clamp(0, 3), (x[:, 2] < 0.6).double()], 1))
+        return CausalData(x, a, horizon.outcome(both), follow_up=both)
+    own = {"propensity": pi} if facts == "column" else {"weight": KEPT} if facts.startswith("weights") else {}
+    return CausalData(x, a, y, **own)
+
+
+def changed(name: str, facts: str, records: CausalData) -> CausalData:
+    """Return other records, that differ in nothing that counts."""
+    gone = ~DOMAINS[facts].censoring.observed(records.follow_up) if facts == "follow-up" else KEPT == 0
+    assert 0.05 < gone.double().mean() <= 0.5
+    x, a, y = records.x.clone(), records.a.clone(), records.y.clone()
+    x[gone], a[gone] = 1 - x[gone], 1 - a[gone]
+    if name != "policies" and facts != "follow-up":  # the private centre of policies' outcomes is that of all records
+        y[gone] = 4.0
+    return replace(records, x=x, a=a, y=y)
+
+
+def fit(learner, records: CausalData):
+    """Fit in memory; a weight is in units of its bound."""
+    weight = None if records.weight is None else 2 * records.weight
+    y = records.y if records.follow_up is None else records.follow_up
+    return learner.fit(records.x, records.a, y, records.propensity, weight=weight)
 
 
 def shown(learner):
@@ -66,66 +91,60 @@ def shown(learner):
     return release.theta if isinstance(learner, RLearner | DRLearner) else torch.tensor(list(release.numbers.values()))
 
 
-FAMILIES = {
-    "r": lambda **s: RLearner(OBSERVED, BUDGET, **s),
-    "r, pure": lambda **s: RLearner(OBSERVED, PURE, **s),
-    "r, intervals": lambda **s: RLearner(TRIAL, BUDGET, **s),
-    "r, propensity by column": lambda **s: RLearner(COLUMN, BUDGET, **s),
-    "r, three arms": lambda **s: RLearner(THREE, BUDGET, **s),
-    "dr": lambda **s: DRLearner(OBSERVED, BUDGET, **s),
-    "rule": lambda **s: EffectRule(OBSERVED, BUDGET, **s),
-    "rule, pure": lambda **s: EffectRule(OBSERVED, PURE, **s),
-    "average, composed": lambda **s: ComposedAverageEffect(OBSERVED, BUDGET, **s),
-    "average, balancing": lambda **s: CovariateBalancingEffect(OBSERVED, PURE, **s),
-    "average, trial": lambda **s: KnownPropensityEffect(TRIAL, PURE, **s),
-    "average, propensity by column": lambda **s: KnownPropensityEffect(COLUMN, PURE, **s),
-    "subgroups, scores": lambda **s: SubgroupEffects(OBSERVED, BUDGET, subgroups=CELLS, **s),
-    "subgroups, by column": lambda **s: SubgroupEffects(COLUMN, PURE, subgroups=CELLS, **s),
-    "subgroups, randomised": lambda **s: SubgroupEffects(OBSERVED, PURE, subgroups=CELLS, propensity="randomised", **s),
-    "subgroups, three arms": lambda **s: SubgroupEffects(THREE, PURE, subgroups=CELLS, propensity="randomised", **s),
-    "policies": lambda **s: PolicySelector(OBSERVED, BUDGET, policies=POLICIES, **s),
-    "policies, pure": lambda **s: PolicySelector(OBSERVED, PURE, policies=POLICIES, **s),
-    "policies, trial": lambda **s: PolicySelector(TRIAL, PURE, policies=POLICIES, **s),
-    "policies, three arms": lambda **s: PolicySelector(
-        THREE, BUDGET, policies=[Constants([1, 2, 5]), Thresholds("x0", [0.5], below=1, above=5)], **s
-    ),
-}
+OF_ARMS = {"policies": [Constants([1, 2, 5]), Thresholds("x0", [0.5], below=1, above=5)]}
+CASES = [
+    ("effect", "weights of a trial", BUDGET),
+    ("subgroups", "follow-up", BUDGET),
+    ("policies", "trial", PURE),
+    ("composed average", "weights", BUDGET),
+    ("average of a trial", "column", PURE),
+    ("effect", "three arms", BUDGET),
+    ("balancing", "observed", PURE),
+    ("rule", "weights", PURE),
+    *(("effect", facts, BUDGET) for facts in ("observed", "column", "weights", "follow-up")),
+    *(("effect", facts, PURE) for facts in ("observed", "weights", "follow-up")),
+    *(("doubly robust", facts, BUDGET) for facts in ("observed", "weights", "follow-up")),
+    *(("rule", "observed", budget) for budget in (BUDGET, PURE)),
+    *(("composed average", facts, BUDGET) for facts in ("observed", "follow-up")),
+    *(("average of a trial", facts, PURE) for facts in ("trial", "weights of a trial")),
+    *(("subgroups", facts, BUDGET) for facts in ("observed", "weights")),
+    *(("subgroups", facts, PURE) for facts in ("column", "weights of a trial")),
+    *(("policies", facts, BUDGET) for facts in ("observed", "weights", "three arms")),
+    *(("policies", facts, PURE) for facts in ("observed", "weights of a trial")),
+]
+
+
+def learner(name: str, facts: str, budget: PrivacyBudget):
+    settings = OF_ARMS if (name, facts) == ("policies", "three arms") else {}
+    return made(name, DOMAINS[facts], budget, noise=NoiseSource.fixed(3), **settings)
 
 
 @pytest.mark.first(6)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_one_batch_is_memory_to_the_bit_and_several_agree(name, tmp_path):
-    def made():
-        return FAMILIES[name](noise=NoiseSource.fixed(3))
-
-    domain = made().domain
-    records = drawn((1, 2, 5) if domain is THREE else (0, 1))
-    own = records.propensity if domain is COLUMN else None
-    memory = made().fit(records.x, records.a, records.y, own)
-    records = records.with_propensity(own).subset(NoiseSource.fixed(3).permutation(N))  # the order of a fit in memory
+@pytest.mark.parametrize(("name", "facts", "budget"), CASES)
+def test_one_batch_is_memory_to_the_bit_and_several_agree(name, facts, budget, tmp_path):
+    records = drawn(facts)
+    memory = fit(learner(name, facts, budget), records)
     expected = shown(memory)
-    with CachedStream(Batches(domain, records, N), tmp_path, N) as one:
-        learner = made().fit_stream(one)
-        assert torch.equal(shown(learner), expected)
-        assert learner.release().privacy.to_dict() == memory.release().privacy.to_dict()
-    several = shown(made().fit_stream(Batches(domain, records, 1_100)))
+    if facts.startswith(("weights", "follow-up")):
+        assert torch.equal(shown(fit(learner(name, facts, budget), changed(name, facts, records))), expected)
+    records = records.subset(NoiseSource.fixed(3).permutation(N))  # the order of a fit in memory
+    with CachedStream(Batches(DOMAINS[facts], records, N), tmp_path, N) as one:
+        streamed = learner(name, facts, budget).fit_stream(one)
+        assert torch.equal(shown(streamed), expected)
+        assert streamed.release().privacy.to_dict() == memory.release().privacy.to_dict()
+    several = shown(learner(name, facts, budget).fit_stream(Batches(DOMAINS[facts], records, 1_100)))
     torch.testing.assert_close(several, expected, rtol=1e-6, atol=1e-6)
 
 
-QUICK = "average, trial", "subgroups, randomised", "policies, pure"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in ("r, pure", "average, balancing"))],
-)
+@pytest.mark.first(2)
+@pytest.mark.parametrize("name", ["average of a trial", "policies", "effect", "balancing", "subgroups"])
 def test_one_part_is_a_stream_to_the_bit_and_several_agree(name):
-    def fitted(stream):
-        return shown(FAMILIES[name](noise=NoiseSource.fixed(3)).fit_stream(stream))
+    facts = {"average of a trial": "trial", "subgroups": "column"}.get(name, "observed")
 
-    domain = FAMILIES[name]().domain
-    records = drawn((1, 2, 5) if domain is THREE else (0, 1))
-    records = records if domain is COLUMN else records.with_propensity(None)
+    def fitted(stream):
+        return shown(learner(name, facts, PURE).fit_stream(stream))
+
+    domain, records = DOMAINS[facts], drawn(facts)
     stream = Batches(domain, records, 400)
     parts = [Batches(domain, records.subset(torch.arange(*ends)), 400) for ends in ((0, 700), (700, 1_100), (1_100, N))]
     expected = fitted(stream)
@@ -134,40 +153,28 @@ def test_one_part_is_a_stream_to_the_bit_and_several_agree(name):
 
 
 def test_medians_of_outcomes_in_parts_are_refused_unpaid():
-    learner, stream = FAMILIES["policies, trial"](), Batches(TRIAL, drawn().with_propensity(None), N)
+    told, stream = learner("policies", "trial", PURE), Batches(DOMAINS["trial"], drawn("trial"), N)
     with pytest.raises(InputError, match=r"number of each record .* nuisance_guarantee=composed$"):
-        learner.fit_stream(LocalParts([stream]))
-    assert not learner.ledger_.entries
+        told.fit_stream(LocalParts([stream]))
+    assert not told.ledger_.entries
 
 
+FROM_RECORDS = Thresholds("x0", [0.5], fitted_on=fingerprint([[0.0]], [0], [0.0]))
+NETWORK, SOLVER = AdaptiveSecondStage(nuisance=WideAndDeep()), AdaptiveSecondStage(solver=LightningFit())
 REFUSED = {
-    "blocks": (RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()), "blocks.*use second_stage=adaptive"),
-    "network": (
-        RLearner(OBSERVED, BUDGET, second_stage=AdaptiveSecondStage(nuisance=WideAndDeep())),
-        "nuisance WideAndDeep.*use nuisance=auto",
-    ),
-    "solver": (
-        RLearner(OBSERVED, BUDGET, second_stage=AdaptiveSecondStage(solver=LightningFit())),
-        "solver LightningFit.*leave it out",
-    ),
-    "weighted rule": (OutcomeWeightedLearner(TRIAL, PURE), "features of all records.*use task=rule"),
-    "two stages": (TwoStageRule(OBSERVED, PURE), "features of all records.*use task=rule"),
-    "policies from records": (
-        PolicySelector(
-            OBSERVED,
-            PURE,
-            policies=[Constants([0, 1]), Thresholds("x0", [0.5], fitted_on=fingerprint([[0.0]], [0], [0.0]))],
-        ),
-        "made from records",
-    ),
+    "blocks.*use second_stage=adaptive": ("two blocks", {}),
+    "nuisance WideAndDeep.*use nuisance=auto": ("effect", {"second_stage": NETWORK}),
+    "solver LightningFit.*leave it out": ("effect", {"second_stage": SOLVER}),
+    "features of all records.*use task=rule": ("two stages", {}),
+    "made from records": ("fixed policies", {"policies": [Constants([0, 1]), FROM_RECORDS]}),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_needs_all_records_is_one_line_before_any_is_read(name):
-    learner, expected = REFUSED[name]
-    stream = Batches(OBSERVED, drawn(), 300)
-    with pytest.raises(InputError, match=f"^stream: all records are needed at once: .*{expected}.*fit"):
-        learner.fit_stream(stream)
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_needs_all_records_is_one_line_before_any_is_read(words):
+    name, settings = REFUSED[words]
+    told, stream = made(name, DOMAINS["observed"], BUDGET, **settings), Batches(DOMAINS["observed"], drawn(), 300)
+    with pytest.raises(InputError, match=f"^stream: all records are needed at once: .*{words}.*fit"):
+        told.fit_stream(stream)
     assert stream.readings == 0
-    assert not hasattr(learner, "ledger_")
+    assert not hasattr(told, "ledger_")

@@ -85,29 +85,12 @@ ROWS = {"samples": "rows"}
 BY_LIST = "name the genes by data.genes"
 BAD = {
     "transposed": (lambda m: tsv(m.T), {}, "its samples are in rows; give data.samples=rows"),
-    "transposed, by the list": (
-        lambda m: tsv(m.T.set_axis(range(len(PEOPLE)))),
-        {"genes": "genes.txt"},
-        "its samples are in rows",
-    ),
-    "the other way": (tsv, ROWS, "give data.samples=columns"),
     "words": (
         lambda m: tsv(m.astype(object).mask(m == m.iloc[2, 2], "high")),
         {},
         "no numbers, first in column 4;",
     ),
-    "missing": (lambda m: tsv(m.mask(m == m.iloc[2, 2])), {}, "1 cell is missing"),
     "clinical words": (lambda m: tsv(m.T.assign(stage="II")), ROWS, BY_LIST),
-    "clinical words in parquet": (
-        lambda m: m.T.assign(stage="II").reset_index().to_parquet("bad.parquet"),
-        {"path": "bad.parquet", **ROWS},
-        BY_LIST,
-    ),
-    "clinical numbers that are missing": (
-        lambda m: tsv(m.T.assign(age=[None, *[60.0] * (len(m.T) - 1)])),
-        ROWS,
-        BY_LIST,
-    ),
     "a gene twice": (
         lambda m: tsv(m.rename(index={"G3": "G4"})),
         {"genes": ["G4", "G5", "G6"]},
@@ -118,18 +101,8 @@ BAD = {
         {},
         "0 samples have no name and 1 are there more than once",
     ),
-    "a sample without a name": (
-        lambda m: edited(m, lambda text: text.replace(PEOPLE[3], "", 1)),
-        {},
-        "1 samples have no name",
-    ),
     "a gene that is not there": (tsv, {"genes": ["G1", "NONE"]}, "1 gene of the list not in the file (number 2 first)"),
-    "a gene listed twice": (tsv, {"genes": ["G1", "G1"]}, "name each gene once"),
-    "no file": (lambda m: None, {}, "'bad.tsv' cannot be read: "),
-    "no list": (tsv, {"genes": "none.txt"}, "no such file of names"),
-    "not a matrix": (lambda m: Path("bad.tsv").write_text("\n"), {}, "its first row has"),
     "out of bounds": (tsv, {"low": 0, "out_of_bounds": "refuse"}, "outside"),
-    "no gzip": (lambda m: Path("bad.tsv.gz").write_text("a\tb\n"), {"path": "bad.tsv.gz"}, "cannot be read"),
     "half a gzip": (
         lambda m: Path("cut.tsv.gz").write_bytes(gzip.compress(b"a\tb\n" * 9)[:20]),
         {"path": "cut.tsv.gz"},
@@ -146,12 +119,6 @@ def test_a_bad_matrix_is_one_line(here, matrix, case):
         Expression(**{"path": "bad.tsv", **given}).load()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_matrix_must_be_named(here, capsys):
-    assert main(["train", "data=tcga", "run_dir=r"]) == 2
-    assert capsys.readouterr().err.strip() == "torchdpcate: data.path: has no default; give data.path=VALUE"
-    assert not Path("r").exists()
 
 
 @pytest.mark.slow

@@ -63,12 +63,6 @@ def test_another_person_changes_no_bit_of_a_record() -> None:
     assert all((records[0][name] == records[1][name]).all() for name in records[0])
 
 
-def test_a_person_of_unknown_age_has_no_record() -> None:
-    hours = hours_of([20], missing=0.0)
-    hours.age[0] = np.nan
-    assert not len(time_points(hours, Window()))
-
-
 def test_rare_implausible_values_are_missing_and_many_are_another_unit() -> None:
     values = np.tile(np.array(USUAL), (1000, 1))
     values[:5, 3] = 5.0  # glucose in mmol/L
@@ -78,9 +72,3 @@ def test_rare_implausible_values_are_missing_and_many_are_another_unit() -> None
     values[:200, 3] = 5.0
     with pytest.raises(InputError, match=r"200 values of 'glucose' outside \[33, 2200\] mg/dL"):
         plausible(values, "file")
-
-
-@pytest.mark.parametrize("setting", [{"before": 0}, {"after": 2.5}, {"before": True}])
-def test_windows_are_hours(setting: dict) -> None:
-    with pytest.raises(InputError, match="give a positive integer"):
-        Window(**setting)

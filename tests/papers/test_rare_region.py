@@ -1,16 +1,11 @@
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.papers.moments import near
-from torchdpcate.errors import InputError
 from torchdpcate.papers.rules import RareRegion
 
-ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
-needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")
 N = 200_000
 
 
@@ -48,44 +43,3 @@ def test_the_outcome_stays_in_its_bounds_whatever_is_drawn() -> None:
         x = torch.stack([domain.covariate_low, domain.covariate_high])
         assert float(study.outcome(x).min()) - 0.07 >= domain.outcome_low
         assert float(study.outcome(x).max()) + 0.07 <= domain.outcome_high
-
-
-def regret_of_uniform_choice(study: RareRegion, x: Tensor) -> float:
-    """Return it among thresholds at four fifths of each covariate's bounds, in both directions."""
-    domain, effect = study.domain(), study.effect(x)
-    values = [float(effect.mean()) - float((effect * above).mean()) for above in thresholds(domain, x)]
-    values += [float((effect * above).mean()) for above in thresholds(domain, x)]
-    assert len(values) == 160
-    return max(values) - sum(values) / len(values)
-
-
-def thresholds(domain, x: Tensor):
-    for j in range(domain.dimension):
-        for share in (0.2, 0.4, 0.6, 0.8):
-            width = domain.covariate_high[j] - domain.covariate_low[j]
-            yield x[:, j] > domain.covariate_low[j] + share * width
-
-
-def test_a_uniform_choice_has_the_regret_of_the_closed_form(gaussian) -> None:
-    everybody = 0.56 * tail(0.7) ** 2 - 0.06
-    best = 0.56 * tail(0.7) ** 2 - 0.06 * tail(0.6)  # treat where x0 > 0.6: the region, and few besides
-    # effects have deviation 0.13, so each mean is known to 0.0003
-    assert regret_of_uniform_choice(RareRegion(), gaussian.x) == pytest.approx(best - everybody / 2, abs=0.002)
-    assert best - everybody / 2 == pytest.approx(0.0299, abs=5e-5)
-
-
-MISTAKES = {
-    "no region": (lambda: RareRegion(region={}), "data.region"),
-    "no mapping": (lambda: RareRegion(region="x0"), "data.region"),
-    "no number": (lambda: RareRegion(region={"x0": "high"}), "data.region.x0"),
-    "no covariate": (lambda: RareRegion(region={"age": 3}).load(), "data.region names age"),
-    "everything": (lambda: RareRegion(region={f"x{j}": 0 for j in range(20)}).load(), "not all"),
-    "nobody": (lambda: RareRegion(n=0).load(), "data.n = 0"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named(mistake) -> None:
-    make, message = MISTAKES[mistake]
-    with pytest.raises(InputError, match=message):
-        make()

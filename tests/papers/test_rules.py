@@ -30,22 +30,6 @@ def test_treatment_outcome_and_domain_are_as_stated(source) -> None:
     assert near(residual[free] ** 2, study.noise_sd**2)
 
 
-@pytest.mark.parametrize("source", STUDIES)
-def test_clipping_keeps_the_better_arm(source) -> None:
-    """E[clip(m + t/2 + noise)] - E[clip(m - t/2 + noise)] has the sign of t, by quadrature."""
-    study = source()
-    low, high = study.outcome_bounds
-    x = study.domain().grid(200)
-    x = x[study.effect(x).abs() > 1e-3]
-    nodes = torch.linspace(-8, 8, 4001, dtype=torch.float64)
-    law = torch.exp(-nodes.square() / 2) / math.sqrt(2 * math.pi) * (nodes[1] - nodes[0])
-    means = [
-        ((study.baseline(x) + side * study.effect(x))[:, None] + study.noise_sd * nodes).clamp(low, high) @ law
-        for side in (0.5, -0.5)
-    ]
-    assert torch.equal((means[0] - means[1]).sign(), study.effect(x).sign())
-
-
 def test_the_trial_of_giddens_et_al() -> None:
     study = OWL(n=N, train_fraction=0.99).load()
     x, effect = study.records.x, OWL().effect(study.records.x)

@@ -6,7 +6,6 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
 from torchdpcate.papers.semi_synthetic import GeneratedSurface, GivenOutcomes, SemiSynthetic
 
 N = 20_000
@@ -66,30 +65,6 @@ def test_the_propensity_keeps_its_overlap(covariates) -> None:
     assert abs(float(coin.records.a.mean()) - 0.5) < 6 * 0.5 / math.sqrt(coin.records.n)
 
 
-def test_size_split_and_queries(covariates, tmp_path) -> None:
-    study = SemiSynthetic(covariates, domain(), n=3000).load()
-    assert study.records.n == 2700
-    assert study.queries.shape == (300, 4)
-    assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
-    file = tmp_path / "q.csv"
-    pd.DataFrame({name: [0.5, 1.0] for name in study.domain.names}).to_csv(file, index=False)
-    assert SemiSynthetic(covariates, domain(), queries_path=file).load().effect.tolist() == pytest.approx([1, 2])
-
-
-def test_modifiers_may_be_named_or_few(covariates) -> None:
-    study = SemiSynthetic(covariates, domain(), GeneratedSurface("linear", modifiers=["x3"])).load()
-    torch.testing.assert_close(study.effect, 2 * study.queries[:, 3])
-    with pytest.raises(InputError, match=r"modifiers holds \['age'\]"):
-        SemiSynthetic(covariates, domain(), GeneratedSurface(modifiers=["age"])).load()
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(InputError, match="effect is 'wild'; choose one of smooth, linear, constant"):
-        GeneratedSurface("wild")
-    with pytest.raises(InputError, match="noise is -1"):
-        GeneratedSurface(noise=-1)
-
-
 def given_frame() -> pd.DataFrame:
     y0 = torch.linspace(0, 4, N).double().numpy()
     return pd.DataFrame({"y0": y0, "y1": y0 + 2, "mu0": y0, "mu1": y0 + 3, "z": [0, 1] * (N // 2)})
@@ -131,32 +106,6 @@ def test_the_average_effect_is_that_of_the_records(tmp_path) -> None:
     assert study.average("ATO") is None
 
 
-def test_given_outcomes_refuse_what_does_not_fit(covariates, tmp_path) -> None:
-    file = tmp_path / "o.csv"
-    given_frame()[:100].to_csv(file, index=False)
-    with pytest.raises(InputError, match=f"o.csv: 100 rows for {N} rows of covariates"):
-        SemiSynthetic(covariates, domain(), GivenOutcomes(file, bounds=[0, 6])).load()
-    given_frame().to_csv(file, index=False)
-    with pytest.raises(InputError, match=r"outcome 'y' has .* outside its declared bounds"):
-        SemiSynthetic(covariates, domain(), GivenOutcomes(file)).load()
-    with pytest.raises(InputError, match="column 'w' is missing"):
-        SemiSynthetic(covariates, domain(), GivenOutcomes(file, treatment="w")).load()
-    with pytest.raises(InputError, match="name two columns"):
-        SemiSynthetic(covariates, domain(), GivenOutcomes(file, outcomes=["y0"])).load()
-
-
-def test_acic_2016(shared_data) -> None:
-    folder = shared_data / "acic2016"
-    generated = SemiSynthetic(folder / "x.csv", "acic2016").load()
-    assert generated.records.x.shape == (4322, 82)
-    assert generated.effect.std() > 0.3
-    surface = GivenOutcomes(folder / "zymu_1.csv", means=["mu0", "mu1"], treatment="z")
-    study = SemiSynthetic(folder / "x.csv", "acic2016", surface, queries=4802).load()
-    assert study.records.n + len(study.queries) == 4802
-    assert float(study.records.a.mean()) == pytest.approx(0.179, abs=0.006)
-    assert float(study.effect.mean()) == pytest.approx(2.1281, abs=4 * 3.978 / math.sqrt(480))
-
-
 def test_acic_domain_is_the_published_codebook(shared_data) -> None:
     book = pd.read_csv(shared_data / "acic2016" / "columns.csv").set_index("column")
     for covariate in TableSchema.from_yaml("acic2016").covariates:
@@ -165,15 +114,6 @@ def test_acic_domain_is_the_published_codebook(shared_data) -> None:
             assert len(covariate.categories) == row["n_unique"]
         else:
             assert [covariate.low, covariate.high] == [float(row["min"]), float(row["max"])]
-
-
-def test_twins(shared_data) -> None:
-    path = shared_data / "twins" / "Twin_data.csv"
-    surface = GivenOutcomes(outcomes=["outcome(t=0)", "outcome(t=1)"], event_below=9999, bounds=[0, 1])
-    study = SemiSynthetic(path, "twins", surface, train_fraction=0.001, queries=20_000).load()
-    assert study.records.n == 11
-    assert set(study.effect.unique().tolist()) == {-1.0, 0.0, 1.0}
-    assert float(study.effect.mean()) == pytest.approx(-0.0161, abs=0.002)
 
 
 @pytest.mark.parametrize("given", [0.3, {"x3": {0: 0.3, 1: 0.6}}, "p"])
@@ -194,11 +134,3 @@ def test_the_design_decides_on_the_treatment(given, tmp_path) -> None:
         for level in (0.0, 1.0):  # five standard deviations of a share of 9,000
             own = records.x[:, 3] == level
             assert (records.a[own].mean() - expected[own].mean()).abs() < 5 * 0.5 / 9000**0.5
-
-
-def test_events_are_binary_and_other_bounds_are_a_surface_s_own(covariates, tmp_path) -> None:
-    frame = pd.read_parquet(covariates)
-    frame.assign(y0=0.2, y1=0.8).to_parquet(tmp_path / "y.parquet")
-    study = SemiSynthetic(tmp_path / "y.parquet", domain(), GivenOutcomes(event_below=0.5)).load()
-    assert study.domain.outcome_kind == "binary"
-    assert SemiSynthetic(tmp_path / "y.parquet", domain(), GivenOutcomes()).load().domain.outcome_kind == "continuous"

@@ -13,7 +13,6 @@ from tests import registered
 from tests.fit import own_maps
 from tests.registered import (
     AverageEffect,
-    ComposedAverageEffect,
     CovariateBalancingEffect,
     CrossFit,
     DRLearner,
@@ -136,7 +135,6 @@ KINDS: dict[str, Callable[[], Any]] = {
         selection,
         policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2], names=["half", "fifth"]),
     ),
-    "clipped_scores": partial(effect, ComposedAverageEffect, BUDGET),
 }
 
 

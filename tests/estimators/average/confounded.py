@@ -9,7 +9,7 @@ from torchdpcate.fit.user_maps import on_domain
 DOMAIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
 SCHEMA = TableSchema.of(DOMAIN)
 FEATURES = on_domain(None, DOMAIN)
-EFFECT, NAIVE_BIAS = 0.16964, 0.090
+EFFECT = 0.16964
 
 
 def data_sets(runs: int, n: int, seed: int) -> StackedRecords:

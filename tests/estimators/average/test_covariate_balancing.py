@@ -1,7 +1,6 @@
 """The covariate balancing effect, from fit to release."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
-from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.fit.feature_maps import FeatureMap, Products
 from torchdpcate.fit.losses import BalancingLoss
@@ -75,21 +73,6 @@ def test_where_both_models_depend_on_a_product_the_interval_needs_products_in_th
     assert intervals_that_hold(None, 200) < 20
 
 
-def test_a_release_says_which_models_its_interval_rests_on(tmp_path):
-    release = fitted(noise=None).release()
-    words = release.privacy.public["assumptions"]
-    assert words.startswith("the log-odds of treatment are linear in the basis")
-    assert "or the mean outcome" in words
-    assert release.assumptions == release.summary()["assumptions"] == words
-    assert words in release.privacy.to_markdown()
-    changed = replace(
-        release, privacy=replace(release.privacy, public={**release.privacy.public, "assumptions": "always"})
-    )
-    assert any("assumptions" in problem for problem in BalancingPlan.restated(changed).problems(changed))
-    again = load_release(release.save(tmp_path / "release.safetensors"))
-    assert not list(BalancingPlan.restated(again).problems(again))
-
-
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     learner = CovariateBalancingEffect(DOMAIN, None).fit(*arrays(20_000, 5))
     assert abs(learner.nonprivate_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035
@@ -97,16 +80,6 @@ def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     assert max(map(abs, learner.nonprivate_balance().before)) > 0.1
     with pytest.raises(InputError, match="without privacy"):
         learner.release()
-
-
-def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
-    learner = fitted(noise=None)
-    learner.set_params(estimand="ATT", budget=PrivacyBudget(9.0, 0.0))
-    release = learner.release()
-    assert release.estimand == "ATE"
-    assert release.privacy.mechanism == "balanced_difference"
-    assert release.privacy.public["eta"] == 0.1
-    assert release.privacy.epsilon <= 1.0
 
 
 def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so():
@@ -120,12 +93,6 @@ def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so()
         interval = release.interval(0.95)
     np.testing.assert_array_equal(interval, [-1.0, 1.0])
     assert math.isfinite(release.estimate)
-
-
-def test_much_noise_in_the_balance_gives_a_warning():
-    few = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="ATO")  # of which the balancing loss is the logistic one
-    with pytest.warns(UserWarning, match="undercover"):
-        few.fit(*arrays(300, 3))
 
 
 @pytest.mark.slow

@@ -7,23 +7,11 @@ import pytest
 from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
 from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
-from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
+from torchdpcate.estimators.average.effect_plan import ErrorPrior
 
 BINARY = ErrorPrior(deviation=0.45)
 COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)
 FACTOR = 1.5
-
-
-def test_parts_add_up_and_stop_at_the_range():
-    assert PlannedError("x", 0.3, 0.4, 1.2, range=2.0).total == pytest.approx(1.3)
-    assert PlannedError("x", 3.0, 0.0, 0.0).in_units(10.0).total == 10.0
-    assert laplace(3.0, 4.0) == pytest.approx(5 * math.sqrt(2))
-
-
-def test_the_prior_follows_the_domain():
-    assert ErrorPrior.of(DOMAIN) == ErrorPrior()
-    kind = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.3, outcome_kind="binary")
-    assert ErrorPrior.of(kind) == ErrorPrior(deviation=0.45, treated=0.3)
 
 
 def test_a_fair_coin_in_closed_form():
@@ -32,18 +20,6 @@ def test_a_fair_coin_in_closed_form():
     assert planned.noise == pytest.approx(math.sqrt(2) * 2 / (0.5 * 0.87 / 0.95 * 5000), rel=1e-5)
     assert planned.sampling == pytest.approx(0.2 * 2 / math.sqrt(5000), rel=1e-9)
     assert planned.nuisances == 0
-
-
-def test_errors_are_in_outcome_units_and_none_without_privacy():
-    wide = Domain([-1.0] * 4, [1.0] * 4, -30.0, 70.0, propensity=0.5)
-    small, large = (KnownPropensityEffect(d, PrivacyBudget(1.0, 0.0)).planned_error(300) for d in (COIN, wide))
-    assert large.total == pytest.approx(100 * small.total)
-    for kind in (
-        KnownPropensityEffect,
-        CovariateBalancingEffect,
-    ):
-        planned = kind(COIN, None).planned_error(300)
-        assert planned.noise == planned.nuisances == 0 < planned.sampling
 
 
 def simulated(n: int, epsilon: float, runs: int) -> float:

@@ -15,7 +15,6 @@ from torchdpcate.estimators.average.weighted import (
     size_ends,
 )
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
-from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
 
@@ -81,15 +80,6 @@ def test_no_pair_of_records_moves_a_sum_by_more_and_one_moves_the_difference_by_
     assert bool((most >= torch.stack(terms["size"]).amax(0) - 1e-12).all())
 
 
-def test_records_within_the_domain_keep_the_ranges_whatever_their_features_are():
-    facts = EffectFacts(N, ATE(0.1), 0.3, 0.7)
-    ranges = released_ranges(facts, on_domain(None, DOMAIN), drawn(4, 3), drawn(4, 3, 1))
-    z = torch.tensor([[0.0, 1.0]] * 4, dtype=torch.float64)
-    w, m = ranges.clamp(torch.full_like(z, 99.0), z, torch.full_like(z, -1.0))
-    assert torch.equal(w, torch.stack([ranges.control[1], ranges.treated[1]], 1))
-    assert torch.equal(m, ranges.model[0][:, None].expand(-1, 2))
-
-
 def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     facts = EffectFacts(N, ATE(0.05), 0.3, 0.7)
     none = torch.zeros(1, 3, dtype=torch.float64)
@@ -101,10 +91,10 @@ def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     assert BalancedDifference.sensitivities(facts)["difference"] == pytest.approx(28.0)
 
 
-def crowd() -> Batch:
-    """Records of both arms at the corners of the domain, where weights of lines are largest, and inside it."""
-    x = torch.cat([torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double(), points()[::40]])
-    kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).double()
-    z, y = kinds.repeat_interleave(len(x), 0).T
-    every = x.repeat(len(kinds), 1)
-    return Batch(every[:, None], on_domain(None, DOMAIN)(every)[:, None], z[:, None], y[:, None])
+def test_records_within_the_domain_keep_the_ranges_whatever_their_features_are():
+    facts = EffectFacts(N, ATE(0.1), 0.3, 0.7)
+    ranges = released_ranges(facts, on_domain(None, DOMAIN), drawn(4, 3), drawn(4, 3, 1))
+    z = torch.tensor([[0.0, 1.0]] * 4, dtype=torch.float64)
+    w, m = ranges.clamp(torch.full_like(z, 99.0), z, torch.full_like(z, -1.0))
+    assert torch.equal(w, torch.stack([ranges.control[1], ranges.treated[1]], 1))
+    assert torch.equal(m, ranges.model[0][:, None].expand(-1, 2))

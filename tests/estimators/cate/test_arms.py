@@ -7,8 +7,7 @@ import torch
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.pages.reader import findings, reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -57,22 +56,6 @@ def test_effects_are_those_of_each_arm_against_the_reference(release):
         _ = release.average_effect
 
 
-def test_another_reference_has_the_same_differences_of_arms():
-    """Nothing of a fit depends on which arm is the reference, without privacy: its steps know none."""
-    treatment = {"name": "arm", "categories": ["placebo", "low", "high"]}
-    x, a, y = confounded()
-    found = []
-    for reference in ("placebo", "high"):
-        schema = TableSchema.from_dict(FACTS | {"treatment": treatment | {"reference": reference}})
-        names = ["placebo", "low", "high"]
-        labels = torch.tensor([float(1 + schema.arms.index(name)) for name in names], dtype=torch.float64)
-        fitted = RLearner(schema, None).fit(x, labels[a.long() - 1], y)
-        effects = dict(zip(schema.compared, fitted.nonprivate_effect(x[:9]).T, strict=True))
-        found.append(effects | {reference: np.zeros(9)})
-    by_placebo, by_high = found
-    assert by_placebo["low"] - by_placebo["high"] == pytest.approx(by_high["low"], abs=0.03)
-
-
 def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
     loaded = load_release(release.save(tmp_path / "release.safetensors"))
     x, _, _ = confounded()
@@ -85,30 +68,10 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
 
 
 def test_what_compares_two_arms_is_refused(release):
-    x, _, _ = confounded()
-    why = "intervals of effects by covariates compare two arms"
-    refused = {
-        why: lambda: release.interval(x[:2]),
-        "and a rule by an effect compares two": release.rule,
-        f"intervals = true: {why}": lambda: RLearner(
-            COHORT, MANY, second_stage=AdaptiveSecondStage(intervals=True)
-        ).check(N),
-        "learner = dr: doubly robust scores compare two arms, not 3": lambda: DRLearner(COHORT, MANY).check(N),
-        "delta = 0: effects of 3 arms": lambda: RLearner(COHORT, PrivacyBudget(1.0, 0.0)).check(N),
-        "has 3 arms, and a second stage on a block": lambda: RLearner(
-            COHORT, MANY, second_stage=LinearSecondStage()
-        ).check(N),
-    }
-    for words, call in refused.items():
-        with pytest.raises(InputError, match=words):
-            call()
-
-
-def test_known_propensities_of_arms_are_not_estimated():
-    trial = TableSchema.from_dict(FACTS | {"propensity": [0.25, 0.25, 0.5]})
-    plan = RLearner(trial, MANY)._procedure().plan(N)
-    assert not any(step.startswith("propensity") for step in plan.shares.shares)
-    assert plan.arms == 3
+    with pytest.raises(InputError, match="intervals of effects by covariates compare two arms"):
+        release.interval(confounded()[0][:2])
+    with pytest.raises(InputError, match="and a rule by an effect compares two"):
+        release.rule()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import effect_law
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.privacy.noise import NoiseSource
@@ -54,23 +54,6 @@ def release() -> ComposedRelease:
     return found
 
 
-def test_a_known_propensity_brings_intervals(release: ComposedRelease) -> None:
-    low, high = release.interval(POINTS, 0.9).T
-    wider = release.interval(POINTS, 0.99)
-    assert (low < high).all()
-    assert (wider[:, 0] <= low).all()  # alike where the released effect lies beyond an end of both
-    assert (high <= wider[:, 1]).all()
-    assert release.law is not None
-    psi = release.features(POINTS)
-    inner, outer = release.law.interval(psi, 0.9), release.law.interval(psi, 0.99)
-    assert (outer[:, 0] < inner[:, 0]).all()
-    assert (inner[:, 1] < outer[:, 1]).all()
-    assert release.average(0.5)[0] < release.average(0.5)[1]
-    assert release.privacy.public["intervals"] is True
-    assert "best linear projection" in release.target
-    assert release.summary()["average"] == release.average_effect
-
-
 def test_contrasts_are_antisymmetric_and_need_no_centre(release: ComposedRelease) -> None:
     forth, back = release.contrast(POINTS, POINTS.flip(0)), release.contrast(POINTS.flip(0), POINTS)
     np.testing.assert_allclose(forth, -back[:, ::-1])
@@ -90,32 +73,6 @@ def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelea
     assert any("law.missed" in problem for problem in problems_of(bare))
     without = replace(release, law=None, numbers=None)
     assert any("its plan does not request it" in problem for problem in problems_of(without))
-
-
-def test_the_steps_of_intervals_are_within_the_budget(release: ComposedRelease) -> None:
-    plan = AdaptiveSecondStage().plan(3000, BUDGET, domain())
-    without = AdaptiveSecondStage(intervals=False).plan(3000, BUDGET, domain())
-    assert sum(plan.shares.shares.values()) == pytest.approx(1)
-    assert sum(without.shares.shares.values()) == pytest.approx(1)
-    assert set(plan.shares.shares) - set(without.shares.shares) == {
-        "interval matrix",
-        "interval counts",
-        "interval correction",
-        "interval average",
-    }
-    assert without.shares.shares["effect"] / plan.shares.shares["effect"] < 1.35
-    assert release.privacy.epsilon <= BUDGET.epsilon * (1 + 1e-9)
-
-
-def test_intervals_without_a_known_propensity_are_refused_before_anything_is_spent() -> None:
-    small = PrivacyBudget(0.5, 1e-5)
-    learner = RLearner(domain(None), small, second_stage=AdaptiveSecondStage(intervals=True))
-    with pytest.raises(InputError, match=r"a planned noise of at most .*second_stage\.intervals=true has some at"):
-        learner.fit(*drawn(500))
-    with pytest.raises(InputError, match="intervals = true: with an estimated propensity they need nuisances"):
-        AdaptiveSecondStage(intervals=True, nuisance=WideAndDeep()).plan(9_000, BUDGET, domain(None))
-    with pytest.raises(InputError, match="intervals = 'often': give true, false or auto"):
-        AdaptiveSecondStage(intervals="often")
 
 
 @pytest.fixture(scope="module")
@@ -263,16 +220,6 @@ def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> 
     assert problem.startswith("facts without = None is stated, but its plan makes it its propensity is estimated")
 
 
-def test_without_privacy_the_law_is_that_of_sampling() -> None:
-    fit = RLearner(domain(), None, second_stage=AdaptiveSecondStage()).fit(*drawn(4000)).composed_
-    assert fit.law is not None
-    psi = fit.effect.regression.basis(fit.standardisation(domain().scale(POINTS)))
-    low, high = replace(fit.law, missed=0.0).interval(psi, 0.95).T
-    assert ((high - low) < 0.6).all()
-    # 1 + x0 is a combination of the features; the middle is off by less than six half-widths
-    assert torch.allclose((low + high) / 2, 1 + POINTS[:, 0], atol=0.9)
-
-
 def test_one_number_is_the_average_with_its_interval() -> None:
     stage = AdaptiveSecondStage(constant_only=True)
     release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()
@@ -284,35 +231,6 @@ def test_one_number_is_the_average_with_its_interval() -> None:
     np.testing.assert_allclose(apart.sum(1), 0, atol=1e-12)
     assert (apart[[0, 2], 1] > 0.5).all()  # other persons may have another effect
     np.testing.assert_allclose(release.contrast(POINTS, POINTS), 0, atol=1e-12)
-
-
-def test_a_composition_has_no_noise_band(release: ComposedRelease) -> None:
-    with pytest.raises(InputError, match=r"interval\(X\) holds all noise"):
-        release.noise_band(POINTS)
-
-
-def test_an_effect_with_intervals_has_no_features_that_its_matrix_cannot_carry() -> None:
-    kinds = {}
-    for n in (1_500, 4_000, 16_000, 10**6):
-        plan = AdaptiveSecondStage().plan(
-            n, PrivacyBudget(1.0, 1e-5), Domain([0.0] * 6, [1.0] * 6, 0, 1, propensity=0.5)
-        )
-        kinds[n] = "".join(plan.effect().basis.parts)
-    assert kinds == {1_500: "1", 4_000: "1", 16_000: "12x", 10**6: "12xt"}
-
-
-def test_strata_have_their_own_propensities() -> None:
-    propensity = {"x1": {0: 0.3, 1: 0.6}}
-    given = Domain([-3.0, 0.0], [3.0, 1.0], -8.0, 10.0, overlap=0.1, propensity=propensity, two_levels=[False, True])
-    x, _, _ = drawn(3000)
-    x[:, 1] = (x[:, 1] > 0).double()
-    generator = torch.Generator().manual_seed(1)
-    a = (torch.rand(3000, generator=generator) < torch.where(x[:, 1] > 0, 0.6, 0.3)).double()
-    y = (x[:, 1] + a * (1 + x[:, 0]) + torch.randn(3000, generator=generator).double()).clamp(-8, 10)
-    learner = RLearner(given, BUDGET, second_stage=AdaptiveSecondStage(), noise=NoiseSource.fixed(0))
-    low, high = learner.fit(x, a, y).release_function().average(0.999999)
-    assert low < 1 < high
-    assert high - low < 3
 
 
 @pytest.mark.slow

@@ -9,20 +9,15 @@ import pytest
 import torch
 from safetensors import safe_open
 
-import torchdpcate
 from tests import registered
-from tests.release.helpers import DOMAIN, SCHEMA
-from tests.release.test_file import function_release
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
-from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.papers.oprescu import Dataset1
-from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
@@ -44,18 +39,7 @@ def fitted():
     return learner().fit(*RECORDS)
 
 
-def test_takes_numpy_and_pandas():
-    import pandas as pd
-
-    x, a, y = (part.numpy() for part in RECORDS)
-    frame = pd.DataFrame(x, columns=list(STUDY.domain.names))
-    plain = learner(budget=None).fit(x, a, y)
-    framed = learner(budget=None).fit(frame, pd.Series(a), pd.Series(y))
-    np.testing.assert_array_equal(plain.nonprivate_effect(x), framed.nonprivate_effect(frame))
-
-
 def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
-    import pandas as pd
 
     schema = TableSchema.from_dict(
         {
@@ -98,6 +82,18 @@ def test_nothing_is_left_after_a_release_of_everything():
     assert model.release_function() is release
     with pytest.raises(InputError, match="nothing to speak of is left"):
         model.release_function("output")
+
+
+def test_the_plug_in_is_the_difference_of_the_outcome_models_and_spends_nothing(fitted, tmp_path):
+    before = fitted.ledger_.to_json()
+    release = fitted.release_function("plug_in")
+    assert fitted.ledger_.to_json() == before
+    np.testing.assert_array_equal(release.effect(STUDY.queries), fitted.plug_in_effect(STUDY.queries))
+    assert verify_release(release.save(tmp_path / "r.safetensors"))
+    assert release.privacy.level == "certified"
+    forged = replace(release, theta=torch.ones_like(release.theta))
+    with pytest.raises(VerificationError, match="holds some"):
+        verify_release(forged.save(tmp_path / "forged.safetensors"))
 
 
 def test_two_releases_are_both_in_the_second_ones_statement():
@@ -149,19 +145,6 @@ def test_same_seed_same_nonprivate_fit_other_order_and_privacy_noise():
     assert not torch.equal(private[0].stage_.block.x, private[1].stage_.block.x)  # of records in a secret order
 
 
-def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
-    paid = next(e for e in fitted.ledger_.entries if e.charge == THRESHOLD)
-    assert paid.block == "nuisance"
-    assert paid.event.epsilon == pytest.approx(0.05 * BUDGET.epsilon)
-    assert 0 < fitted.threshold_ <= STUDY.domain.outcome_range
-
-
-def test_an_existing_ledger_is_not_taken_up(tmp_path):
-    (tmp_path / "ledger.sqlite").write_text("{}")
-    with pytest.raises(InputError, match="exists already"):
-        learner(ledger_path=tmp_path / "ledger.sqlite").fit(*RECORDS)
-
-
 @pytest.mark.slow
 def test_a_release_after_one_without_a_guarantee_claims_nothing():
     model = learner().fit(*RECORDS)
@@ -171,13 +154,6 @@ def test_a_release_after_one_without_a_guarantee_claims_nothing():
     assert "no privacy guarantee" in later.claim
     assert "differential" not in later.to_markdown()
     assert "0.5" not in later.claim
-
-
-def test_everything_left_can_be_spent_after_a_gaussian_release():
-    model = learner().fit(*RECORDS)
-    model.release_function("output", budget=PrivacyBudget(0.5, 5e-6))
-    release = model.release_function("output")
-    assert 1 < release.privacy.epsilon <= BUDGET.epsilon
 
 
 def curator_numbers(model: RLearner) -> dict[str, torch.Tensor]:
@@ -241,49 +217,3 @@ def test_the_leak_search_finds_a_planted_leak(tmp_path):
         model.stage_.theta, release.features, release.nuisances, release.schema, release.privacy, 1.0
     )
     assert "head" in leaked(planted.save(tmp_path / "r.safetensors"), model)
-
-
-def test_every_public_name_resolves():
-    for name in torchdpcate.__all__:
-        assert getattr(torchdpcate, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = torchdpcate.nothing
-
-
-OUTSIDE = np.array([[-3.0, 0.5], [0.5, 9.0], [7.0, -7.0], [0.25, 0.5]])
-INSIDE = np.array([[0.0, 0.5], [0.5, 1.0], [1.0, -1.0], [0.25, 0.5]])
-
-
-def clipping():
-    return replace(function_release(), schema=SCHEMA.handling("clip"))
-
-
-def test_queries_are_moved_to_the_bounds(tmp_path):
-    for release in (clipping(), load_release(clipping().save(tmp_path / "r.safetensors"))):
-        np.testing.assert_array_equal(release.effect(OUTSIDE), release.effect(INSIDE))
-        np.testing.assert_array_equal(release.noise_band(OUTSIDE), release.noise_band(INSIDE))
-        frame = pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names))
-        np.testing.assert_array_equal(release.effect(frame), release.effect(INSIDE))
-        with pytest.raises(InputError, match="missing or infinite"):
-            release.effect(np.full((1, 2), np.nan))
-
-
-def test_a_release_of_records_that_were_not_clipped_refuses(tmp_path):
-    release = load_release(function_release().save(tmp_path / "r.safetensors"))
-    assert "out_of_bounds" not in release.schema.to_dict()  # as in files from before there was a choice
-    with pytest.raises(InputError, match="move these queries into the domain"):
-        release.effect(OUTSIDE)
-
-
-def test_predict_clips_where_records_were(tmp_path, capsys):
-    path, answers = tmp_path / "r.safetensors", tmp_path / "out.csv"
-    pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names)).to_csv(tmp_path / "in.csv", index=False)
-    for release in (clipping(), function_release()):
-        release.save(path, overwrite=True)
-        clips = release.schema.out_of_bounds == "clip"
-        assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(answers), "--overwrite"]) == (
-            0 if clips else 2
-        )
-        if clips:
-            np.testing.assert_allclose(pd.read_csv(answers)["effect"], release.effect(INSIDE), rtol=1e-15)
-    assert "rows 1 to 4" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, ModelSummary
+from lightning.pytorch.callbacks import ModelCheckpoint, ModelSummary
 
 from torchdpcate import Domain, LinearSecondStage, NuisanceConfig, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
@@ -64,15 +64,14 @@ def released(trainer, **settings):
 REPLACED = ModelSummary()
 REPLACED.on_train_batch_end = lambda trainer, *_: None
 OWN = {
-    "factory": factory(),
-    "factory with a callback": factory(LeastLoss()),
+    "factory": factory(LeastLoss()),
     "callback": partial(default_trainer, accelerator="cpu", callbacks=[LeastLoss()]),
     "callback that replaces": partial(default_trainer, accelerator="cpu", callbacks=[Replacing()]),
-    "lambdas": partial(default_trainer, accelerator="cpu", callbacks=[LambdaCallback()]),
     "a method on a known callback": partial(default_trainer, accelerator="cpu", callbacks=[REPLACED]),
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", OWN)
 def test_a_trainer_of_the_user_s_is_a_condition_of_the_entry_and_of_the_statement(name, tmp_path):
     learner, release = released(OWN[name])

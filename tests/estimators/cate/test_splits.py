@@ -8,13 +8,12 @@ import torch
 
 from tests.estimators.cate.test_learner import BUDGET, QUICK, RECORDS, STUDY
 from tests.estimators.cate.test_learner import learner as convex_learner
-from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate import DRLearner, RLearner
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.splits import CrossFit, DisjointSplit, Fold
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances
 from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -29,12 +28,6 @@ def test_blocks_are_disjoint_and_together_all(split):
     blocks = split.blocks(101, seed=4)
     positions = torch.cat(list(blocks.values())).sort().values
     assert torch.equal(positions, torch.arange(101))
-
-
-def test_a_number_is_a_disjoint_split():
-    by_number, by_name = (convex_learner(budget=None, split=split).fit(*RECORDS) for split in (0.3, DisjointSplit(0.3)))
-    x = STUDY.queries
-    assert (by_number.nonprivate_effect(x) == by_name.nonprivate_effect(x)).all()
 
 
 @pytest.mark.slow
@@ -88,13 +81,6 @@ def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_
     model.check(len(RECORDS[0]), "output")
 
 
-@pytest.mark.slow
-def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
-    model = learner(split=CrossFit(), filter="gaussian").fit(*RECORDS)
-    release = model.release_function("output")
-    assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
-
-
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
 def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
     """With the mean of two effects as offset, |s| could reach 1.475 and 20.5 outcome ranges' bounds of 1 and 20."""
@@ -122,28 +108,3 @@ def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
     block = first.block(blocks, (Fold("fold_1", "fold_2"),), torch.device("cpu"))
     assert (block.s.abs() <= block.bounds.target).all()
     assert block.s.abs().max() == block.bounds.target  # it does bind
-
-
-@pytest.mark.slow
-def test_a_pair_of_networks_has_both_representations(tmp_path):
-    from torchdpcate.fit.feature_maps import Representation
-
-    model = learner(split=CrossFit(), second_stage=LinearSecondStage(features=Representation(), ridge=0.02))
-    release = model.fit(*RECORDS).release_function()
-    assert release.theta.numel() == 1 + 2 * 8
-    path = release.save(tmp_path / "r.safetensors")
-    assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
-
-
-def test_what_cross_fitting_cannot_do_is_refused_before_anything_is_spent():
-    model = convex_learner(split=CrossFit())
-    with pytest.raises(InputError, match="split=disjoint"):
-        model.check(600, "influence")
-
-
-def test_the_budget_is_shared_between_the_stages():
-    split, budget = CrossFit(), PrivacyBudget(1.0, 1e-5)
-    nuisances, release = split.nuisance_budget(budget), split.release_budget(budget)
-    assert nuisances.epsilon == pytest.approx(0.7)
-    assert nuisances.epsilon + release.epsilon == pytest.approx(1.0)
-    assert nuisances.delta + release.delta == pytest.approx(1e-5)

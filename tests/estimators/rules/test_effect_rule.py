@@ -9,11 +9,8 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.targets import planned_targets
-from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRule
@@ -88,42 +85,10 @@ def test_one_fit_pays_for_rules_effect_and_average(fitted):
     assert len(fitted.ledger_.entries) == spent
 
 
-def test_a_known_propensity_costs_nothing(fitted):
-    parts = {entry.charge.part for entry in fitted.ledger_.entries}
-    assert "propensity" not in parts
-    assert not any(part.startswith("interval") for part in parts)
-    squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in fitted.ledger_.entries)
-    assert squared == pytest.approx(fitted.plan_.shares.total**2, rel=1e-6)
-
-
-def test_small_rules_are_the_estimates_and_constant_ones_say_so():
-    x, a, y = records(400)
-    linear = EffectRule(TRIAL, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(2)).fit(x, a, y).release_function()
-    assert linear.form == "linear"
-    assert torch.equal(linear.theta, linear.estimates)
-    constant = EffectRule(TRIAL, PrivacyBudget(0.05, 1e-5), noise=NoiseSource.fixed(3)).fit(x, a, y).release()
-    assert constant.constant in (0, 1)
-    assert len(set(constant.decide(x).tolist())) == 1
-    remarks = EffectRule(TRIAL, PrivacyBudget(0.05, 1e-5)).expected_noise(400).remarks
-    assert "a constant rule: nothing about covariates can be learnt" in remarks[0]
-
-
-def test_the_plan_is_in_outcome_units_and_names_the_least_n():
-    narrow = EffectRule(TRIAL, BUDGET).expected_noise(1_000)
-    wide = Domain([0.0, 0.0], [1.0, 1.0], -10.0, 10.0, overlap=0.25, propensity=0.5, better="higher")
-    assert EffectRule(wide, BUDGET).expected_noise(1_000).value == pytest.approx(10 * narrow.value)
-    assert narrow.value < EffectRule(TRIAL, BUDGET).expected_noise(500).value
-    assert "records are enough to lose less" in narrow.remarks[1]
-    assert narrow.feasible
-
-
 CHOICES = {
     "cost": ({"cost": math.inf}, "cost = inf"),
     "share": ({"share": 1.5, "population": [[0.1, 0.1]]}, "budget = 1.5"),
     "no population": ({"share": 0.5}, "give population="),
-    "outside": ({"share": 0.5, "population": [[0.1, 7.0]]}, "population: query 'x1'"),
-    "second stage": ({"second_stage": LinearSecondStage()}, "one composition; give an AdaptiveSecondStage"),
-    "intervals": ({"domain": OBSERVED, "second_stage": AdaptiveSecondStage(intervals=True)}, "intervals = true"),
     "pure intervals": (
         {"budget": PrivacyBudget(1.0, 0.0), "second_stage": AdaptiveSecondStage(intervals=True)},
         "intervals = true",
@@ -141,18 +106,3 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
     assert not ledger.exists()
     with pytest.raises(InputError, match=words):
         learner.check(200)
-
-
-@pytest.mark.slow
-def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():
-    domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0, better="higher")
-    schema = TableSchema.from_domain(domain)
-    found = {n: planned_targets(schema, n, PrivacyBudget(1.0, 1e-5))[2] for n in (200, 700, 40_000)}
-    pure = planned_targets(schema, 40_000, PrivacyBudget(1.0, 0.0))[2]
-    assert (pure.task, pure.verdict) == ("rule", "yes")
-    assert [target.task for target in found.values()] == ["rule"] * 3
-    assert [target.verdict for target in found.values()] == ["no", "for large effects", "yes"]
-    for n, target in found.items():
-        noise = EffectRule(domain, PrivacyBudget(1.0, 1e-5)).expected_noise(n)
-        assert target.noise is not None
-        assert target.noise.value == noise.value

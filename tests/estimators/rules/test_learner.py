@@ -10,11 +10,9 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.rules import weighted_erm
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, OutputRule, WeightedERM, default_ridge
-from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.fit.weights.private import PrivateWeights
@@ -52,13 +50,6 @@ def test_a_rule_without_privacy_is_the_weighted_minimiser():
     (gradient,) = torch.autograd.grad(total, theta)
     assert gradient.norm() < 1e-8
     assert np.allclose(learner.nonprivate_score(x), (psi @ theta).detach())
-
-
-def test_signed_residual_and_shift_agree_on_who_is_better_off():
-    x, a, y = records(n=20_000)
-    for outcome in ("shifted", "signed_residual", SignedResidual(centre=0.3), Shifted(low=-1.5, high=2.0)):
-        rule = OutcomeWeightedLearner(DOMAIN, None, outcome=outcome).fit(x, a, y)
-        assert ((rule.nonprivate_score(x) > 0) == best(x)).mean() > 0.97
 
 
 def test_confounding_is_weighted_away_by_the_right_arm_alone():
@@ -108,13 +99,6 @@ def test_noise_below_that_of_the_formula_is_refused(monkeypatch, tmp_path):
         verify_release(path)
 
 
-def test_private_weights_take_their_share():
-    x, a, y = records(4000)
-    shared = TwoStageRule(BLIND, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(budget_fraction=0.5)).fit(x, a, y)
-    assert shared.ledger_.spent("records")["epsilon"] == pytest.approx(1.2)  # and a tenth for the outcome
-    assert shared.release().privacy.epsilon == pytest.approx(2.0)
-
-
 def test_bought_constants_are_where_the_outcomes_are():
     x, a, y = records(4000)
     wide = Domain([0.0, 0.0], [1.0, 1.0], -100.0, 500.0, overlap=0.2, propensity=0.5, better="higher")
@@ -128,14 +112,6 @@ def test_bought_constants_are_where_the_outcomes_are():
     assert rule.privacy.epsilon == pytest.approx(4.0)
     charges = [charge.charge for charge in rule.privacy.charges]
     assert charges == [OUTCOME, Charge(Purpose.RELEASE, "objective_box")]
-
-
-def test_default_gamma_costs_a_tenth_of_epsilon():
-    bounds = WeightBounds.per_record(2.0)
-    for epsilon in (0.1, 1.0):
-        ridge = default_ridge(100, epsilon, bounds, 1.0)
-        assert math.log1p(2.0 / ridge) == pytest.approx(epsilon / 10)
-    assert default_ridge(10**6, 5.0, bounds, 1.0) == 2000
 
 
 def refused(match, budget=None, data=None, domain=DOMAIN, **settings):
@@ -164,32 +140,6 @@ def test_mistakes_are_named():
     refused("no record with value 0", data=(x, torch.ones_like(a), y))
     refused("ridge = 0.01: objective perturbation spends", ridge=0.01)
     refused("ridge = -1", ridge=-1.0)
-
-
-def test_an_epsilon_that_leaves_only_noise_is_refused_with_what_to_expect():
-    x, a, y = records(40)
-    refused(r"epsilon = 0.02.*accuracy of 0.5", budget=PrivacyBudget(0.02, 0.0), data=(x, a, y))
-
-
-def test_weights_above_their_bound_are_refused():
-    psi, ones = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    for weights in (2 * ones, -ones):
-        with pytest.raises(InputError, match="public bound"):
-            WeightedERM(psi, ones, weights, HuberHinge(), 1.0, WeightBounds.per_record(1.0))
-    for ridge in (0.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="ridge"):
-            WeightedERM(psi, ones, ones, HuberHinge(), ridge, WeightBounds.per_record(1.0))
-
-
-def test_settings_changed_after_the_fit_change_no_release():
-    x, a, y = records()
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
-    learner.set_params(outcome="shifted", loss="logistic", features=Fourier(pairs=4), weights="constant")
-    rule = learner.release()
-    assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("private_residual", "huber_hinge")
-    assert rule.privacy.public["propensity"] == 0.5
-    assert rule.decide(x).shape == (1500,)
-    assert learner.nonprivate_score(x).shape == (1500,)
 
 
 class Loud(Outcome):
@@ -249,29 +199,11 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
     refused("one outcome at a time", outcome=Own(leaky=True))
 
 
-@pytest.mark.parametrize("epsilon", [1e4, 1e8])
-@pytest.mark.parametrize("own", [True, False])
-def test_a_budget_without_end_has_a_ridge(own, epsilon):
-    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_indirect(1.0, 2.0)
-    assert default_ridge(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
-    assert 0 < bounds.ridge_for(1.0, epsilon / 2) < 1e-3
-
-
-class Outside(OutputRule):
-    """A mechanism of a user's with one kind of noise."""
-
-    way = "outside"
-    kinds = ("gaussian",)
-
-
-def test_a_new_mechanism_plans_releases_and_verifies(tmp_path, monkeypatch):
-    monkeypatch.setitem(weighted_erm.RULE_MECHANISMS, Outside.way, Outside)
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), mechanism="outside")
-    release = learner.fit(*records()).release()
-    assert (release.privacy.mechanism, release.privacy.level) == ("outside_gaussian", "conditional")
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-    with pytest.raises(InputError, match="delta = 0: perturbation = gaussian"):
-        OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 0.0), mechanism="outside").check(1500)
-    monkeypatch.setattr(Outside, "kinds", ("laplace",))
-    with pytest.raises(InputError, match="perturbation = laplace: "):
-        learner.check(1500)
+def test_weights_above_their_bound_are_refused():
+    psi, ones = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    for weights in (2 * ones, -ones):
+        with pytest.raises(InputError, match="public bound"):
+            WeightedERM(psi, ones, weights, HuberHinge(), 1.0, WeightBounds.per_record(1.0))
+    for ridge in (0.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="ridge"):
+            WeightedERM(psi, ones, ones, HuberHinge(), ridge, WeightBounds.per_record(1.0))

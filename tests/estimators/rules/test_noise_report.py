@@ -1,20 +1,16 @@
 """What is said of the noise, against the noise itself."""
 
-import math
-
 import pytest
 import torch
 
-from tests.fit.cases import calibrate_objective
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, expected_accuracy, share_of
+from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
 from torchdpcate.fit.losses import HuberHinge, LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -56,30 +52,3 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
     guess, pull = report_of(**settings), (psi * target[:, None]).sum(0).norm().item()
     assert guess.signal == pytest.approx(pull, rel=0.15)
     assert guess.accuracy == pytest.approx(accuracy, abs=0.03)
-
-
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-@pytest.mark.parametrize("p", [1, 2, 10])
-def test_the_length_is_that_of_the_noise(kind, p):
-    objective = calibrate_objective(
-        BUDGET, kind=kind, slope=1.0, bounds=FACTS["bounds"], curvature=1.0, gamma=50.0, size=p
-    )
-    drawn = objective.draw(NoiseSource.fixed(0), 40_000).square().sum(1).mean().sqrt().item()
-    assert objective.spread.length == pytest.approx(drawn, rel=0.03)
-
-
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-def test_accuracy_runs_from_chance_to_one(kind):
-    order = {"gamma": 2.0, "box": math.inf, "gaussian": None}[kind]
-    values = [expected_accuracy(Spread(1.0, 4, order), signal) for signal in (0.0, 1.0, 10.0, 1e6)]
-    assert values == sorted(values)
-    assert (values[0], values[-1]) == (pytest.approx(0.5, abs=1e-12), pytest.approx(1.0, abs=1e-4))
-    # one coefficient: only a change of sign matters, and the K-norm noise is Laplace's
-    assert expected_accuracy(Spread(1.0, 1, 2.0), 2.0) == pytest.approx(1 - math.exp(-2) / 2, abs=1e-3)
-
-
-def test_the_ridge_that_a_budget_needs():
-    bounds = WeightBounds.per_record(4.0)
-    assert bounds.ridge_for(1.0, 0.25) == pytest.approx(400 * 0.03520812, rel=1e-6)
-    spilled = WeightBounds.with_indirect(4.0, 21.908902)
-    assert spilled.ridge_for(1.0, 0.6477226) == pytest.approx(40.0, rel=1e-6)

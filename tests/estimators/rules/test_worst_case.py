@@ -9,7 +9,6 @@ import torch
 from torchdpcate.audit.report import find
 from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
-from torchdpcate.estimators.rules.worst_case import _OVERLAPPING, _SCHEME, _balancing, crossing_pair, free_weights
 from torchdpcate.fit.losses import HuberHinge, Logistic, LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
@@ -92,23 +91,6 @@ def test_densities_integrate_to_the_mass_of_the_cubes_noise(dataset):
         assert mass.item() == pytest.approx(8 * scale**2, rel=2e-3)  # the density has kinks and jumps
 
 
-def test_scales_of_both_stages(monkeypatch):
-    """With both stages' densities caught: scales by hand, each stage with its share and 1 % for the solver's stop."""
-    game, seen = worst_case.TwoStages(PURE), []
-    shown = game.draw(1, 2, NoiseSource.fixed(4))
-    monkeypatch.setattr(worst_case, "log_density", lambda *args: seen.append(args) or torch.zeros(2))
-    game.log_density(shown, 1)
-    (_, first, *_), (theta, rule, *_) = seen
-    assert torch.equal(theta, shown[:, 2:])
-    assert first.gamma == pytest.approx(0.25 / math.expm1(0.02 * 0.25))
-    # at so large a ridge the determinants of a logistic fit cost nothing beside its slopes
-    assert first.scale == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99))
-    most = 0.5 / 0.05
-    expected = 2 * most * math.sqrt(0.5) / (0.75 * 0.99 - math.log1p(most / 10_000))
-    assert rule.scale == pytest.approx(expected)
-    assert rule.gamma == 10_000
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "runs"), [("outcome_weighted_learner", 20_000), ("two_stage_rule", 20_000)])
 def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
@@ -124,23 +106,3 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     assert wrong.mean().item() - 1 > 5 * wrong.std().item() / math.sqrt(runs)
     most = max(ratio.abs().max().item() for ratio in ratios)
     assert 0.8 < most < 1.0  # how far a bound can reach, and never beyond the claim
-
-
-def test_the_crossing_record_would_reveal_a_forgotten_spill():
-    scheme, datasets = _SCHEME, crossing_pair()
-    assert sum(bool((datasets[0].x[i] != datasets[1].x[i]).any()) for i in range(99)) == 1
-    before, after = (free_weights(scheme, records) for records in datasets)
-    moved = ((after - before)[1:].abs().sum() + before[0] + after[0]).item()
-    bounds = scheme.bounds(99, _OVERLAPPING)
-    assert 3.2 * bounds.most < moved < bounds.first
-    assert moved / bounds.first == pytest.approx(0.970, abs=2e-3)
-
-
-def test_the_game_adds_all_movements_up():
-    """Worlds lie as far apart as the weights moved, less the solver's distance: 0.970 of what the noise hides."""
-    game = _balancing(PrivacyBudget(1.0, 0.0))
-    noise = NoiseSource.fixed(0)
-    middles = [game.draw(dataset, 20_001, noise).median().item() for dataset in (0, 1)]
-    hidden = _SCHEME.bounds(99, _OVERLAPPING).first / 1_000.0
-    assert (middles[1] - middles[0]) / hidden == pytest.approx(0.970, abs=0.05)
-    assert torch.isfinite(game.evidence(game.draw(0, 3, noise))).all()

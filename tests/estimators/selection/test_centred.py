@@ -119,20 +119,3 @@ def test_rounding_leaves_room_for_the_clip_too():
     step = score_step(8, DOMAIN, 0.1)
     margin = chosen.range_sensitivity_ - chosen.guaranteed_.range_sensitivity - 2 * step
     assert margin >= 2.0**-48 * 100.0 * (0.5 + 1 / 0.1)
-
-
-def test_an_outcome_of_two_values_has_its_middle():
-    binary = Domain(
-        [0.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, propensity=0.4, outcome_kind="binary", better="higher"
-    )
-    assert selector(None, binary).nuisances().guarantee == "fixed"
-    assert selector(None).nuisances().guarantee == "centred"
-
-
-def test_plans_count_what_the_centre_costs():
-    noise = selector(PrivacyBudget(1.0, 0.0)).expected_noise(4_000)
-    assert noise.remarks == (
-        "scores: centred, for the domain knows the propensity: of the outcome a private centre is all that is learnt",
-    )
-    fixed = selector(PrivacyBudget(1.0, 0.0), nuisance_guarantee="fixed").expected_noise(4_000)
-    assert noise.value == pytest.approx(fixed.value / (1 - 0.015))

@@ -1,18 +1,13 @@
 """The choice by composed scores: its range, its charges, what public facts pick, and files that were changed."""
 
-import math
-from dataclasses import replace
-
 import pytest
 import torch
 
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.composition.constants import SelectionConstants
-from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
 from torchdpcate.estimators.selection.scores import clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import reaching_utilities
@@ -44,16 +39,6 @@ def chosen() -> PolicySelector:
     return selector(noise=None).fit(*records(2_000))
 
 
-def test_the_best_policy_is_chosen_and_the_release_is_the_same_each_time(chosen):
-    release = chosen.release()
-    # it is ahead by more than 40 scales: any other has probability below e^-20
-    assert release.name == "x1 > 0"
-    assert chosen.release().name == release.name
-    assert release.privacy.level == "certified"
-    assert release.privacy.epsilon <= 4.0
-    assert release.privacy.delta == 1e-5
-
-
 def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
     random = torch.Generator().manual_seed(0)
     library = PolicyLibrary.of(POLICIES).setup(DOMAIN, (0, 1))
@@ -72,32 +57,6 @@ def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
 def test_the_declared_pair_reaches_two_clips():
     moved = reaching_utilities()[0] - reaching_utilities()[1]
     assert float(moved.max() - moved.min()) == 6.0
-
-
-def test_the_clips_are_those_of_the_theory_and_by_default_half_of_them():
-    twice = SelectionConstants(least_clip=2.0, clip_growth=4.0, farthest=0.05)
-    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN, constants=twice)
-    half = replace(plan, constants=SelectionConstants(farthest=0.05))
-    assert half.first_clip(0.5) == plan.first_clip(0.5) / 2
-    eta, k = plan.eta, math.log(160)
-    assert plan.first_clip(0.5) == pytest.approx(0.5 * math.sqrt(4_000 * eta / k) / 4)
-    assert replace(plan, n=100).first_clip(0.5) == 1.0
-    assert plan.first_clip(100.0) == 160.0  # range over overlap
-    noise = math.sqrt(6 / 0.1) / total_mu(PrivacyBudget(1.0, 1e-5))
-    assert plan.beyond == math.ceil(2 * k / eta + 1.5 * noise)
-    # few records: no quantile is requested, and eta is the whole remainder
-    few = replace(plan, n=1_000)
-    assert not few.clips_by_quantile
-    assert round(few.eta, 2) == 0.61
-    assert replace(plan, clip=2.5).first_clip(0.5) == 2.5
-
-
-@pytest.mark.parametrize("constants", [SelectionConstants(), SelectionConstants(clip_growth=5.0)])
-@pytest.mark.parametrize("arms", [2, 3])
-def test_plans_come_back_from_their_facts(constants, arms):
-    plan = ChoicePlan(4_000, BUDGET, 160, DOMAIN, constants=constants, arms=arms)
-    facts = {**plan.facts(), "policies": 160, "actions": list(range(arms))}
-    assert ChoicePlan.from_facts(facts, 4_000, DOMAIN) == plan
 
 
 @pytest.mark.slow
@@ -134,17 +93,6 @@ def test_public_facts_pick_the_scores(domain, actions, budget, guarantee):
     assert made.chance.name == ("exponential" if gaussian else "permute_and_flip")
 
 
-def test_the_plan_says_what_is_picked_and_how_it_is_clipped():
-    noise = selector().expected_noise(2_000)
-    assert noise.remarks[0].startswith("scores: composed, for no propensity is known")
-    assert "clipped at about" in noise.remarks[1]
-    assert noise.value > selector().expected_noise(20_000).value > 0
-    assert noise.value > selector(budget=PrivacyBudget(8.0, 1e-5)).expected_noise(2_000).value
-    told = selector(nuisance=ComposedScores(clip=1e-3)).expected_noise(2_000).remarks
-    assert told[0] == "scores: composed, as requested"
-    assert "would delete all scores: leave clip out" in told[1]
-
-
 PURE = PrivacyBudget(4.0, 0.0)
 
 
@@ -171,20 +119,3 @@ def test_with_delta_zero_half_of_epsilon_finds_the_scores_and_half_chooses(purel
     clip = purely.composed_.clip
     assert clip == pytest.approx(plan.first_clip(purely.composed_.scale))
     assert purely.mechanism_.scale == pytest.approx(clipped_range(4_000, clip) / 2.0)
-
-
-def test_without_privacy_nothing_is_clipped_or_released():
-    made = selector(budget=None).fit(*records(2_000))
-    assert made.utilities_.argmax() == made.library_.names.index("x1 > 0")
-    assert made.mechanism_ is None
-    with pytest.raises(InputError, match="without privacy"):
-        made.release()
-
-
-def test_what_it_cannot_do_is_one_line():
-    settings = {"budget": PrivacyBudget(1.0, 0.0), "actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}
-    with pytest.raises(InputError, match="delta = 0: nuisance_guarantee = composed") as error:
-        selector(nuisance=ComposedScores(), **settings).check(500)
-    assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="clip"):
-        ComposedScores(clip=-1.0)

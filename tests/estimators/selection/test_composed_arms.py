@@ -9,7 +9,6 @@ from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.scores import Scores, clipped, clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -99,26 +98,3 @@ def test_known_propensities_are_not_paid_for(tmp_path):
     assert requested.plan(2_000).most == 16.0 / 0.2
     assert requested.composed_.fit.propensity[0].tolist() == [0.2, 0.3, 0.5]
     verify_release(requested.release().save(tmp_path / "release.safetensors"))
-
-
-def test_outcomes_of_two_values_and_no_privacy():
-    domain = Domain([-3.0] * 3, [3.0] * 3, 0.0, 1.0, overlap=0.1, outcome_kind="binary", better="higher")
-    assert selector(domain).fit(*records(2_000, binary=True)).release().privacy.epsilon <= 4.0
-    plain = selector(domain, None).fit(*records(2_000, binary=True))
-    assert plain.library_.names[int(plain.utilities_.argmax())] == "best"
-
-
-def test_propensities_keep_the_overlap_and_add_up_to_one(chosen):
-    pi = chosen.composed_.fit.propensity
-    assert torch.allclose(pi.sum(1), torch.ones(4_000, dtype=torch.float64))
-    assert float(pi.min()) >= 0.1 - 1e-12
-
-
-def test_more_actions_than_the_overlap_allows_are_refused():
-    with pytest.raises(InputError, match="at most 1 / K"):
-        PolicySelector(
-            Domain([0.0], [1.0], 0.0, 1.0, overlap=0.4, better="higher"),
-            BUDGET,
-            policies=[Constants([0, 1, 2])],
-            actions=(0, 1, 2),
-        ).check(100)

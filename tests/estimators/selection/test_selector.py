@@ -59,11 +59,6 @@ def test_the_best_policy_is_chosen_and_paid_once(settings):
     assert chosen.release() is release
 
 
-def test_one_policy_is_no_choice():
-    with pytest.raises(InputError, match=r"there is one policy, 'x0 > 0.5': nothing is to be chosen and nothing spent"):
-        selector(policies=[Thresholds("x0", [0.5])]).check(200)
-
-
 def test_spread_of_constant_nuisances():
     fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(*records(100))
     assert fixed.range_sensitivity_ == pytest.approx(2.0, abs=1e-9)
@@ -99,20 +94,6 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         selector(nuisance_guarantee="hope").fit(*records(100))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"policies": []}, "empty"),
-        ({"policies": [Thresholds("x0", [0.5]), Thresholds("x0", [0.5])]}, "twice"),
-        ({"policies": [Constants([0, 2])]}, "action 2 is none of"),
-    ],
-)
-def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        selector(**settings, ledger_path=tmp_path / "ledger.sqlite").fit(*records(200))
-    assert not (tmp_path / "ledger.sqlite").exists()
-
-
 def test_policies_made_from_these_records_are_refused():
     x, a, y = records(200)
     own = fingerprint(x, a, y)
@@ -122,13 +103,8 @@ def test_policies_made_from_these_records_are_refused():
     with pytest.raises(InputError, match="nuisance: made from these very records"):
         selector(nuisance=frozen).fit(x, a, y)
     selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(*records(200, seed=1))
-
-
-def test_policies_made_from_these_records_are_refused_where_outcomes_are_missing():
-    x, a, y = records(200)
     y[::10] = torch.nan
-    facts = {"missing": {"outcome": "drop"}, "propensity": 0.5, "better": "higher"}
-    domain = Domain([0.0, -1.0], [1.0, 1.0], -0.5, 0.5, **facts)
+    domain = Domain([0.0, -1.0], [1.0, 1.0], -0.5, 0.5, missing={"outcome": "drop"}, propensity=0.5, better="higher")
     policies = [Thresholds("x0", [0.4, 0.5], fitted_on=fingerprint(x, a, y))]
     with pytest.raises(InputError, match="policies: made from these very records"):
         PolicySelector(domain, PrivacyBudget(1.0, 1e-5), policies=policies).fit(x, a, y)
@@ -159,21 +135,6 @@ def upper_half(x):
     return x[:, 0] > 0.5
 
 
-def test_fixed_nuisances_by_name_of_a_column():
-    domain = Domain([0.0, 0.2], [1.0, 0.8], -0.5, 0.5, overlap=0.1, names=["x0", "coin"], better="higher")
-    x, a, y = records(500)
-    x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
-    chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
-    assert chosen.range_sensitivity_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
-
-
-def test_a_statement_tells_the_fit_whatever_is_set_since():
-    chosen = selector().fit(*records(400))
-    chosen.set_params(nuisance_guarantee="frozen", actions=(0, 1, 2))
-    public = chosen.release().privacy.public
-    assert (public["nuisance_guarantee"], public["actions"]) == ("fixed", [0, 1])
-
-
 def test_copies_spend_one_budget():
     chosen = selector(nuisance_guarantee="fixed").fit(*records(400))
     other = copy.deepcopy(chosen)
@@ -182,27 +143,6 @@ def test_copies_spend_one_budget():
         other.release()
     with pytest.raises(TypeError, match="ledger_path"):
         pickle.dumps(chosen)
-
-
-class Batchwise(Thresholds):
-    """Decides by the mean of the rows that it sees: no policy of one record."""
-
-    def _decide(self, x):
-        return (x[:, :1] > x[:, :1].mean()).to(torch.int8)
-
-
-def test_policies_of_code_that_is_not_ours_are_conditional():
-    release = selector(policies=[Batchwise("x0", [0.4, 0.5])], nuisance_guarantee="fixed").fit(*records(400)).release()
-    assert release.privacy.level == "conditional"
-
-
-def test_the_offset_of_outcomes_costs_nothing():
-    x, a, y = records(400)
-    far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1, better="higher")
-    near = selector(nuisance_guarantee="fixed").fit(x, a, y)
-    shifted = PolicySelector(far, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(x, a, y + 1e6)
-    assert shifted.range_sensitivity_ == near.range_sensitivity_
-    assert torch.allclose(shifted.utilities_, near.utilities_, atol=1e-7)
 
 
 def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():

@@ -63,16 +63,6 @@ def test_a_release_names_the_arm_of_each_effect():
             one.contrast("sex = m", "sex = f", **given)
 
 
-def test_two_arms_that_are_compared_are_a_table_of_these_arms():
-    """The noise and sampling of a comparison are those of its two arms: the third changes nothing of it."""
-    x, a, y = records()
-    first = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
-    y = torch.where(a == 3, -y.clamp(-1, 1), y)
-    second = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
-    assert first.interval()[0] == pytest.approx(second.interval()[0], abs=1e-3)
-    assert abs(first.estimate[1] - second.estimate[1]) > 0.3
-
-
 def test_any_two_arms_are_compared_from_the_same_sums():
     release = SubgroupEffects(TRIAL, SOME, subgroups=CELLS).fit(*records()).release()
     found, table = release.against("low"), release.table()
@@ -106,8 +96,3 @@ def test_intervals_hold_as_often_as_they_say(simultaneous):
         inside = (low <= [0.3, 0.5]) & (high >= [0.3, 0.5])
         held.append(inside.all() if simultaneous else inside.mean())
     assert np.mean(held) >= 0.87
-
-
-def test_three_arms_of_no_trial_are_refused_with_what_takes_them():
-    with pytest.raises(InputError, match="3 arms, whose averages need a trial"):
-        SubgroupEffects(TableSchema.from_dict(FACTS), SOME, subgroups=CELLS).check(100)

@@ -13,19 +13,17 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.estimators.subgroups.plan import (
-    EQUAL,
     KNOWN,
     SubgroupPlan,
     Weighting,
     cell_sums,
-    plan_subgroups,
     record_numbers,
     sensitivity,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
+from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, overlap=0.1)
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-5)
@@ -82,25 +80,6 @@ def test_weights_by_a_known_propensity_are_inverse_probabilities():
     assert fitted.nonprivate_effects().estimate.tolist() == pytest.approx([1.0, 1.0], abs=0.1)
 
 
-def test_a_stratified_trial_with_a_cell_for_each_stratum_weighs_all_alike():
-    domain = Domain(
-        [0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, two_levels=[True, False], propensity={"x0": {0: 0.2, 1: 0.6}}
-    )
-    assert (
-        SubgroupEffects(Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, propensity=0.3), SOME, subgroups=CELLS)
-        .plan(10)
-        .weighting.way
-        == EQUAL
-    )
-    for cells, way in (
-        ([{"x0": True}], EQUAL),
-        ([{"x0": True, "x1": [0.5]}], EQUAL),
-        ([{"x0": True}, {"x1": [0.5]}], KNOWN),
-    ):
-        plan = SubgroupEffects(domain, SOME, subgroups=cells).plan(1000)
-        assert plan.weighting.way == way
-
-
 @pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
 def test_records_k_times_over_have_the_errors_of_the_records_once(law):
     """Without noise the bound on the sampling of dependent records is exact for equal ones, and noise is not in it."""
@@ -137,49 +116,6 @@ def test_the_released_noise_is_that_of_the_plan(law):
     assert torch.allclose(found.std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * plan.records / torch.tensor([len(x) / 2] * 2 + [len(x) / 4, len(x) / 2, len(x) / 4])
     assert torch.allclose(one.noise, even, rtol=0.15)
-
-
-def test_one_partition_costs_as_much_as_one_cell():
-    few, many = (
-        learner(PURE, subgroups=[{"x0": cuts}]).plan(1000) for cuts in ([0.5], [0.1 * k for k in range(1, 10)])
-    )
-    assert few.sums_law.mechanism.sensitivity == many.sums_law.mechanism.sensitivity == pytest.approx(2.0)
-    assert many.expected_noise == pytest.approx(5 * few.expected_noise, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("partitions", "budget", "law", "released"),
-    [
-        (1, SOME, LAPLACE, "separate"),
-        (2, SOME, LAPLACE, "crossed"),  # two cells each: unions of two of four
-        (2, PURE, LAPLACE, "crossed"),
-        (8, SOME, GAUSSIAN, "separate"),  # of one covariate each: 2^8 crossed cells
-        (8, PURE, LAPLACE, "separate"),
-    ],
-)
-def test_the_plan_takes_the_least_noise(partitions, budget, law, released):
-    schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
-    cells = Subgroups.of([{f"x{k}": [0.5]} for k in range(partitions)], schema)
-    weighting = Weighting("equal", 0.5, 0.5)
-    found = plan_subgroups(5000, schema, cells, budget, weighting)
-    assert (found.law, found.released) == (law, released)
-    others = [
-        SubgroupPlan(5000, schema, cells, budget, weighting, one, way)
-        for one in ((LAPLACE, GAUSSIAN) if budget.delta else (LAPLACE,))
-        for way in ("separate", "crossed")
-    ]
-    assert found.expected_noise == min(other.expected_noise for other in others)
-
-
-def test_expected_noise_says_each_partition_and_refuses_too_small_cells():
-    noise = learner().expected_noise(3000)
-    assert noise.feasible
-    assert list(noise.parts) == ["effect by x0", "effect by x1"]
-    assert noise.value == max(noise.parts.values())
-    assert len(noise.remarks) == 2
-    small = learner(subgroups=[{"x0": [0.01 * k for k in range(1, 100)]}]).expected_noise(3000)
-    assert small.value == math.inf
-    assert small.feasible is False
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
@@ -250,38 +186,3 @@ def test_intervals_hold_the_effects(law, eps, n):
     assert float(pointwise.double().mean(0).min()) > least
     assert float(at_once.all(1).double().mean()) > least
     assert float(pointwise.double().mean()) < 0.99
-
-
-def test_counts_have_the_noise_that_is_said():
-    assert count_noise(GAUSSIAN, 3.0) == pytest.approx(3.0)
-    assert count_noise(LAPLACE, 2.0) == pytest.approx(math.sqrt(3) * math.sqrt(2) * 2.0)
-
-
-def test_a_gaussian_interval_is_the_normal_quantile():
-    release = learner(law=GAUSSIAN).fit(*records()).release()
-    half = (release.interval(0.9)[:, 1] - release.interval(0.9)[:, 0]) / 2
-    assert half == pytest.approx(norm.ppf(0.95) * release.effects.gaussian.numpy(), rel=1e-6)
-
-
-REFUSED = {
-    "a propensity that is none": ({"propensity": "0.5"}, "choose one of auto"),
-    "scores without delta": ({"budget": PURE, "propensity": "auto"}, "delta above 0"),
-    "no cells": ({"subgroups": []}, "give a list of partitions"),
-}
-
-
-@pytest.mark.parametrize("mistake", REFUSED)
-def test_mistakes_are_refused_before_anything_is_spent(mistake):
-    settings, message = REFUSED[mistake]
-    made = learner(**settings)
-    with pytest.raises(InputError, match=message):
-        made.fit(*records(100))
-    assert not hasattr(made, "ledger_")
-
-
-def test_predict_answers_for_one_partition_alone():
-    x, a, y = records()
-    release = learner(subgroups=[{"x0": [0.5]}]).fit(x, a, y).release()
-    assert release.answer(x[:5]).tolist() == release.estimate[(x[:5, 0] >= 0.5).int()].tolist()
-    with pytest.raises(InputError, match="each row is in 2 cells"):
-        learner().fit(x, a, y).release().answer(x)

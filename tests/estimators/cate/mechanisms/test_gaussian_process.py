@@ -9,16 +9,15 @@ from tests.release.helpers import DOMAIN, QUERIES, Charges, block, stage
 from tests.sessions import noted
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.report import find
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.perturbation import GaussianProcess, _root
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.kernel_system import ResidualLoss
 from torchdpcate.heads.linear import huber_sensitivity
-from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import GaussianEvent
@@ -92,26 +91,9 @@ def test_answers_lie_on_the_public_grid():
     assert (steps % 1024 != 0).any()
 
 
-def test_linear_features_may_be_fewer_than_queries():
-    """A kernel of rank 5 at 64 queries: the jitter makes it a covariance, and is all that is added."""
-    ready = prepared(stage(), DOMAIN.grid(64))
-    assert ready.draw(NoiseSource.system(), 3).shape == (3, 64)
-    assert float(ready.noise_scales.max()) <= ready.public["noise_scale"] * math.sqrt(1 + JITTER)
-
-
 def test_a_matrix_that_is_no_covariance_is_refused():
     with pytest.raises(NumericalError, match="2 queries is not positive definite"):
         _root(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-
-
-def test_second_stages_without_a_bound_are_refused_before_training():
-    mechanism = GaussianProcess()
-    for recipe in (LinearSecondStage(), LinearSecondStage(loss="squared"), KernelSecondStage()):
-        mechanism.check(recipe, 0.9, 400, BUDGET)
-    with pytest.raises(InputError, match="no sensitivity bound"):
-        mechanism.check(NeuralSecondStage(), 0.9, 400, BUDGET)
-    with pytest.raises(InputError, match="delta = 0"):
-        mechanism.check(KernelSecondStage(), 0.9, 400, PrivacyBudget(1.0, 0.0))
 
 
 @pytest.mark.parametrize("name", ["gaussian_process", "online"])

@@ -6,23 +6,17 @@ import math
 import pytest
 import torch
 
-from tests.release.helpers import DOMAIN, QUERIES, Charges, block
-from tests.sessions import noted
-from torchdpcate.errors import InputError
+from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
-    InfluencePerturbation,
-    SmoothSensitivity,
     kernel_local_sensitivity,
     local_sensitivity,
     smooth_bound,
 )
 from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.kernel_system import ResidualLoss
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -61,27 +55,3 @@ def test_local_sensitivity_covers_every_searched_neighbour():
             scales = [smooth_bound(*pair, fitted.condition, 0.01) for pair in pairs]
             assert abs(math.log(scales[1] / scales[0])) <= 0.01
     assert 0.02 * local < reached <= local
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "level"),
-    [(SmoothSensitivity(), Level.CERTIFIED), (InfluencePerturbation(starts=8), Level.CONDITIONAL)],
-)
-def test_answers_have_the_linear_heads_level(mechanism, level):
-    charges = Charges()
-    answers = mechanism.answer(stage(loss=ResidualLoss(0.4)), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
-    assert answers.guarantee.level is level
-    assert answers.output.shape == (8,)
-    mechanism.check(KernelSecondStage(), 0.9, 10_000, BUDGET)
-
-
-def test_influence_conditions_are_checked_as_for_the_linear_head():
-    named = {c.name: c.holds for c in InfluencePerturbation().guarantee(stage(400), BUDGET, 8).conditions}
-    assert named == {"C1": None, "C2": False, "supremum": None}
-
-
-def test_a_damped_kernel_is_refused():
-    with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1: kernel_ridge has none"):
-        InfluencePerturbation(damping=0.1).prepare(stage(), QUERIES, BUDGET)
-    with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1"):
-        InfluencePerturbation(damping=0.1).check(KernelSecondStage(), 0.9, 10_000, BUDGET)

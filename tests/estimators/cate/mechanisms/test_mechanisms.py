@@ -5,14 +5,12 @@ import math
 
 import pytest
 import torch
-from scipy.stats import chi2
 
 from tests.release.helpers import DOMAIN, QUERIES, Charges, stage
 from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
-    InfluencePerturbation,
     SmoothSensitivity,
     known_smoothness,
     local_sensitivity,
@@ -28,37 +26,9 @@ from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma, largest_smoothness
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
-
-
-class ForbiddenNoise(NoiseSource):
-    """Fails if noise is drawn before the ledger was charged."""
-
-    private = True
-
-    def __init__(self, charges: Charges) -> None:
-        self.charges, self.inner = charges, NoiseSource.fixed(0)
-
-    def gaussian(self, size, scale, step=None):
-        assert self.charges.made, "noise was drawn before the charge"
-        return self.inner.gaussian(size, scale)
-
-    def laplace(self, size, scale):
-        raise AssertionError("not used")
-
-    def generator(self, device="cpu"):
-        raise AssertionError("not used")
-
-    def _bytes(self, count):
-        raise AssertionError("not used")
-
-    def _noisy_max(self, scores, epsilon, sensitivity):
-        raise AssertionError("not used")
-
-    _gumbel_max = _noisy_max
 
 
 def test_objective_scale_of_the_theory_note():
@@ -83,29 +53,6 @@ def test_smooth_bounds_of_the_theory_note():
 def test_minimum_records_of_the_theory_note():
     needed = minimum_records(1, 1e-5, weight_bound=0.9, ridge=0.01, queries=300)
     assert needed == pytest.approx(105069.04, abs=0.01)
-
-
-@pytest.mark.slow
-def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
-    """With a threshold no residual reaches, theta - theta_D ~ N(0, (sigma_b/2n)^2 A^{-2}); 400 draws."""
-    fitted, mechanism = stage(threshold=50.0), ObjectivePerturbation()
-    draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(400)]
-    scale = draws[0].public["perturbation_scale"] / (2 * fitted.problem.n)
-    # |theta| stays far below 50, so the loss is quadratic on every draw.
-    whitened = torch.stack([fitted.problem.curvature @ (d.output - fitted.theta) / scale for d in draws])
-    low, high = chi2.ppf([5e-8, 1 - 5e-8], whitened.numel())
-    assert low < whitened.square().sum().item() < high
-
-
-def test_objective_minimises_the_perturbed_objective():
-    fitted = stage()
-    head = ObjectivePerturbation().privatize(fitted, BUDGET, noted(NoiseSource.fixed(3), Charges()))
-    noise, problem = NoiseSource.fixed(3), fitted.problem
-    linear_term = noise.gaussian(problem.psi.shape[1], head.public["perturbation_scale"])
-    residual = problem.s - problem.v @ head.output
-    gradient = -2 * problem.v.T @ residual.clamp(-0.5, 0.5) + 2 * problem.n * problem.ridge * head.output + linear_term
-    # What is left is the noise for solver and grid, about 1e-3 of the objective noise.
-    assert gradient.norm().item() < 1e-2 * linear_term.norm().item()
 
 
 @pytest.mark.slow
@@ -187,29 +134,6 @@ def test_smooth_sensitivity_bound_is_smooth_over_neighbours():
     assert local_sensitivity(problem, J)[0] != local_sensitivity(moved, J)[0]
 
 
-@pytest.mark.parametrize("mechanism", [OutputPerturbation(), ObjectivePerturbation()])
-def test_function_mechanisms_charge_before_they_draw(mechanism):
-    charges = Charges()
-    head = mechanism.privatize(stage(), BUDGET, noted(ForbiddenNoise(charges), charges))
-    assert [level for _, level in charges.made] == [Level.CERTIFIED]
-    assert head.guarantee.level is Level.CERTIFIED
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "level", "charged"),
-    [
-        (SmoothSensitivity(), Level.CERTIFIED, Level.CERTIFIED),
-        (InfluencePerturbation(starts=8), Level.CONDITIONAL, Level.HEURISTIC),  # too few records for its condition
-    ],
-)
-def test_query_mechanisms_charge_before_they_draw(mechanism, level, charged):
-    charges = Charges()
-    answers = mechanism.answer(stage(), QUERIES, BUDGET, noted(ForbiddenNoise(charges), charges))
-    assert answers.guarantee.level is level
-    assert [level for _, level in charges.made] == [charged]
-    assert answers.output.shape == (8,)
-
-
 def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
     """A spacing that followed the secret scale would publish it."""
     step = public_step(DOMAIN)
@@ -221,32 +145,6 @@ def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
         steps = answers.output / step  # of more answers than coefficients, in public axes, those lie on it
         assert torch.equal(steps, steps.round())
         assert (steps.abs() % 1024 != 0).any()
-
-
-def test_theorem_one_lists_its_conditions_and_the_minimum_n():
-    guarantee = InfluencePerturbation().guarantee(stage().squared(), BUDGET, 8)
-    named = {c.name: c for c in guarantee.conditions}
-    needed = minimum_records(1, 1e-5, weight_bound=0.9, ridge=0.02, queries=8)
-    assert str(math.ceil(needed)) in named["C2"].text
-    assert named["C2"].holds is (needed <= 400)
-    assert math.sqrt(math.log(400)) >= 2 * (1 + 0.81 / 8)
-    assert named["C1"].holds is None
-    assert named["supremum"].holds is None
-    assert not guarantee.holds_claim
-
-
-@pytest.mark.slow
-def test_damping_makes_a_release_heuristic_and_shrinks_its_noise():
-    fitted = stage().squared()
-    plain, damped = InfluencePerturbation(starts=8), InfluencePerturbation(damping=0.5, starts=8)
-    assert damped.guarantee(fitted, BUDGET, 8).level is Level.HEURISTIC
-    gammas = [m.gross_error_sensitivity(fitted, QUERIES) for m in (plain, damped)]
-    assert gammas[1] < gammas[0]
-
-
-def test_objective_refuses_too_small_a_ridge_with_the_remedy():
-    with pytest.raises(InputError, match=r"second_stage\.ridge = 1e-05.*at least"):
-        ObjectivePerturbation().privatize(stage(ridge=1e-5), BUDGET, noted(NoiseSource.fixed(0), Charges()))
 
 
 def test_checks_come_before_training():
