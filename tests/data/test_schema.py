@@ -120,6 +120,13 @@ def test_scientific_notation_is_a_number(tmp_path: Path) -> None:
     assert TableSchema.from_yaml(file).domain.covariate_high[0] == 60000
 
 
+def test_an_overlap_that_a_file_leaves_out_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_text("treatment: t\noutcome: {name: y, low: 0, high: 1}\ncovariates: {x: {low: 0, high: 1}}\n")
+    with pytest.warns(UserWarning, match="states no overlap; 0.05 is taken"):
+        assert TableSchema.from_yaml(path).domain.overlap == 0.05
+
+
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"'nowhere/d.yaml' does not exist"):
         TableSchema.from_yaml("nowhere/d.yaml")

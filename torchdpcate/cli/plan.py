@@ -13,7 +13,7 @@ import hydra
 from omegaconf import DictConfig
 
 from torchdpcate._files import PUBLIC, write_text
-from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
+from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line, warnings_said
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec, data_source
 from torchdpcate.data._arrays import listed
@@ -317,8 +317,9 @@ def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     folder = None if config.run_dir is None else run_folder(config)
     task: TaskSpec = hydra.utils.instantiate(config.task)
     task.folder = Path()  # where a plan writes nothing
-    configure(task, config)
-    task.study = task.public()
+    with warnings_said():
+        configure(task, config)
+        task.study = task.public()
     task = task.suited()
     task.study = _with_records(task.study, config, n)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)

@@ -56,6 +56,9 @@ class ChosenEstimator:
 class AverageEffect(AnswersAverage, Protecting, Parameters):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
+    .. math:: \tau_h = \frac{E[h(x) (\mu_1(x) - \mu_0(x))]}{E[h(x)]}, \quad
+        h = 1,\; \pi,\; 1 - \pi,\; \pi (1 - \pi) \text{ for ATE, ATT, ATC, ATO}
+
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect``; else
     ``CovariateBalancingEffect`` and, of the ATE with a delta, ``ComposedAverageEffect``, which estimate the propensity.
     The choice is by ``planned_error``: n, budget, bounds, overlap and estimand, all of it public. No
