@@ -54,15 +54,11 @@ def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]
         check_filled(facts)
         source = f"domain file {file.stem}{owner}"
         own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
-        made = make({**facts, "origin": source + own})
+        if not facts.keys() & {"overlap", "propensity"}:
+            warnings.warn(f"domain file {str(path)!r}: states no overlap; {_OVERLAP:g} is taken", stacklevel=2)
+        return make({**facts, "origin": source + own})
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
-    if not facts.keys() & {"overlap", "propensity"}:
-        warnings.warn(
-            f"domain file {str(path)!r}: states no overlap; {_OVERLAP:g} is taken: no arm is less likely than that",
-            stacklevel=2,
-        )
-    return made
 
 
 def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
