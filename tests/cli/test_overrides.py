@@ -28,6 +28,7 @@ WRONG = {
     "second_stage.rigde=1": "the nearest is second_stage.ridge",
     "ridge=1": "second_stage.ridge",
     "nuisance.wdith=3": "the nearest is nuisance.width",
+    "+privacy.epsilon=-2": "the setting is there; write it without +",
     "+nuisance.depth=3": "no setting nuisance.depth",
     "dat/surface=twins": "the nearest is data/surface",
     "+experiment=lalonde": "write experiment=lalonde",

@@ -25,7 +25,6 @@ TASKS = shipped(
         "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
         "average_effect": ["task=average_effect"],
         "balancing": ["task=average_effect", "effect=covariate_balancing"],
-        "composed average": ["task=average_effect", "effect=composed"],
         "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
         "cate networks": ["second_stage=linear", "nuisance=mlp"],
         "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],

@@ -88,6 +88,13 @@ def test_a_bad_domain_file_is_refused_in_one_line(tmp_path: Path, change: dict, 
     assert "\n" not in str(caught.value)
 
 
+def test_an_overlap_that_a_file_leaves_out_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_text("treatment: t\noutcome: {name: y, low: 0, high: 1}\ncovariates: {x: {low: 0, high: 1}}\n")
+    with pytest.warns(UserWarning, match="states no overlap; 0.05 is taken"):
+        assert TableSchema.from_yaml(path).domain.overlap == 0.05
+
+
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"'nowhere/d.yaml' does not exist"):
         TableSchema.from_yaml("nowhere/d.yaml")

@@ -56,6 +56,13 @@ def test_every_page_is_reached_from_the_navigation():
     assert every - reached == set()
 
 
+def test_every_name_that_a_page_imports_is_there():
+    text = "".join(page.read_text() for page in [*DOCS.rglob("*.md"), PROJECT / "README.md"])
+    lines = re.findall(r"^from torchdpcate.* import [\w, ]+", text, re.MULTILINE)
+    assert len(lines) > 10
+    exec("\n".join(lines), {})
+
+
 def test_nothing_is_said_to_be_on_an_index_that_is_not():
     """The package is on none: pages and messages name a wheel, a checkout, or the library that is missing."""
     places = [*DOCS.rglob("*.md"), *(PROJECT / "torchdpcate").rglob("*.py"), *(PROJECT / "conf").rglob("*.yaml")]

@@ -31,7 +31,8 @@ ASKED = {
     **dict.fromkeys(("doubly robust", "two blocks"), EFFECTS),
     **dict.fromkeys(("weighted rule", "two stages", "fixed policies", "policies"), DECISIONS),
     "rule": (*DECISIONS, "effect", "ate"),
-    **dict.fromkeys(("average", "average of a trial", "balancing", "composed average"), AVERAGES),
+    **dict.fromkeys(("average", "average of a trial", "balancing"), AVERAGES),
+    "line subgroups": AVERAGES,
     "subgroups": ("table",),
 }
 # scikit-learn's checks that need no fit: the others fit on arrays without a treatment and beyond any public bounds
@@ -48,7 +49,7 @@ CHECKS = [
 
 def asked(name: str):
     """Return the learner of a trial, but for families that estimate its propensity."""
-    return made(name, OBSERVED if name in ("balancing", "policies", "composed average") else TRIAL)
+    return made(name, OBSERVED if name in ("balancing", "policies") else TRIAL)
 
 
 def requested(learner, question: str):

@@ -10,7 +10,7 @@ from torchdpcate.data.facts import LARGEST_BOUND
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
 
-NAMES = sorted(FAMILIES, key=lambda name: name not in ("composed average", "subgroups"))
+NAMES = sorted(FAMILIES, key=lambda name: name not in ("average", "subgroups"))
 """First those whose arithmetic overflows first."""
 SIZES = [(what, high) for what in ("y", "x") for high in (LARGEST_BOUND, 1 / LARGEST_BOUND)]
 

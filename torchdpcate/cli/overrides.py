@@ -449,6 +449,8 @@ def _check_settings(overrides: Sequence[Override]) -> None:
             continue
         if key not in known:
             raise _unknown(override, made[0], known)
+        if override.is_add() and all(key in one.settings for one in made):
+            raise InputError(f"{override.input_line}: the setting is there; write it without +")
         for one in made:
             for value in _plain(override):
                 _check_type(key, value, one.settings)

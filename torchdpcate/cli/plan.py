@@ -13,7 +13,7 @@ import hydra
 from omegaconf import DictConfig
 
 from torchdpcate._files import PUBLIC, write_text
-from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
+from torchdpcate.cli.run import OF_EFFECTS, configure, refusal, unit_line, warnings_said
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec, data_source
 from torchdpcate.data._arrays import listed
@@ -308,17 +308,14 @@ def plan(overrides: Sequence[str]) -> None:
 
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
-    # late, as the imports of train's job
-    from torchdpcate.cli.run import configure
-    from torchdpcate.cli.task import TaskSpec
-    from torchdpcate.cli.train import run_folder
-    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.cli.train import run_folder  # late, as the imports of train's job
 
     folder = None if config.run_dir is None else run_folder(config)
     task: TaskSpec = hydra.utils.instantiate(config.task)
     task.folder = Path()  # where a plan writes nothing
-    configure(task, config)
-    task.study = task.public()
+    with warnings_said():
+        configure(task, config)
+        task.study = task.public()
     task = task.suited()
     task.study = _with_records(task.study, config, n)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
@@ -336,8 +333,6 @@ def _with_records(study: Any, config: DictConfig, n: str | None) -> Any:
     Raises:
         InputError: It is not known, or not a positive integer.
     """
-    from dataclasses import replace
-
     if n is None:
         if study.n is None:
             raise InputError(

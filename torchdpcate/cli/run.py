@@ -186,15 +186,15 @@ def noise_source(config: DictConfig) -> NoiseSource:
 
 
 def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
-    """Return the ledger over all runs on the same records, if one is named; of generated data there is none.
+    """Return the ledger over all runs on the same records, if one is named.
 
     Args:
         config: The composed configuration.
         unit: Who is protected.
 
     Raises:
-        InputError: See ``SharedLedger``; a total without a ledger, half a total, records that are in no file, or a
-            site without one.
+        InputError: See ``SharedLedger``; a total without a ledger, half a total, generated records or others that are
+            in no file, or a site without one.
     """
     path, total = config.budget.shared, config.budget.total
     given = {name: total[name] for name in ("epsilon", "delta") if total[name] is not None}
@@ -210,7 +210,7 @@ def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
     if len(given) == 1:
         raise InputError(f"budget.total: has {' '.join(given)} alone; give both epsilon and delta")
     if is_generated(config):
-        return None
+        raise InputError("budget.shared: generated data are nobody's records, so that no total is kept; leave it out")
     files = _files(config)
     if files is None:
         raise InputError("budget.shared: these data have no data.path, by whose files the ledger knows the records")

@@ -1,6 +1,7 @@
 """Domain files: the entries that name a table's columns and their public bounds."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from torchdpcate.errors import InputError
 
 Made = TypeVar("Made")
 _NEEDED = {"treatment", "outcome", "covariates"}
+_OVERLAP = 0.05  # where the file states none
 _OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
 _OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
 
@@ -52,6 +54,8 @@ def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]
         check_filled(facts)
         source = f"domain file {file.stem}{owner}"
         own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
+        if not facts.keys() & {"overlap", "propensity"}:
+            warnings.warn(f"domain file {str(path)!r}: states no overlap; {_OVERLAP:g} is taken", stacklevel=2)
         return make({**facts, "origin": source + own})
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
@@ -112,7 +116,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         "columns": [column for covariate in covariates for column in covariate.columns],
         "outcome_low": low,
         "outcome_high": high,
-        "overlap": entries.get("overlap", 0.05),
+        "overlap": entries.get("overlap", _OVERLAP),
         "origin": entries.get("origin", IN_CODE),
         "propensity": _encoded_propensity(entries.get("propensity"), covariates),
         "outcome_kind": outcome.get("kind", "continuous"),

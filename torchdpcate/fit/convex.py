@@ -224,6 +224,10 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 
     Raises:
         InputError: a value out of its range.
+
+    Example:
+        >>> ConvexNuisanceConfig(degree=3).propensity_degree
+        1
     """
 
     degree: int = 2

@@ -170,12 +170,26 @@ class KernelStage(RKHSStage):
 
 @dataclass(frozen=True)
 class KernelSecondStage(RidgeSecondStage):
-    """Weighted kernel ridge regression.
+    r"""Weighted kernel ridge regression on one block of n records, in the Hilbert space H of the kernel.
+
+    .. math:: \min_{f \in H} \frac1n \sum_i \ell(s_i - w_i f(x_i)) + \lambda \lVert f \rVert_H^2
+
+    Guarantee:
+        Its mechanism's: certified by ``gaussian_process`` (docs/guarantees/two_blocks.md). Source: Schroeder et al.
+        (2025), with noise of Hall, Rinaldo & Wasserman (2013).
 
     Attributes:
         kernel: ``gaussian``, ``matern12``, ``matern32`` or ``matern52``.
         bandwidth: Public length scale in units of covariates scaled to [-1, 1]; None takes sqrt(q), ``median`` the
             median distance of points uniform on the public domain. Records have no part in it.
+
+    Raises:
+        InputError: A setting out of its range.
+
+    Example:
+        >>> from torchdpcate.data.domain import Domain
+        >>> KernelSecondStage().bandwidth_for(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
+        2.0
     """
 
     choice = "kernel_ridge"

@@ -137,10 +137,22 @@ class RidgeSecondStage(SecondStage):
 
 @dataclass(frozen=True)
 class LinearSecondStage(RidgeSecondStage):
-    """A linear head on a public feature map.
+    r"""A linear head on a public feature map psi, fitted on one block of n records.
+
+    .. math:: \min_\theta \frac1n \sum_i \ell(s_i - w_i \psi(x_i)^\top \theta) + \lambda \lVert \theta \rVert^2
+
+    Guarantee:
+        Its mechanism's: certified by ``objective`` and ``output`` (docs/guarantees/two_blocks.md).
 
     Attributes:
         features: The feature map.
+
+    Raises:
+        InputError: A setting out of its range.
+
+    Example:
+        >>> LinearSecondStage(ridge=0.1).ridge_for(1.0, 500, None)
+        0.1
     """
 
     choice = "linear or tangent"
@@ -174,7 +186,10 @@ class LinearSecondStage(RidgeSecondStage):
 
 @dataclass(frozen=True)
 class NeuralSecondStage(SecondStage):
-    """The paper's neural head: tanh layers, Adam, then a polish to a stationary point. Heuristic releases.
+    """The paper's neural head: tanh layers, Adam, then a polish to a stationary point.
+
+    Guarantee:
+        None: its releases are heuristic (docs/guarantees/two_blocks.md). Source: Schroeder et al. (2025).
 
     Attributes:
         width: Units of each hidden layer.
@@ -182,6 +197,13 @@ class NeuralSecondStage(SecondStage):
         ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive; None
             works it out by ``ridge_for`` from public facts.
         epochs: Passes of Adam over the block; 0 leaves all to the polish.
+
+    Raises:
+        InputError: A setting out of its range.
+
+    Example:
+        >>> NeuralSecondStage(ridge=0.01).ridge_for(500, None)
+        0.01
     """
 
     choice = "neural"

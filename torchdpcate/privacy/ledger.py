@@ -136,8 +136,8 @@ class Ledger:
     def open_plan(self) -> None:
         """Begin with charges whose parameters are public: settings, n, bounds, and what other blocks released.
 
-        Blocks that have an entry by now are left out: whatever they are charged may follow what came of it. The list of
-        the charges must be public too, not only the parameters of each: see docs/guarantees/composition.md.
+        Blocks that already have an entry are left out: whatever they are charged may follow what came of it. The list
+        of the charges must be public too, not only the parameters of each: see docs/guarantees/composition.md.
         """
         with self._alone():
             known = {entry.block for entry in self._seen().entries}
@@ -193,7 +193,7 @@ class Ledger:
     def advance(self, entry: int, count: int) -> None:
         """Raise an open entry's count, before the noise of those steps is drawn.
 
-        The steps that were counted before are taken by now: ``settle`` gives none of them back.
+        Steps that were counted before have been taken: ``settle`` gives none of them back.
 
         Args:
             entry: Its number.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, FEATURES, arrays
-from torchdpcate import NoiseSource, PrivacyBudget, RLearner
+from torchdpcate import AverageEffect, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

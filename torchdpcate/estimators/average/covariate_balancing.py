@@ -177,7 +177,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Stage one fits the propensity e(x) = sigmoid(psi(x)'theta) by a covariate balancing scoring rule
     (``BalancingLoss``), whose stationarity is balance, or where that costs too much noise by logistic regression; and
-    an outcome model m(x). Stage two releases the balanced difference of y - m(x), with pure noise.
+    an outcome model m(x). Stage two releases the balanced difference of y - m(x), with pure noise, t = 2a - 1:
+
+    .. math:: \tau = \frac{2 \sum_i t_i w_i (y_i - m(x_i))}{\sum_i w_i}, \quad
+        w = \frac{a}{e(x)} + \frac{1 - a}{1 - e(x)} \quad \text{(ATE)} .
 
     Guarantee:
         Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose

@@ -370,14 +370,33 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
 
 class RLearner(CATELearner):
-    """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
+    r"""R-learner (Nie & Wager 2021): overlap weights, no inverse propensity.
+
+    .. math:: \min_g \frac1n \sum_i \big(y_i - m(x_i) - (a_i - \pi(x_i))\, g(x_i)\big)^2
+
+    See ``CATELearner``.
+    """
 
     regression_score = RScore()
     plans = EFFECT
 
 
 class DRLearner(CATELearner):
-    """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
+    r"""DR-learner (Kennedy 2023): doubly robust pseudo-outcomes.
+
+    .. math:: \min_g \frac1n \sum_i (\phi_i - g(x_i))^2, \qquad
+        \phi = \mu_1 - \mu_0 + \frac{a - \pi}{\pi (1 - \pi)} (y - \mu_a)
+
+    See ``CATELearner``.
+
+    Example:
+        >>> from torchdpcate import Dataset1
+        >>> study = Dataset1(n=600).load()
+        >>> learner = DRLearner(study.domain, PrivacyBudget(4.0, 1e-5))
+        >>> release = learner.fit(study.records.x, study.records.a, study.records.y).release_function()
+        >>> release.privacy.level, release.effect(study.queries).shape
+        ('certified', (60,))
+    """
 
     regression_score = DRScore()
     plans = None
