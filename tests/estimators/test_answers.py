@@ -31,8 +31,8 @@ ASKED = {
     **dict.fromkeys(("doubly robust", "two blocks"), EFFECTS),
     **dict.fromkeys(("weighted rule", "two stages", "fixed policies", "policies"), DECISIONS),
     "rule": (*DECISIONS, "effect", "ate"),
-    **dict.fromkeys(("average", "average of a trial", "balancing"), AVERAGES),
-    "line subgroups": AVERAGES,
+    **dict.fromkeys(("average of a trial", "balancing"), AVERAGES),
+    **dict.fromkeys(("average", "line subgroups"), (*EFFECTS, "ate_interval")),
     "subgroups": ("table",),
 }
 # scikit-learn's checks that need no fit: the others fit on arrays without a treatment and beyond any public bounds

@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError
 OBSERVED, TRIAL = DOMAINS["weights"], DOMAINS["weights of a trial"]
 
 
-@pytest.mark.parametrize("name", ["two blocks", "balancing", "average", "weighted rule"])
+@pytest.mark.parametrize("name", ["two blocks", "balancing", "weighted rule"])
 def test_what_takes_no_weights_is_one_line_before_a_record_is_read(name):
     records, learner = drawn(), made(name, OBSERVED, PURE)
     with pytest.raises(InputError, match=r"^weights: .*records may have weights in task=cate") as refusal:
