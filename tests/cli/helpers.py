@@ -33,6 +33,32 @@ QUICK = [
 STATEMENT = {"release.safetensors", "privacy.json", "privacy.md", "SHA256SUMS"}
 """What every release's folder holds."""
 
+SUMMARY = {
+    "task": "cate",
+    "data": "dataset1",
+    "generated": True,
+    "learner": "RLearner",
+    "release": "function",
+    "mechanism": "objective",
+    "level": "certified",
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {"second_stage.ridge": "0.02"}},
+    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99, "delta": 1e-5}},
+    "n": 1350,
+    "seed": 0,
+    "noise": 0.5,
+    "second_stage": "linear",
+    "features": "legendre",
+    "split": "disjoint",
+    "nuisance": "mlp",
+    "pehe": 0.3,
+    "pehe_nonprivate": 0.1,
+    "pehe_plug_in": 0.4,
+    "seconds": 1.5,
+}
+"""What a run that is made up says of itself."""
+
 
 def table(n: int = 400) -> pd.DataFrame:
     """Return records of a trial, whose effect is -2 to 2 by the dose."""
@@ -91,3 +117,11 @@ def checked(folder: Path, *kept: str, figures: Collection[str] = ()) -> None:
     assert {path.name for path in (folder / "curator").iterdir()} >= set(kept)
     assert main(["verify", str(released(folder))]) == 0
     assert leaks(folder) == ()
+
+
+def add(folder: Path, name: str, epsilon: float = 1.0, **changes) -> None:
+    """Write a run with other values than ``SUMMARY``'s."""
+    (folder / name / "curator").mkdir(parents=True)
+    settings = changes.pop("settings", {})
+    changes["requested"] = {"epsilon": epsilon, "delta": 1e-5, "settings": settings}
+    (folder / name / "curator" / "summary.json").write_text(json.dumps(SUMMARY | changes))

@@ -9,45 +9,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.cli.helpers import SUMMARY, add
 from tests.cli.test_subgroups import SMALL as SUBGROUPS
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import budget_table, compare, method_of, report
 from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.file import load_release
-
-SUMMARY = {
-    "task": "cate",
-    "data": "dataset1",
-    "generated": True,
-    "learner": "RLearner",
-    "release": "function",
-    "mechanism": "objective",
-    "level": "certified",
-    "epsilon": 1.0,
-    "delta": 1e-5,
-    "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {"second_stage.ridge": "0.02"}},
-    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99, "delta": 1e-5}},
-    "n": 1350,
-    "seed": 0,
-    "noise": 0.5,
-    "second_stage": "linear",
-    "features": "legendre",
-    "split": "disjoint",
-    "nuisance": "mlp",
-    "pehe": 0.3,
-    "pehe_nonprivate": 0.1,
-    "pehe_plug_in": 0.4,
-    "seconds": 1.5,
-}
-
-
-def add(folder: Path, name: str, epsilon: float = 1.0, **changes) -> None:
-    """Write a run with other values than ``SUMMARY``'s."""
-    (folder / name / "curator").mkdir(parents=True)
-    settings = changes.pop("settings", {})
-    changes["requested"] = {"epsilon": epsilon, "delta": 1e-5, "settings": settings}
-    (folder / name / "curator" / "summary.json").write_text(json.dumps(SUMMARY | changes))
 
 
 def frame(*runs: dict) -> pd.DataFrame:

@@ -5,7 +5,6 @@ and Rust included; and each call to the operating system failing in turn, as a d
 """
 
 import errno
-import json
 import os
 import resource
 import sys
@@ -18,10 +17,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.cli.helpers import add
 from tests.faults import trainee
 from tests.faults.guards import SECONDS
 from tests.faults.killing import journal, problems, server
-from tests.faults.test_fuzz_summary import SUMMARY
 from tests.faults.trainee import JOURNAL, LEDGER, Journal
 from tests.release.helpers import DOMAIN
 from tests.release.test_file import function_release
@@ -162,10 +161,7 @@ def test_predict_writes_all_or_nothing(tmp_path, capsys, ending):
 
 def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
     for name, epsilon in (("a", 1.0), ("b", 2.0)):
-        (tmp_path / name / "curator").mkdir(parents=True)
-        (tmp_path / name / "curator" / "summary.json").write_text(
-            json.dumps(SUMMARY | {"requested": {"epsilon": epsilon, "settings": {}}})
-        )
+        add(tmp_path, name, epsilon)
     files = ("report.csv", "report.html", "pehe_against_budget.png")
     assert main(["report", str(tmp_path)]) == 0
     folder = tmp_path / "curator"
