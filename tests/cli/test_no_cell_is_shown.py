@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_leaks import DOMAIN, marked
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import PATHS
@@ -150,13 +149,9 @@ def test_no_command_shows_a_cell_of_a_file_that_is_another(form, words, tmp_path
 
 @pytest.mark.parametrize("words", OF_A_RELEASE, ids=" ".join)
 @pytest.mark.parametrize("form", ["colons", "entries", "commas"])
-def test_no_reader_of_a_release_shows_a_cell(words, form, finished, tmp_path, monkeypatch, capsys):
+def test_no_reader_of_a_release_shows_a_cell(words, form, composed, tmp_path, monkeypatch, capsys):
     written(tmp_path, form)
-    files = {"people.csv": marked(2000).to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
-    run = finished(  # that of test_leaks
-        "data=table", "data.path=people.csv", "data.domain=domain.yaml", "trainer.progress=false", files=files
-    )
-    shutil.copytree(run / "release", tmp_path / "RUN")
+    shutil.copytree(composed / "release", tmp_path / "RUN")
     monkeypatch.chdir(tmp_path)
     assert not CELL.search(shown(words, capsys, RELEASE="RUN"))
 

@@ -11,7 +11,6 @@ import yaml
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
-LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
 SMALL = ["task=subgroups", "data.n=3000", "subgroups=[{x0: [0]}, {x1: [-0.5, 0.5]}]", "privacy.epsilon=4"]
 DOMAIN = {
     "treatment": "treat",
@@ -65,37 +64,6 @@ def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
     assert ((low < truth) & (truth < high)).all()
     summary = json.loads((tmp_path / "run" / "curator" / "summary.json").read_text())
     assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
-
-
-@pytest.mark.slow
-def test_averages_of_three_arms_run_as_the_effects_of_everybody(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    arm = rng.choice(["low", "high", "placebo"], 1500, p=[0.25, 0.25, 0.5])
-    pay = (5 + 2 * (arm == "high") + rng.normal(0, 1, 1500)).clip(0, 10)
-    columns = {"age": rng.uniform(16, 60, 1500), "site": rng.choice(["a", "b", "c"], 1500)}
-    pd.DataFrame({"arm": arm, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
-    arms = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
-    facts = DOMAIN | {"treatment": arms, "propensity": [0.25, 0.25, 0.5]}
-    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
-    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
-    run, average = tmp_path / "run", ["train", "task=average_effect", *data]
-    assert main([*average, f"run_dir={run}"]) == 0
-    assert "high instead of placebo" in capsys.readouterr().out
-    release = load_release(run / "release" / "release.safetensors")
-    assert release.estimate == pytest.approx([0, 2], abs=0.4)
-    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
-    assert main(["predict", str(run), str(tmp_path / "trial.csv"), "-o", str(tmp_path / "o.csv"), "--interval"]) == 0
-    written = ["effect_low", "effect_high", "low_low", "low_high", "high_low", "high_high"]
-    assert list(pd.read_csv(tmp_path / "o.csv")) == written
-    assert main(["report", str(run)]) == 0
-    assert "low instead of placebo" in (run / "release" / "release.html").read_text()
-    capsys.readouterr()
-    assert main([*average, f"run_dir={tmp_path / 'no'}", "effect=composed"]) == 2
-    assert (
-        "effect = composed: is of two arms and independent records, and the domain has 3 arms"
-        in capsys.readouterr().err
-    )
-    assert main(["plan", "task=average_effect", *data, "n=1500"]) == 0
 
 
 @pytest.mark.slow
