@@ -1,6 +1,5 @@
 """The task ``average_effect`` as users run it: runs, streams, reports, audits, and one line for each mistake."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
-TRUTH = 0.1695799
 SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0"]
 BALANCING = "effect=covariate_balancing"
 RUNS = {
@@ -85,26 +83,6 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     said = " ".join(shown.out.split())
     assert "Among those who were treated, nothing can be said of the effect" in said
     assert "any effect up to 1.00 fits" in said
-
-
-@pytest.mark.slow
-def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
-    folder = tmp_path / "sweep"
-    words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,auto"]
-    assert main(["train", "-m", *words, "privacy.epsilon=1,4", f"run_dir={folder}"]) == 0
-    assert main(["report", str(folder)]) == 0
-    page = (folder / "curator" / "report.html").read_text()
-    for heading in ("Estimate against budget", "Error against budget", "Coverage against budget", "side by side"):
-        assert heading in page
-    assert all(name in page for name in ("non-private", "difference in means", "balanced_difference"))
-    drawn = {f"{name}_against_budget.png" for name in ("estimate", "error", "width")}
-    assert {path.name for path in (folder / "curator").glob("*.png")} == drawn
-    assert not (folder / "release").exists()
-    table = pd.read_csv(folder / "curator" / "report.csv")
-    assert set(table["covered"]) <= {0, 1}
-    assert table["truth"].to_numpy() == pytest.approx(TRUTH)
-    statements = [json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]/release/privacy.json"))]
-    assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
 
 
 def test_the_truth_is_the_laws_or_the_mean_over_records():

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.helpers import one_line
 from tests.composition.test_censoring import kaplan_meier
 from torchdpcate.cli.main import main
 
@@ -47,33 +46,12 @@ def survival(frame: pd.DataFrame, arm: int, time: str, event: str, horizon: floa
     return float(found[at <= horizon][-1])
 
 
-def test_an_average_effect_is_that_of_kaplan_meier(trial, capsys):
-    assert main(["plan", "task=average_effect", *TABLE, "n=3000"]) == 0
-    said = capsys.readouterr().out
-    assert "note: censoring: the outcome is whether the event came by 12" in said
-    assert "the curve of censoring takes two per cent of the budget" in said
+def test_an_average_effect_is_that_of_kaplan_meier(trial):
     assert main(["train", "task=average_effect", *TABLE, "privacy.epsilon=20", "run_dir=run"]) == 0
     expected = survival(trial, 0, "months", "died", 12) - survival(trial, 1, "months", "died", 12)
     found = json.loads(Path("run/curator/summary.json").read_text())
     assert found["estimate"] == pytest.approx(expected, abs=0.03)
     assert "by a released curve of 10 parts" in Path("run/release/privacy.md").read_text()
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        ["policy_selection"],
-        ["average_effect", "privacy.delta=0"],
-        pytest.param(["cate", "second_stage=linear"], marks=pytest.mark.slow),
-        pytest.param(["owl"], marks=pytest.mark.slow),
-    ],
-)
-def test_what_takes_none_says_so_in_a_line(trial, task, capsys):
-    name, *rest = task
-    assert main(["train", f"task={name}", *rest, *TABLE, "run_dir=run"]) == 2
-    said = one_line(capsys)
-    assert any(word in said for word in ("censoring: ", "weights: ", "delta = 0"))
-    assert not Path("run/release").exists()
 
 
 @pytest.mark.slow

@@ -101,19 +101,6 @@ def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     assert "epsilon" not in (here / "r" / "release" / "card.html").read_text()
 
 
-@pytest.mark.slow
-def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
-    words = ["-m", "data=dataset1", "data.n=700", "queries.count=10", "seed=0,1", "privacy.epsilon=2,8", *QUICK]
-    assert main(["train", *words, "run_dir=sweep"]) == 0
-    summaries = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/curator/summary.json"))]
-    assert {(s["seed"], s["requested"]["epsilon"]) for s in summaries} == {(0, 2), (0, 8), (1, 2), (1, 8)}
-    statements = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/release/privacy.json"))]
-    assert [s["tuning"]["text"][:7] for s in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
-    assert main(["report", "sweep"]) == 0
-    assert len(pd.read_csv("sweep/curator/report.csv")) == 4
-    assert (here / "sweep" / "curator" / "pehe_against_budget.png").stat().st_size > 1000
-
-
 EACH = [[], ["task=average_effect"], ["task=owl", "weights=constant"], ["task=policy_selection"]]
 
 

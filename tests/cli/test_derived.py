@@ -229,7 +229,7 @@ PLANTS: dict[str, Callable[[Run], object]] = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_leak_is_found_also_with_checksums_made_anew(name, run):
     PLANTS[name](run)
@@ -292,6 +292,7 @@ def test_pixels_whose_shade_is_a_little_different_are_the_figure(run):
     assert _same(again.read_bytes(), before)
 
 
+@pytest.mark.slow
 def test_a_page_with_a_reference_is_made_again_by_it(run):
     reference = run.folder / "people.csv"
     run.table[["age", "black", "dose", "site"]][:40].to_csv(reference, index=False)
@@ -300,7 +301,7 @@ def test_a_page_with_a_reference_is_made_again_by_it(run):
     assert main(["audit", "leak", str(run.folder), f"reference={reference}"]) == 0
 
 
-@pytest.mark.parametrize("missing", ["release", "curator", "."])
+@pytest.mark.parametrize("missing", ["release", "."])
 def test_no_run_is_an_input_error(missing, run):
     shutil.rmtree(run.folder / missing)
     with pytest.raises(InputError, match="run ="):
@@ -314,6 +315,7 @@ def test_a_damaged_curator_leaves_the_comparison(run):
     assert leaks(run.folder) == ()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_clean_and_what_is_planted_there_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table().to_csv("people.csv", index=False)

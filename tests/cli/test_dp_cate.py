@@ -41,8 +41,8 @@ def calls(words: list[str]) -> Counter[str]:
     return found
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("learner", ["r", pytest.param("dr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["r", "dr"])
 def test_networks_by_opacus_in_lightning_and_influence_by_torch_func(here, capsys, learner):
     found = calls([*NEURAL, "data.n=300", f"learner={learner}"])
     assert all(found[name] > 5 for name in ("opacus", "lightning", "torch.func"))
@@ -85,11 +85,3 @@ def test_what_is_noise_alone_is_called_no_error(here, capsys):
     assert "noise of the second stage alone at a typical covariate (errors of the nuisances come on top)" in shown
     assert "a reader would see" not in shown
     assert "error for an average person" not in shown
-
-
-@pytest.mark.slow
-def test_the_plan_says_level_and_certified_ways(here, capsys):
-    assert main(["plan", *NEURAL[:-1], *TABLE, "n=4000"]) == 0
-    shown = capsys.readouterr().out
-    assert "heuristic" in shown
-    assert "certified ways to the same question: " in shown

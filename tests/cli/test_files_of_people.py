@@ -14,12 +14,10 @@ import pytest
 import yaml
 
 from torchdpcate.cli.main import main
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import load_release
 
 DOMAIN = """
 treatment: treat
@@ -75,26 +73,6 @@ def read(tmp_path) -> Any:
     return load
 
 
-@pytest.mark.slow
-def test_one_person_in_two_files_and_types_is_one(train, tmp_path) -> None:
-    """A csv has her number as text, a parquet file as an integer: her two records cost what two records do."""
-    frame = records().assign(pid=np.arange(400))
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame.to_parquet(tmp_path / "b.parquet")
-    paths = f"[{tmp_path / 'a.csv'},{tmp_path / 'b.parquet'}]"
-    assert "400 persons with 2 of the records each" in train(paths, "data.person=pid", "data.per_person=2")[1]
-
-
-def test_a_person_is_named_by_two_columns(train, tmp_path) -> None:
-    frame = records().assign(center=np.arange(400) // 200, id=np.arange(400) % 100)
-    words = ["data.person=[center,id]", "data.per_person=2"]
-    _, out, err = train(frame, *words)
-    assert "unit: person (center + id), 200 persons with 2 of the records each" in out
-    assert err == ""
-    privacy = load_release(tmp_path / "run" / "release" / "release.safetensors").privacy
-    assert privacy.person == {"column": "center + id", "records": 2}
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["data.stream=true"]])
 def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_path, words) -> None:
@@ -133,20 +111,10 @@ def packed(frame: pd.DataFrame) -> bytes:
 SEMICOLONS = "separates columns by semicolons; give data.separator=semicolon (predict, domain: --separator semicolon)"
 SAVE = "save it as comma-separated UTF-8"
 STARTS = {
-    "German": (lambda f: csv(f.rename(columns={"age": "Größe"}), sep=";", decimal=","), SEMICOLONS),
-    "semicolons, a comma in a name": (lambda f: csv(f.rename(columns={"age": "age, years"}), sep=";"), SEMICOLONS),
     "semicolons, no header": (lambda f: csv(f, sep=";", header=False), SEMICOLONS),
-    "tabs": (lambda f: csv(f, sep="\t"), "separates columns by tabs; give data.separator=tab"),
-    "tabs, no header": (lambda f: csv(f, sep="\t", header=False), "separates columns by tabs; give data.separator=tab"),
     "bars": (lambda f: csv(f, sep="|"), "separates columns by bars; give data.separator=bar"),
-    "Excel's line": (lambda f: "sep=;\r\n" + csv(f, sep=";"), "by semicolons; give data.separator=semicolon"),
-    "trailing commas below the header": (
-        lambda f: csv(f).replace("\n", ",\n").replace(",\n", "\n", 1),
-        "a separator at the end of each row; write it without",
-    ),
     "a preamble": (lambda f: "# export 2024\n# n, by site = 3\n" + csv(f), "comments (#); delete all lines before"),
     "a title": (lambda f: "Export of 2024\n" + csv(f), "header are passed over by data.skip_lines=NUMBER"),
-    "UTF-16": (lambda f: csv(f).encode("utf-16"), "is UTF-16; give data.encoding=utf-16"),
     "UTF-16 without a mark": (lambda f: csv(f).encode("utf-16-le"), "as UTF-16 does; give data.encoding=utf-16-le"),
     "a workbook": (packed, "is a workbook (xlsx) or a zip file; " + SAVE),
     "parquet": (lambda f: f.to_parquet(), "is a parquet file; give it a name that ends in .parquet"),
@@ -197,12 +165,6 @@ def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(tmp
             Table(path, facts).load()
 
 
-ENCODED = Domain([18, 0], [80, 1], 0, 10, names=["age", "sex"], better="higher")
-
-
-BINARY = DOMAIN.replace("{name: y, low: 0, high: 10}", "{name: y, categories: [0, 1]}")
-
-
 def estimate(out: str) -> float:
     return float(re.search(r"^estimate +(\S+)$", out, re.MULTILINE)[1])
 
@@ -214,32 +176,6 @@ def test_arms_by_other_names_are_read_as_the_message_says(read, codes) -> None:
         read(told)
     named = {**FACTS, "treatment": {"name": "treat", "categories": list(codes)}}
     assert read(told, named).records.a.tolist() == records(40)["treat"].tolist()
-
-
-def test_words_of_an_outcome_are_refused_with_what_is_read(read) -> None:
-    outcome = {"name": "y", "categories": ["No", "Yes"]}
-    with pytest.raises(InputError, match=r"'y' has 40 values outside its declared categories \['No', 'Yes'\]"):
-        read(records(40), {**FACTS, "outcome": outcome})
-    answers = records(40).assign(y=["Yes", "No"] * 20)
-    assert read(answers, {**FACTS, "outcome": outcome}).records.y.tolist() == [1, 0] * 20
-    words = records(40).assign(y=["TRUE", "FALSE"] * 20)
-    with pytest.raises(InputError, match=r"'y' holds true and false; write 0 and 1, or declare it with categories"):
-        read(words)
-    for frame in (words, words.assign(y=[True, False] * 20)):
-        assert read(frame, {**FACTS, "outcome": {"name": "y", "categories": [0, 1]}}).records.y.tolist() == [1, 0] * 20
-
-
-def test_two_of_three_arms_are_wanted(read, train) -> None:
-    frame = records(60)
-    three = frame.assign(treat=np.where(np.arange(60) % 3, frame["treat"].map({0: "none", 1: "high"}), "low"))
-    listed = DOMAIN.replace("treatment: treat", "treatment: {name: treat, categories: [none, low, high]}")
-    refused = train(three, domain=listed.replace("propensity: 0.5\n", ""))[2]
-    assert "put the records of two arms into a file of their own" in refused
-    assert "task=policy_selection" in refused
-    two = {**FACTS, "treatment": {"name": "treat", "categories": ["none", "high"]}}
-    with pytest.raises(InputError, match=r"20 values outside .* \['none', 'high'\]; list all arms, or put the records"):
-        read(three, two)
-    assert read(three[three["treat"] != "low"], two).n == 40
 
 
 @pytest.mark.slow

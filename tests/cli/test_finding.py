@@ -56,6 +56,7 @@ def test_what_was_not_paid_for_is_marked(trial, capsys):
     assert all(line.startswith("unreleased: value") for line in values)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["rule", "owl", "policy_selection"])
 def test_a_rule_is_refused_where_nothing_says_what_is_good(trial, task, capsys):
     Path("d.yaml").write_text(DOMAIN % "")

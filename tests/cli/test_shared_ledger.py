@@ -45,8 +45,6 @@ def test_a_sweep_ends_at_the_total(here, capsys):
 
 MISTAKES = {
     "a new one without a total": (WORDS + SHARED[:1], "is new; state the total"),
-    "half a total": (WORDS + SHARED[:2], "has epsilon alone; give both"),
-    "a total of nothing": (WORDS + SHARED[1:], "name its file by budget.shared=PATH"),
     "a filter that is none": (WORDS + SHARED + ["budget.total.filter=most"], "choose from sums, gaussian"),
     "no delta for Gaussian noise": (WORDS + SHARED + ["budget.total.filter=gaussian"], "use filter=sums"),
     "fixed noise": (WORDS + SHARED + ["privacy.noise_seed=1"], "noise of a fixed seed protects nobody"),
@@ -73,14 +71,6 @@ def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
     assert main(["train", *WORDS, SHARED[0], "data.path=others.csv", "run_dir=c"]) == 2
     assert "is of other records" in one_line(capsys)
     assert not Path("c").exists()
-
-
-@pytest.mark.slow
-def test_generated_data_are_free(tmp_path):
-    place = tmp_path / "shared.sqlite"
-    words = ["task=average_effect", "data.n=400", f"budget.shared={place}", f"run_dir={tmp_path / 'r'}"]
-    assert main(["train", *words]) == 0
-    assert not place.exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The task ``subgroups`` as users run it: runs, reports, what a reader sees, and one line for each mistake."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ DOMAIN = {
 }
 
 
-def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, capsys):
-    run = finished(*SMALL)
+def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, tmp_path, capsys):
+    run = Path(shutil.copytree(finished(*SMALL), tmp_path / "run"))
     summary = json.loads((run / "curator" / "summary.json").read_text())
     labels = ["x0 < 0", "x0 >= 0", "x1 < -0.5", "-0.5 <= x1 < 0.5", "x1 >= 0.5"]
     assert [row["cell"] for row in summary["cells"]] == labels
@@ -36,7 +37,8 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert {"forest.png", "plan.txt", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
     assert "x0 < 0: estimate" in capsys.readouterr().out
-    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
+    assert main(["report", str(run)]) == 0
+    assert f"{summary['estimate_least']:.4g}" in capsys.readouterr().out
 
 
 def trial(folder: Path) -> list[str]:

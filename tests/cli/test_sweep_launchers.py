@@ -57,15 +57,3 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):
     assert "exceeds what the total" in shown.err
     assert "over the same records" not in shown.out  # of two runs one was refused
     assert SharedLedger.load("shared/ledger.sqlite").left() is None
-    assert main(["train", "-m", "task=owl", "data.n=300", *words[:3], "privacy.delta=0", "force=true"]) == 0
-    assert "over the same records" not in capsys.readouterr().out  # generated, in a folder of the present time
-    assert len(list(Path("multirun").glob("*/*/curator/summary.json"))) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not installed("hydra-submitit-launcher"), reason="needs hydra-submitit-launcher")
-def test_a_sweep_by_submitit_on_this_machine(here, capsys):
-    words = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10", "seed=0,1"]
-    assert main(["train", "-m", *OWL, *words, "run_dir=s"]) == 0
-    assert all((Path("s") / str(job) / "curator" / "summary.json").is_file() for job in range(2))
-    assert "sweep: 2 runs over the same records have spent epsilon 2, delta 0 together" in capsys.readouterr().out

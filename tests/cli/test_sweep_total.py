@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from tests.cli.helpers import TABLE
 from torchdpcate.cli.main import main
-from torchdpcate.cli.sweep import spent_of, total_line
+from torchdpcate.cli.sweep import total_line
 from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.slow
@@ -53,14 +52,6 @@ def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monke
     assert main([*SWEEP, "privacy.epsilon=0.5,1", "privacy.delta=0"]) == 1
     (line,) = totals(capsys.readouterr().out)
     assert "2 runs over the same records have spent epsilon 1.5, delta 0 together" in line
-
-
-def test_one_run_is_no_sweep(here, capsys):
-    assert main(["train", "task=average_effect", *TABLE, "run_dir=r"]) == 0
-    assert main(["report", "r"]) == 0
-    assert totals(capsys.readouterr().out) == []
-    shutil.rmtree("r/curator")
-    assert spent_of(Path("r")) == (0.0, 0.0)
 
 
 def test_noise_of_a_fixed_seed_has_no_total(here, capsys):

@@ -43,6 +43,7 @@ def test_a_run_has_the_effect_of_the_weighted_records(here):
     assert "w / 2 times" in load_release("run/release/release.safetensors").assumptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["data.stream=true"]])
 def test_records_without_an_outcome_count_nothing(here, more):
     change(
