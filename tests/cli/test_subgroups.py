@@ -66,25 +66,3 @@ def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
     assert ((low < truth) & (truth < high)).all()
     summary = json.loads((tmp_path / "run" / "curator" / "summary.json").read_text())
     assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
-
-
-@pytest.mark.slow
-def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    school = np.repeat(np.arange(60), 20)
-    treat = (np.arange(60) % 2)[school]
-    pay = (5 + treat + rng.normal(0, 0.5, 60)[school] + rng.normal(0, 1, 1200)).clip(0, 10)
-    columns = {"age": rng.uniform(16, 60, 1200), "site": rng.choice(["a", "b", "c"], 1200), "school": school}
-    pd.DataFrame({"treat": treat, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
-    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
-    clusters, widths = {"name": "school", "size": 20, "correlation": 0.2}, []
-    for cluster in (None, clusters):
-        facts = DOMAIN | ({} if cluster is None else {"cluster": cluster})
-        (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
-        run = tmp_path / str(cluster is None)
-        assert main(["train", "task=average_effect", *data, f"run_dir={run}"]) == 0
-        widths.append(np.ptp(load_release(run / "release" / "release.safetensors").interval()))
-    assert widths[1] > 1.7 * widths[0]
-    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(DOMAIN | {"cluster": "school"}))
-    assert main(["train", "task=average_effect", *data, f"run_dir={tmp_path / 'no'}"]) == 2
-    assert "an interval must count clusters" in capsys.readouterr().err
