@@ -9,7 +9,6 @@ import yaml
 
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import one_line, redomained, summary, table
-from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tasks import averages
@@ -136,27 +135,6 @@ def test_a_trial_is_estimated_by_its_propensity_and_the_summary_says_why(here, c
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert load_release("r/release/release.safetensors").privacy.public["planned_error"] == found["planned_error"]
     assert leaks("r") == ()
-
-
-HALF = shipped(
-    [
-        "task=average_effect",
-        "task=cate",
-        "task=average_effect effect=covariate_balancing effect.estimand=ATO",
-        "task=subgroups subgroups=everybody",
-        "task=rule",
-        "task=two_stage_rule weights=private",
-    ]
-)
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("words", HALF)
-def test_a_trial_of_equal_chances_may_state_an_overlap_of_a_half(words, here):
-    redomained(overlap=0.5, propensity=0.5)
-    table(1000).to_csv("people.csv", index=False)
-    assert main(["train", *PEOPLE, *words.split(), "force=true", "run_dir=r"]) == 0
-    assert load_release("r/release/release.safetensors").schema.domain.overlap == 0.5
 
 
 def test_an_overlap_of_a_half_without_a_propensity_is_told_to_state_it(here, capsys):

@@ -76,12 +76,3 @@ def test_a_table_without_queries_is_answered_on_a_public_grid(here, words):
     assert main(["train", *words, *TABLE]) == 0
     release = load_release(Path("r/release/release.safetensors"))
     assert len(release.queries) == 5
-
-
-def test_what_is_noise_alone_is_called_no_error(here, capsys):
-    """Kernel ridge plans noise of .065 where the error is .79: the nuisances have most of it."""
-    assert main(["plan", *KERNEL[:-1], "data.n=1000"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "noise of the second stage alone at a typical covariate (errors of the nuisances come on top)" in shown
-    assert "a reader would see" not in shown
-    assert "error for an average person" not in shown

@@ -47,15 +47,6 @@ def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys
     ]
 
 
-@pytest.mark.slow
-def test_what_was_not_paid_for_is_marked(trial, capsys):
-    assert main(["train", "task=owl", *TABLE, "run_dir=r"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    values = [line for line in lines if "value " in line]
-    assert values
-    assert all(line.startswith("unreleased: value") for line in values)
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["rule", "owl", "policy_selection"])
 def test_a_rule_is_refused_where_nothing_says_what_is_good(trial, task, capsys):

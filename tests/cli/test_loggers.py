@@ -108,9 +108,3 @@ def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
     trainer.logger.log_metrics({"loss": 1.0})
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "logs")] == [0o700, 0o700]
     assert default_trainer().loggers == []
-
-
-def test_a_folder_that_others_can_read_is_refused(tmp_path):
-    (tmp_path / "logs").mkdir(mode=0o755)
-    with pytest.raises(InputError, match="others can read it"):
-        default_trainer(logger="csv", log_folder=str(tmp_path / "logs")).logger.log_metrics({"loss": 1.0})

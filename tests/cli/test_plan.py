@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
@@ -127,14 +125,6 @@ def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, caps
     planned = one_line(capsys)
     assert main(["train", *words]) == 2
     assert capsys.readouterr().err.strip() == planned
-
-
-@pytest.mark.slow
-def test_rows_are_counted_from_metadata_if_the_user_says_so(here, no_records):
-    rng = np.random.default_rng(0)
-    pd.DataFrame({"age": rng.random(321), "treat": 0, "black": 0, "site": "a", "pay": 1.0}).to_parquet("t.parquet")
-    words = ["data=table", "data.path=t.parquet", "data.domain=domain.yaml"]
-    assert plan("task=average_effect", *words, "n=metadata")["n"] == 321
 
 
 @pytest.mark.slow

@@ -90,9 +90,8 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "formulas" else pytest.param(kind, marks=pytest.mark.slow) for kind in NAMES]
-)
+@pytest.mark.first(4)
+@pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("drawn", DRAWN)
 def test_a_figure_is_drawn_whatever_a_name_is(drawn, kind, tmp_path):
     with warnings.catch_warnings():
@@ -106,7 +105,7 @@ def test_a_figure_is_drawn_whatever_a_name_is(drawn, kind, tmp_path):
     assert not any("mathdefault" in text.get_text() for text in texts)  # of numbers on logarithmic axes
 
 
-@pytest.mark.first(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NAMES)
 def test_given_axes_and_pictures_of_pages_have_names_as_they_are(kind, tmp_path):
     name = NAMES[kind]

@@ -256,19 +256,6 @@ def test_a_small_file_that_unpacks_without_end_is_refused_before_memory_is_taken
     assert not (tmp_path / "answers.csv").exists()
 
 
-def test_a_row_group_larger_than_the_limit_is_refused_before_it_is_read(tmp_path):
-    path, changes = tmp_path / "t.parquet", {"age": np.linspace(16, 60, 1000), "treat": np.arange(1000) % 2}
-    bomb(path, crowd(1000, **{name: pa.array(values) for name, values in changes.items()}))
-    for read in (lambda most: Table(path, SCHEMA, most_bytes=most).load(), lambda most: stream(path, most)):
-        with pytest.raises(InputError, match=r"most_bytes"):
-            read(2000)
-        read(1 << 20)
-
-
-def stream(path: Path, most: int) -> TableStream:
-    return TableStream(path, SCHEMA, most_bytes=most)
-
-
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_a_table_of_more_numbers_than_the_limit_is_refused_while_it_is_read(tmp_path, ending):
     path, rows = tmp_path / f"t.{ending}", pd.concat([PEOPLE] * 100)

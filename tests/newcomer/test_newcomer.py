@@ -66,29 +66,6 @@ def test_a_trial_with_missing_values_words_and_dates(table) -> None:
     assert high - low < 15
     assert ("Lower pain is better: this speaks for drug." in found) is (high < 0)
     verify_release("cate/release/release.safetensors")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", ["average_effect", "subgroups subgroups=[{sex:true}]", "rule", "policy_selection policies=constants"]
-)
-def test_every_task_on_the_trial_ends_with_its_finding(table, task, capsys) -> None:
-    _, run = table("trial")
-    name, *more = task.split()
-    found = finding(run(name, *more))
-    assert "drug" in found
-    assert "pain" in found
-    assert "arm = 1" not in found
-    release = f"{name}/release/release.safetensors"
-    assert main(["verify", release]) == 0
-    assert "drug" in capsys.readouterr().out
-    assert main(["report", name]) == 0
-
-
-@pytest.mark.slow
-def test_predictions_of_rows_with_missing_values(table) -> None:
-    made, run = table("trial")
-    run("cate")
     assert main(["predict", "cate", str(made.path), "-o", "effects.csv"]) == 0
     assert len(Path("effects.csv").read_text().splitlines()) == 1_801
 
