@@ -12,9 +12,7 @@ from tests.cli.helpers import one_line, redomained, summary, table
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tasks import averages
-from torchdpcate.cli.tasks.averages import true_average
 from torchdpcate.papers.confounded import Confounded
-from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -82,16 +80,6 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     said = " ".join(shown.out.split())
     assert "Among those who were treated, nothing can be said of the effect" in said
     assert "any effect up to 1.00 fits" in said
-
-
-def test_the_truth_is_the_laws_or_the_mean_over_records():
-    study = Dataset1(n=500).load()
-    effect = study.truth(study.records.x)
-    assert true_average(study, "ATE") == pytest.approx(effect.mean().item())
-    assert true_average(study, "ATT") == pytest.approx(effect[study.records.a == 1].mean().item())
-    assert true_average(study, "ATC") == pytest.approx(effect[study.records.a == 0].mean().item())
-    assert true_average(study, "ATO") is None
-    assert true_average(Confounded(n=100).load(), "ATO") == pytest.approx(0.17143, abs=1e-5)
 
 
 @pytest.mark.slow

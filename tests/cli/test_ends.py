@@ -68,25 +68,6 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):
     assert names == {"curator", "curator/ledger.sqlite", "curator/records.sha256"}
 
 
-def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
-    """The shell, or nohup, has it ignore Ctrl-C, which is for the program in the foreground."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        words = [*_MAIN, *TABLE, *LONG, "run_dir=r"]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    ledger = here / "r" / "curator" / "ledger.sqlite"
-    started(process, ledger)
-    process.send_signal(signal.SIGINT)
-    time.sleep(1.0)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 143, error
-    check_ledger(ledger)
-
-
 def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
     """Lightning would end the training early, and the fit would go on with it."""
     ledger = tmp_path / "ledger.sqlite"
@@ -174,15 +155,3 @@ def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys
     assert "internal error" not in error
     assert {path.name for path in here.iterdir()} == before
     assert Path("file").read_text() == "mine"
-
-
-def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):
-    """As the system would say it: tests may run as root, whom permissions do not stop."""
-
-    def refuse(path, *_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    for sweep in ([], ["-m", "seed=0,1"]):
-        assert main(["train", *sweep, *TABLE, *QUICK, "run_dir=r"]) == 2
-        assert "run_dir = r: cannot be made (Read-only file system)" in one_line(capsys)

@@ -38,7 +38,6 @@ def words(tmp_path) -> list[str]:
     "choice",
     [
         ["task=average_effect"],
-        pytest.param(["task=average_effect", "privacy.delta=0"], marks=pytest.mark.slow),
         pytest.param(["second_stage=linear"], marks=pytest.mark.slow),  # two blocks
         pytest.param(["task=owl", "weights=constant"], marks=pytest.mark.slow),
     ],

@@ -164,14 +164,3 @@ def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
     summary = json.loads(Path("r/curator/summary.json").read_text())
     assert summary["planned_noise"] == found["expected_noise"] > 1
     assert "force" not in summary["requested"]["settings"]
-
-
-@pytest.mark.slow
-def test_a_plan_says_what_missing_values_cost(here, capsys):
-    """Columns more, which the noise counts, and nothing else."""
-    covariates = DOMAIN["covariates"]
-    missing = {name: {**covariates[name], "missing": "indicator"} for name in ("age", "black")}
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"covariates": covariates | missing}))
-    assert main(["plan", *TABLE, "n=4000", "task=average_effect"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "of age, black: 3 columns more, of 9, which the noise counts; nothing else" in shown

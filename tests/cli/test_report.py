@@ -42,18 +42,6 @@ def test_means_and_standard_errors_over_seeds():
     ]
 
 
-def test_methods_are_named_by_what_tells_them_apart():
-    runs = frame(
-        {"mechanism": "objective", "release": "function", "learner": "RLearner"},
-        {"mechanism": "objective", "release": "function", "learner": "DRLearner"},
-        {"mechanism": "gaussian_process", "release": "queries", "learner": "RLearner"},
-    )
-    assert runs["method"].tolist() == ["objective RLearner", "objective DRLearner", "gaussian_process RLearner"]
-    table = compare(runs, Effects)
-    assert "release" not in table  # the mechanism says it
-    assert table["learner"].tolist() == ["DRLearner", "RLearner", "RLearner"]
-
-
 def test_errors_by_method_and_budget():
     runs = [
         {"mechanism": m, "requested_epsilon": e, "pehe": p, "data": d}

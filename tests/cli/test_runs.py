@@ -1,6 +1,7 @@
 """Every choice that releases something: it trains, verifies, answers, and its release folder follows from its file."""
 
 import io
+import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -91,7 +92,10 @@ def test_every_choice_trains_verifies_and_leaks_nothing(name, ran):
     found = summary(folder)
     assert found["level"] == LEVELS.get(name, "certified")
     if name == "neural":
-        assert found["epsilon"] is found["delta"] is None
+        statement = json.loads((folder / "release" / "privacy.json").read_text())
+        assert "heuristic" in statement["claim"]
+        assert {found["epsilon"], found["delta"], statement["epsilon"], statement["delta"]} == {None}
+        assert all("event" not in charge for block in statement["blocks"] for charge in block["charges"])
         return
     asked = found["requested"]
     assert 0 < found["epsilon"] <= asked["epsilon"] * (1 + 1e-6)

@@ -50,9 +50,3 @@ def test_subjects_defaults_and_choices_are_shown(capsys, monkeypatch):
 def test_a_remark_is_read_with_the_lines_that_continue_it():
     words = "sums (of a new one), or gaussian: less for runs of Gaussian noise alone, and no others"
     assert settings_of({"task": "cate"})["budget.total.filter"] == ("null", words)
-
-
-def test_a_value_that_another_setting_has_is_named():
-    text = settings_help([])
-    assert not re.search(r"^\S+=(?: |$)", text, re.M)
-    assert "all records. Others: " in " ".join(text.split())

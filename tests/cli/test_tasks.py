@@ -1,12 +1,19 @@
 """Tasks and their groups: what a task has no use for is unknown to it, and a task is added by one yaml."""
 
+import shutil
+
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from tests.cli.helpers import one_line, summary
 from torchdpcate import registry
+from torchdpcate.cli import overrides
+from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_tasks, composition, sweep_words
-from torchdpcate.cli.task import TaskSpec, data_source, family_of
+from torchdpcate.cli.task import TaskSpec, data_source, family_of, tasks_of
+from torchdpcate.cli.tasks.rules import Rules
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
 COMMON = {"privacy", "task", "data"}
 OWN = {
@@ -50,3 +57,35 @@ def test_where_answers_are_published_no_person_is_asked_about(words, public):
     """A second meaning of ``release.public_queries``: without such a group, queries are only looked at."""
     config = OmegaConf.create(composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins"))
     assert data_source(config).public_queries is public
+
+
+class Eager(OutcomeWeightedLearner):
+    """A learner of a user's."""
+
+
+@pytest.fixture
+def unread():
+    """Nothing is remembered of the files of another conf/, before and after."""
+    read = overrides._composed, overrides._brought_by, overrides._read
+    for each in read:
+        each.cache_clear()
+    yield
+    for each in read:
+        each.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys, unread):
+    shutil.copytree(registry.conf_dir(), tmp_path / "conf")
+    mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
+    own = "torchdpcate.estimators.rules.learner.OutcomeWeightedLearner"
+    mine = mine.replace("name: owl\n", "name: eager\n").replace(own, f"{__name__}.Eager")
+    (tmp_path / "conf" / "task" / "eager.yaml").write_text(mine)
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
+    assert {"eager", "owl"} <= set(tasks_of(Rules))
+    assert main(["train", "task=eager", "data.n=300", f"run_dir={tmp_path / 'r'}"]) == 0
+    found = summary(tmp_path / "r")
+    assert (found["task"], found["learner"], found["weights"]) == ("eager", "Eager", "known")
+    capsys.readouterr()
+    assert main(["train", "weights=constant", f"run_dir={tmp_path / 'x'}"]) == 2
+    assert "it is of task=eager, owl" in one_line(capsys)

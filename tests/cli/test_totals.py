@@ -98,19 +98,6 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
     assert "is the ledger of one run" in one_line(capsys)
 
 
-@pytest.mark.slow
-def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
-    assert main(["train", *WORDS, *SHARED, "run_dir=a"]) == 0
-    text = Path("domain.yaml").read_text()
-    Path("fewer.yaml").write_text(text.replace("  black:\n    categories:\n    - 0\n    - 1\n", ""))
-    assert main(["train", *WORDS, SHARED[0], "data.domain=fewer.yaml", "run_dir=b"]) == 0
-    table(300).to_csv("others.csv", index=False)
-    capsys.readouterr()
-    assert main(["train", *WORDS, SHARED[0], "data.path=others.csv", "run_dir=c"]) == 2
-    assert "is of other records" in one_line(capsys)
-    assert not Path("c").exists()
-
-
 MISTAKES = {
     "a new one without a total": (SHARED[:1], "is new; state the total"),
     "a filter that is none": ([*SHARED, "budget.total.filter=most"], "choose from sums, gaussian"),

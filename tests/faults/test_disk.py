@@ -116,18 +116,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, name):
     assert len(path.read_bytes()) == len(whole)
 
 
-def test_a_file_has_the_permissions_of_any_new_file(tmp_path, monkeypatch):
-    """Without looking at the process's umask, which can only be read by setting it: for all threads, for a moment."""
-    before = os.umask(0o027)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "umask", pytest.fail)
-            write_text(tmp_path / "file", "text")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-
-
 def complaint(capsys, words: list[str], size: int) -> str:
     """Run a command on a full disk: one line and an exit code other than 0."""
     with full_after(size):

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.newcomer.made_tables import Made, extract, small, survival, trial
+from tests.newcomer.made_tables import Made, extract, survival, trial
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import noise_of
 
 EPSILON = "privacy.epsilon=2"
-ROWS = {"trial": trial, "extract": extract, "small": small, "survival": survival}
+ROWS = {"trial": trial, "extract": extract, "survival": survival}
 
 
 @pytest.fixture
@@ -82,16 +82,6 @@ def test_an_extract_in_another_countrys_form_with_costs(table) -> None:
     assert ("Lower Kosten is better" in found) is (high < 0)
     rule = finding(run("rule", "privacy.epsilon=8"))
     assert "So that Kosten be low, the rule gives Programm = ja to " in rule
-
-
-@pytest.mark.slow
-def test_a_small_study_of_yes_and_no(table) -> None:
-    made, run = table("small")
-    found = finding(run("average_effect"))
-    assert "exercise = yes instead of no changes recovered by +" in found
-    low, high = interval(found)
-    assert low - 0.3 < made.effects[0] < high + 0.3
-    assert high - low < 0.5
 
 
 @pytest.mark.slow
