@@ -50,7 +50,6 @@ SCHEMA = TableSchema.from_dict(
 )
 GOOD = ["data.path=good.csv", "data.domain=good.yaml", "run_dir=r"]
 SELECT = ["task=policy_selection", *GOOD]
-SERVICE = ["release=function", "mechanism=gaussian_process", "second_stage=kernel_ridge", "nuisance.batch_size=10"]
 TRAIN = {
     "data.domain": [["data.path=good.csv", "data.domain=FILE", "run_dir=r"]],
     "subgroups": [["task=subgroups", "subgroups=FILE", *GOOD]],
