@@ -95,7 +95,7 @@ def test_a_release_is_complete_where_nothing_else_can_be_written(here, capsys, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", EACH)
+@pytest.mark.parametrize("task", [task for task in EACH if task not in ("online", "two stages")])
 def test_any_one_file_may_fail(task, here, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         begun = failing(patch, lambda _: False, MemoryError)

@@ -71,6 +71,7 @@ def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(
     np.testing.assert_allclose(balance["after"], pull @ records.x.numpy() / (weights.sum() / 2), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     # the denominator exceeds three scales of its noise by chance in 2.5 of 100 runs: not with this noise
     words = ["data.n=60", "effect.estimand=ATT", "privacy.epsilon=0.05", "privacy.noise_seed=1", "force=true"]
