@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.cli.helpers import TABLE, change, one_line, redomained, summary, table
+from tests.cli.helpers import TABLE, change, leaks, one_line, redomained, summary, table
 from tests.composition.test_censoring import kaplan_meier
-from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 

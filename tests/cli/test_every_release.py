@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.helpers import one_line, released
-from torchdpcate.cli.derived import leaks
+from tests.cli.helpers import leaks, one_line, released
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_tasks
 

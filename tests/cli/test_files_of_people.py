@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.helpers import one_line, summary
-from torchdpcate.cli.derived import leaks
+from tests.cli.helpers import leaks, one_line, summary
 from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table

@@ -36,7 +36,6 @@ REFUSED = {
     "second_stage.rigde=1": "the nearest is second_stage.ridge",
     "ridge=1": "second_stage.ridge",
     "+nuisance.depth=3": "no setting nuisance.depth",
-    "dat/surface=twins": "the nearest is data/surface",
     "+experiment=dp_cate": "write experiment=dp_cate",
     "mechanism=gausian": "there is no such mechanism; the nearest is gaussian_process",
     "task=kate": "there is no such task; the nearest is cate; choose one of average_effect, cate",
@@ -101,7 +100,6 @@ NAME_A_TABLE = {
     "data.n=30": False,
     "data=tcga data.path=t.tsv": False,
     "experiment=dp_cate data.path=t.csv data.domain=d.yaml": True,
-    "data/surface=twins data.path=t.csv": False,
 }
 
 

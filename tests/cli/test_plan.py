@@ -19,7 +19,7 @@ TASKS = shipped(
         "cate blocks": ["second_stage=linear", "nuisance=convex"],
         "owl": ["task=owl", "weights=constant"],
         "two_stage_rule": ["task=two_stage_rule"],
-        "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
+        "policy_selection": ["task=policy_selection"],
         "average_effect": ["task=average_effect"],
         "composed average": ["task=average_effect", "effect=composed"],
         "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
@@ -29,7 +29,6 @@ TASKS = shipped(
         "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
         "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
         "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
-        "stable selection": ["task=policy_selection"],
     }
 )
 KEYS = {
@@ -93,10 +92,6 @@ REFUSED = {
     "no precision": (["n=100", "precision=-1"], "precision = -1: give a positive number"),
     "a sweep": (["-m", "n=100", "privacy.epsilon=1,2"], "a plan has no sweeps"),
     "metadata of csv": (["n=metadata"], "is no parquet file"),
-    "nuisances of a composition": (
-        ["n=100", "release=queries", "release.include_nuisances=true", "queries.count=5"],
-        "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect",
-    ),
 }
 
 

@@ -106,7 +106,7 @@ def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(
     page = texts[folder / "report.html"]
     for heading in ("Estimate against budget", "Error against budget", "Coverage against budget", "side by side"):
         assert heading in page
-    assert all(name in page for name in ("non-private", "difference in means", "balanced_difference"))
+    assert all(name in page for name in ("non-private", "balanced_difference"))
     assert len(table := pd.read_csv(folder / "report.csv")) == 2
     assert set(table["covered"]) <= {0, 1}
     statements = [json.loads(path.read_text()) for path in sorted(averages.glob("[0-9]/release/privacy.json"))]

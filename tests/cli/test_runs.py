@@ -44,7 +44,7 @@ RUNS = shipped(
         "doubly robust": [*BLOCKS, "learner=dr", "features=fourier", "features.pairs=20"],
         "queries": [*BLOCKS, "mechanism=output", "release=queries"],
         "smooth": [*BLOCKS, "release=queries", "mechanism=smooth_sensitivity", WIDE],
-        "influence": [*BLOCKS, "release=queries", "mechanism=influence", "release.include_nuisances=true", WIDE],
+        "influence": [*BLOCKS, "release=queries", "mechanism=influence", WIDE],
         "neural": [*BLOCKS, "second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"],
         "balancing": [*AVERAGE, "effect=covariate_balancing"],
         "of the treated": [*AVERAGE, "effect=covariate_balancing", "effect.estimand=ATT", "features=legendre"],
@@ -53,15 +53,14 @@ RUNS = shipped(
         "pure rule": [*RULE, "privacy.delta=0"],
         "owl by output": ["task=owl", *RULES, "rule.mechanism=output", "outcome=shifted", "features=legendre"],
         "two stages": [*CONFOUNDED],
-        "logistic": [*CONFOUNDED, "loss=logistic"],
         "constant weights": [*CONFOUNDED, "weights=constant"],
         "pure policy": [*POLICY],
-        "fixed policy": [*POLICY, "nuisance_guarantee=fixed"],
-        "policy of arms": [*POLICY, "policies=constants", "nuisance_guarantee=fixed"],
+        "known propensity": [*POLICY, "data=owl"],
+        "policy of arms": [*POLICY, "policies=constants"],
     }
 )
 LEVELS = {"influence": "conditional", "neural": "heuristic"}
-PURE = {"owl", "owl by output", "two stages", "logistic", "constant weights"}
+PURE = {"owl", "owl by output", "two stages", "constant weights"}
 """Box noise is pure, whatever delta was allowed."""
 
 

@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import policy_figure
-from torchdpcate.evaluation.figures import FEW, INTERVAL, EffectPanel, effect_figure, effect_panels, rule_figure
+from torchdpcate.evaluation.figures import BAND, FEW, INTERVAL, EffectPanel, effect_panels, rule_figure
 from torchdpcate.release.average_effect import BalanceTable
 
 GRID = np.linspace(0, 1, 5)
@@ -45,13 +45,14 @@ def words(figure) -> str:
 
 
 def test_an_effect_has_its_band_and_says_whether_it_is_the_curators():
-    axes = effect_figure(GRID, GRID, np.stack([GRID - 1, GRID + 1], 1), covariate="age", claim="claim").axes[0]
+    panel = EffectPanel("age", GRID, GRID, np.stack([GRID - 1, GRID + 1], 1), place="at mid-range")
+    axes = effect_panels([panel], claim="claim", holds=BAND).axes[0]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), GRID)
     assert axes.collections[0].get_datalim(axes.transData).y1 == 2
     assert SECRET not in axes.get_title()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["released", "95% noise band of the second stage alone (no confidence interval)"]
-    axes = effect_figure(GRID, GRID, None, covariate="age", others={"truth": GRID + 1}).axes[0]
+    axes = effect_panels([EffectPanel("age", GRID, GRID, others={"truth": GRID + 1})]).axes[0]
     assert SECRET in axes.get_title()
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), GRID + 1)
 

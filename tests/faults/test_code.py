@@ -185,7 +185,7 @@ def test_a_function_of_a_module_that_is_allowed_is_used(tmp_path, monkeypatch, c
     monkeypatch.syspath_prepend(tmp_path)
     Path("guidelines_of_ours.py").write_text("def offer(x):\n    return x[:, 0] > 0\n")
     Path("policies.yaml").write_text("- {kind: constants, actions: [0, 1]}\n- guidelines_of_ours:offer\n")
-    words = ["train", "task=policy_selection", "data.n=600", "nuisance_guarantee=fixed", "privacy.delta=0"]
+    words = ["train", "task=policy_selection", "data.n=600", "privacy.delta=0"]
     words += ["queries.count=5", "policies.path=policies.yaml"]
     assert main([*words, "run_dir=no"]) == 2
     assert "policies.allow=[guidelines_of_ours]" in one_line(capsys)
