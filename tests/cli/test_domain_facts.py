@@ -72,6 +72,16 @@ def test_records_without_an_outcome_count_nothing(here, more):
     assert "count nothing" in Path("run/release/privacy.md").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", ["task=cate", "task=average_effect", "task=subgroups subgroups=everybody", "task=rule"]
+)
+def test_a_trial_of_equal_chances_may_state_an_overlap_of_a_half(words, here):
+    redomained(overlap=0.5, propensity=0.5)
+    assert main(["train", *TABLE, *words.split(), "force=true", "run_dir=run"]) == 0
+    assert load_release("run").schema.domain.overlap == 0.5
+
+
 def test_an_average_effect_on_times_is_that_of_kaplan_meier(here):
     """Of 3,000 with exponential times to an event and to the end of follow-up."""
     rng = np.random.default_rng(0)

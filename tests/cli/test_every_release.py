@@ -66,7 +66,7 @@ def write(folder, outcome: str, arms: int) -> None:
         "outcome": OUTCOMES[outcome],
         "covariates": {"age": {"low": 18, "high": 90}, "sex": {"categories": ["f", "m"]}},
         "propensity": 0.5 if arms == 2 else [1 / 3] * 3,
-        "overlap": 0.5 if arms == 2 else 0.3,
+        "overlap": 0.3,
     }
     (folder / "domain.yaml").write_text(yaml.safe_dump(facts))
 
