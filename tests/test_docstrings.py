@@ -1,11 +1,9 @@
 import inspect
-import sys
-from types import ModuleType
 
 import pytest
 
 import torchdpcate
-from torchdpcate._docstrings import constructor_arguments, described, entries, sections
+from torchdpcate._docstrings import constructor_arguments, entries, sections
 
 PUBLIC = {name: getattr(torchdpcate, name) for name in torchdpcate.__all__}
 CLASSES = [name for name, public in PUBLIC.items() if isinstance(public, type)]
@@ -52,54 +50,3 @@ def test_a_learner_is_described_in_the_words_of_its_base_and_its_own():
     assert list(entries(said["Args"]))[:4] == ["domain", "budget", "nuisance", "second_stage"]
     assert "ledger_" in entries(said["Attributes"])
     assert "Guarantee" in said
-
-
-class Base:
-    """A base.
-
-    Args:
-        width: In metres.
-        height: Also in metres.
-
-    Raises:
-        ValueError: No width.
-    """
-
-    def __init__(self, width: float, height: float) -> None: ...
-
-    def area(self, scale: float) -> float:
-        """Return the area.
-
-        Args:
-            scale: A factor.
-        """
-
-
-Base.__module__ = "torchdpcate.base"
-
-
-def test_what_a_class_says_itself_stands_before_what_its_base_says(monkeypatch):
-    class Box(Base):
-        """A box.
-
-        Args:
-            height: Of the lid.
-            colour: Its name.
-        """
-
-        def __init__(self, width: float, height: float, colour: str) -> None: ...
-
-        def area(self, scale: float) -> float:
-            """See ``Base``: of the lid alone."""
-
-    Box.__module__ = "torchdpcate.base"
-    monkeypatch.setitem(sys.modules, "torchdpcate.base", ModuleType("base"))
-    said = sections(described(Box).__doc__)
-    assert [line.strip() for line in said["Args"] if line] == [
-        "width: In metres.",
-        "height: Of the lid.",
-        "colour: Its name.",
-    ]
-    assert said["Raises"] == ["    ValueError: No width."]
-    assert Box.area.__doc__ == "Return the area.\n\nOf the lid alone.\n\nArgs:\n    scale: A factor."
-    assert Base.area.__doc__.startswith("Return the area.")

@@ -44,16 +44,6 @@ def test_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["f.txt"]
 
 
-def test_a_failing_rename_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "f.txt"
-    write_text(path, "old")
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
-    with pytest.raises(OSError, match="no space left"):
-        write_text(path, "new")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["f.txt"]
-
-
 @pytest.fixture
 def umask():
     """Set the process's umask, and put it back."""

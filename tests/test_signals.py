@@ -1,3 +1,4 @@
+import os
 import signal
 
 import pytest
@@ -28,3 +29,18 @@ def test_sigterm_still_ends_what_ignores_ctrl_c():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Terminated):
             held.deliver()
+
+
+def test_a_signal_that_the_curator_handles_is_the_curators():
+    """A handler that is there stays, and is called."""
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(Terminated), terminable():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -62,13 +62,6 @@ def test_the_cases_are_all_there():
     assert {("DPSGD", "ledger"), ("Ledger", "unit"), ("PrivateWeights", "features")} < {*CASES}
 
 
-def test_a_name_of_the_command_line_has_its_class():
-    with pytest.raises(
-        InputError, match=r"give an object of KernelSecondStage \(from torchdpcate import KernelSecondStage\)"
-    ):
-        RLearner(DOMAIN, BUDGET, second_stage="kernel_ridge")
-
-
 def test_one_that_is_set_later_is_refused_before_anything_is_spent():
     learner = clone(RLearner(DOMAIN, BUDGET)).set_params(second_stage="neural")
     with pytest.raises(InputError, match="second_stage = 'neural': is a string; give an object of NeuralSecondStage"):

@@ -1,13 +1,14 @@
 """Tables, words and what is read of runs, which tests of several commands share."""
 
 import json
-from collections.abc import Collection
+import stat
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import yaml
 
+from tests.registered import shipped
 from torchdpcate.cli.derived import leaks
 from torchdpcate.cli.main import main
 
@@ -30,8 +31,48 @@ QUICK = [
     "second_stage.ridge=0.02",
     "trainer.progress=false",
 ]
+EACH = shipped(
+    {
+        "cate": [*TABLE, *QUICK],
+        "composed": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
+        "online": [*TABLE, *QUICK, "mechanism=gaussian_process", "second_stage.loss=huber", "queries.count=5"],
+        "average effect": ["task=average_effect", "effect=covariate_balancing", "data.n=600"],
+        "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
+        "rule": ["task=rule", "data.n=600", "privacy.epsilon=8"],
+        "weighted rule": ["task=owl", "data.n=400", "queries.count=5"],
+        "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],
+        "policy": ["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"],
+    }
+)
+"""Words of a quick run of every task, in a folder that has ``people.csv`` and ``domain.yaml``."""
 STATEMENT = {"release.safetensors", "privacy.json", "privacy.md", "SHA256SUMS"}
 """What every release's folder holds."""
+
+SUMMARY = {
+    "task": "cate",
+    "data": "dataset1",
+    "generated": True,
+    "learner": "RLearner",
+    "release": "function",
+    "mechanism": "objective",
+    "level": "certified",
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {"second_stage.ridge": "0.02"}},
+    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99, "delta": 1e-5}},
+    "n": 1350,
+    "seed": 0,
+    "noise": 0.5,
+    "second_stage": "linear",
+    "features": "legendre",
+    "split": "disjoint",
+    "nuisance": "mlp",
+    "pehe": 0.3,
+    "pehe_nonprivate": 0.1,
+    "pehe_plug_in": 0.4,
+    "seconds": 1.5,
+}
+"""What a run that is made up says of itself."""
 
 
 def table(n: int = 400) -> pd.DataFrame:
@@ -78,16 +119,28 @@ def released(folder: Path) -> Path:
     return folder / "release" / "release.safetensors"
 
 
-def checked(folder: Path, *kept: str, figures: Collection[str] = ()) -> None:
+def checked(folder: Path, *kept: str) -> None:
     """Require that a run wrote its files, verifies, and has nothing in its release that does not follow from it.
 
     Args:
         folder: The run's.
         *kept: Files that the curator keeps.
-        figures: The reader's, beside the release.
     """
-    assert {path.name for path in (folder / "release").iterdir()} == STATEMENT.union(figures)
+    assert {path.name for path in (folder / "release").iterdir()} >= STATEMENT
     kept = ("config.yaml", "summary.json", "ledger.sqlite", *kept)
     assert {path.name for path in (folder / "curator").iterdir()} >= set(kept)
     assert main(["verify", str(released(folder))]) == 0
     assert leaks(folder) == ()
+
+
+def add(folder: Path, name: str, epsilon: float = 1.0, **changes) -> None:
+    """Write a run with other values than ``SUMMARY``'s."""
+    (folder / name / "curator").mkdir(parents=True)
+    settings = changes.pop("settings", {})
+    changes["requested"] = {"epsilon": epsilon, "delta": 1e-5, "settings": settings}
+    (folder / name / "curator" / "summary.json").write_text(json.dumps(SUMMARY | changes))
+
+
+def mode(path: Path) -> int:
+    """Return the permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)

@@ -66,32 +66,19 @@ def test_one_row_of_a_report_is_made_anew(tmp_path, monkeypatch, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_help_lists_the_mechanisms(capsys):
-    assert main(["audit", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert "influence_below_n_min" in out
-    assert "dp_sgd" in out
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["mechanism=nothing"], "mechanism = nothing: no such audit; torchdpcate audit lists all"),
         (["mechanism=laplace", "epsilon=-1"], "epsilon = -1"),
-        (["mechanism=laplace", "epsilon=much"], "epsilon = 'much'"),
         (["mechanism=laplace", "confidence=2"], "confidence = 2"),
         (["mechanism=laplace", "trials=3"], "trials = 3"),
-        (["mechanism=laplace", "trials=1.5"], "trials = 1.5"),
         (["mechanism=laplace", "--all"], "either mechanism=NAME or --all"),
-        (["epsilon=1"], "either mechanism=NAME or --all"),
         (["mechanism=laplace", "folder=x"], "no report to put a row into"),
         (["mechanism=laplace", "processes=2"], "processes:"),
-        (["--all", "processes=0"], "processes = 0"),
         (["mechanism=laplace", "mechanism=gaussian"], "give each key once"),
-        (["--all", "folder="], "with a value"),
         (["--all", "folder=/dev/null/x"], "folder = /dev/null/x: cannot be written to"),
         (["mechanism=laplace", "noise=quiet"], "give --all, leak RUN, or KEY=VALUE"),
-        (["laplace"], "give --all, leak RUN, or KEY=VALUE"),
         (["mechansim=laplace"], "mechansim=laplace: the nearest is mechanism; give"),
         (["leek", "run"], "leek: the nearest is leak; give"),
         (["leak"], "give one run folder"),

@@ -153,9 +153,7 @@ def constant(run: Run) -> None:
 PLANTS: dict[str, Callable[[Run], object]] = {
     "outcome in json": lambda run: run.edit_json("note", record(run)),
     "outcome in words": lambda run: run.add_line(f"for instance {record(run)!r} hours"),
-    "outcome scaled": lambda run: run.edit_json("note", record(run) / 10),
     "outcomes rounded": lambda run: run.add_line(" ".join(f"{y:.5f}" for y in run.table["pay"][:12])),
-    "one outcome of few digits": lambda run: run.add_line(f"{record(run):.2f}"),
     "two numbers of one record": lambda run: run.add_line(f"{run.table['dose'][3]:.4f}, {record(run):.2f}"),
     "column of records": lambda run: run.add_tensors(y=torch.tensor(run.table["pay"].to_numpy()).float()),
     "records behind the tensors": between_tensors,
@@ -163,9 +161,6 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "constant of the statement": constant,
     "entry of the statement": lambda run: in_statement(note=record(run))(run),
     "theta": lambda run: run.add_tensors(extra=run.theta),
-    "theta as float32": lambda run: run.add_tensors(extra=run.theta.float()),
-    "theta negated": lambda run: run.add_tensors(extra=-run.theta),
-    "theta per record": lambda run: run.add_tensors(extra=run.theta / 600),
     "theta in print": lambda run: run.edit_json("x", [float(f"{t:.4g}") for t in run.theta]),
     "one coefficient": lambda run: run.add_tensors(extra=run.theta[2]),
     "the noise itself": lambda run: run.add_tensors(
@@ -176,16 +171,12 @@ PLANTS: dict[str, Callable[[Run], object]] = {
         theta=run.theta + 1e-4 * torch.randn(run.theta.shape, dtype=torch.float64)
     ),
     "arm size by name": lambda run: run.add_line(f"- treated: {run.table['treat'].sum()}"),
-    "arm size without a name": lambda run: run.add_line(f"version of {run.table['treat'].sum()} pages"),
     "arm size as key": lambda run: run.edit_json("treated", int(run.table["treat"].sum())),
     "mean, 7 digits": lambda run: run.add_line(f"mean outcome {run.table['pay'].mean():.6f}"),
-    "mean, all digits": lambda run: run.add_line(f"see {float(run.table['pay'].mean())!r}"),
-    "sum of outcomes": lambda run: run.edit_json("x", float(run.table["pay"].sum())),
     "metadata": lambda run: run.add_tensors({"x": "1.4478861959134479e-13"}),
     "seconds": lambda run: run.edit_json("took", 26.9531874251),
     "PNG text": lambda run: run.add_chunk(b"tEXt", f"Comment\0{record(run)!r}".encode()),
     "PNG zipped text": lambda run: run.add_chunk(b"zTXt", b"Comment\0\0" + zlib.compress(repr(record(run)).encode())),
-    "PNG that unfolds without end": lambda run: run.add_chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"0" * 10_000)),
     "PNG unknown chunk": lambda run: run.add_chunk(b"teSt", b"anything"),
     "PNG in HTML": embedded,
     "half an image": lambda run: (run.release / "effect.png").write_bytes(
@@ -198,11 +189,9 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "curator's curve": both_curves,
     "pickle": drop("model.pkl", pickle.dumps([1.0, 2.0])),
     "pickle by another name": drop("facts.json", pickle.dumps([1.0, 2.0])),
-    "npz": lambda run: np.savez(run.release / "a.npz", x=run.table["dose"].to_numpy()[:5]),
     "zip": zipped,
     "csv": frame_to("rows.csv"),
     "table of another task": frame_to("subgroups.csv"),
-    "parquet": frame_to("rows.parquet"),
     "hidden file": drop(".note", b"text"),
     "file name": lambda run: (run.release / f"effect_{record(run)!r}.md").write_text("text"),
     "folder": lambda run: (run.release / "more").mkdir(),
@@ -215,9 +204,7 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "card by hand": lambda run: (run.release / "card.html").write_text(f"<p>{record(run)}</p>"),
     "signature by hand": lambda run: (run.release / f"{RELEASE_FILE}.sig").write_text(json.dumps([record(run)])),
     "path in metadata": lambda run: run.add_tensors({"made_by": "/home/ann/trial/people.csv"}),
-    "path of another system": lambda run: run.add_line(r"from C:\trial\people.csv"),
     "identifier": lambda run: run.add_line("thanks to QX-00042 for all"),
-    "category": lambda run: run.edit_json("note", "mostly Westflügel"),
     **{
         f"word in {where}": lambda run, write=write: run.add_line(write("Jürgen Öztürk"))
         for where, write in {
@@ -229,7 +216,7 @@ PLANTS: dict[str, Callable[[Run], object]] = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_leak_is_found_also_with_checksums_made_anew(name, run):
     PLANTS[name](run)
@@ -292,6 +279,7 @@ def test_pixels_whose_shade_is_a_little_different_are_the_figure(run):
     assert _same(again.read_bytes(), before)
 
 
+@pytest.mark.slow
 def test_a_page_with_a_reference_is_made_again_by_it(run):
     reference = run.folder / "people.csv"
     run.table[["age", "black", "dose", "site"]][:40].to_csv(reference, index=False)
@@ -300,7 +288,7 @@ def test_a_page_with_a_reference_is_made_again_by_it(run):
     assert main(["audit", "leak", str(run.folder), f"reference={reference}"]) == 0
 
 
-@pytest.mark.parametrize("missing", ["release", "curator", "."])
+@pytest.mark.parametrize("missing", ["release", "."])
 def test_no_run_is_an_input_error(missing, run):
     shutil.rmtree(run.folder / missing)
     with pytest.raises(InputError, match="run ="):
@@ -314,6 +302,7 @@ def test_a_damaged_curator_leaves_the_comparison(run):
     assert leaks(run.folder) == ()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_clean_and_what_is_planted_there_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table().to_csv("people.csv", index=False)

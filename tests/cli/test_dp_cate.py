@@ -41,8 +41,8 @@ def calls(words: list[str]) -> Counter[str]:
     return found
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("learner", ["r", pytest.param("dr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["r", "dr"])
 def test_networks_by_opacus_in_lightning_and_influence_by_torch_func(here, capsys, learner):
     found = calls([*NEURAL, "data.n=300", f"learner={learner}"])
     assert all(found[name] > 5 for name in ("opacus", "lightning", "torch.func"))
@@ -76,20 +76,3 @@ def test_a_table_without_queries_is_answered_on_a_public_grid(here, words):
     assert main(["train", *words, *TABLE]) == 0
     release = load_release(Path("r/release/release.safetensors"))
     assert len(release.queries) == 5
-
-
-def test_what_is_noise_alone_is_called_no_error(here, capsys):
-    """Kernel ridge plans noise of .065 where the error is .79: the nuisances have most of it."""
-    assert main(["plan", *KERNEL[:-1], "data.n=1000"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "noise of the second stage alone at a typical covariate (errors of the nuisances come on top)" in shown
-    assert "a reader would see" not in shown
-    assert "error for an average person" not in shown
-
-
-@pytest.mark.slow
-def test_the_plan_says_level_and_certified_ways(here, capsys):
-    assert main(["plan", *NEURAL[:-1], *TABLE, "n=4000"]) == 0
-    shown = capsys.readouterr().out
-    assert "heuristic" in shown
-    assert "certified ways to the same question: " in shown

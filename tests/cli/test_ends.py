@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import QUICK, TABLE, one_line
-from tests.registered import shipped
-from torchdpcate import _files
+from tests.cli.helpers import EACH, QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
-from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import is_begun
@@ -71,25 +68,6 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):
     assert names == {"curator", "curator/ledger.sqlite", "curator/records.sha256"}
 
 
-def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
-    """The shell, or nohup, has it ignore Ctrl-C, which is for the program in the foreground."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        words = [*_MAIN, *TABLE, *LONG, "run_dir=r"]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    ledger = here / "r" / "curator" / "ledger.sqlite"
-    started(process, ledger)
-    process.send_signal(signal.SIGINT)
-    time.sleep(1.0)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 143, error
-    check_ledger(ledger)
-
-
 def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
     """Lightning would end the training early, and the fit would go on with it."""
     ledger = tmp_path / "ledger.sqlite"
@@ -102,52 +80,25 @@ def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
     check_ledger(ledger)
 
 
-def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
-    """A handler that is there stays, and is called."""
-    from torchdpcate._process import Terminated, terminable
-
-    seen = []
-    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
-    try:
-        with terminable():
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert seen == [1]
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    with pytest.raises(Terminated), terminable():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert default_trainer(accelerator="cpu", max_steps=1).max_steps == 1
+CHARGED = {
+    "cate": [DP_SGD.words, THRESHOLD.words],
+    "online": [DP_SGD.words, THRESHOLD.words],
+    "queries": [DP_SGD.words],
+}
+"""Labels of what is paid for before a release is."""
+TASKS = {**EACH, "queries": [*EACH["cate"], "release=queries", "mechanism=smooth_sensitivity", "queries.count=5"]}
 
 
-TASKS = shipped(
-    {
-        "cate": ([*TABLE, *QUICK], [DP_SGD.words, THRESHOLD.words]),
-        "queries": (
-            [*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true"],
-            [DP_SGD.words],
-        ),
-        "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
-        "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
-        "policy": (
-            ["task=policy_selection", "nuisance_guarantee=fixed", "data.n=600", "privacy.delta=0", "queries.count=5"],
-            [],
-        ),
-        "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
-        "subgroups": (
-            ["task=subgroups", "subgroup_effects.propensity=randomised", "data.n=1500", "subgroups=[{x0: [0]}]"],
-            [],
-        ),
-    }
+AT_ONCE = ("composed", "subgroups", "rule")
+"""Tasks whose fit pays for the release: its size is known when it is paid for."""
+
+
+@pytest.mark.parametrize(
+    ("task", "call"), [*((task, 0) for task in TASKS), *((task, 1) for task in TASKS if task not in AT_ONCE)]
 )
-
-
-@pytest.mark.parametrize("call", [0, 1])
-@pytest.mark.parametrize("task", TASKS)
 def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, monkeypatch):
     """The space is requested before anything is charged, and again before the release is, when its size is known."""
-    words, charged = TASKS[task]
-    charged = charged if call else []
+    charged = CHARGED.get(task, []) if call else []
     real, calls = os.posix_fallocate, []
 
     def full(*given):
@@ -157,7 +108,7 @@ def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, 
         real(*given)
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    assert main(["train", *words, "run_dir=r"]) == 2
+    assert main(["train", *TASKS[task], "force=true", "run_dir=r"]) == 2
     complaint = capsys.readouterr().err.splitlines()[-1]  # a plan or a fit may have warned
     assert "No space left on device" in complaint
     assert not (here / "r" / "release").exists()
@@ -176,11 +127,11 @@ def test_the_release_fits_into_what_was_held_for_it(here, monkeypatch):
     real = os.posix_fallocate
     monkeypatch.setattr(os, "posix_fallocate", lambda file, at, size: (sizes.append(size), real(file, at, size)))
     monkeypatch.setattr("torchdpcate.cli.run._ROOM", 300_000)
-    many = ([*TABLE, *QUICK, "release=queries", "mechanism=objective", "queries.count=40000"], [])
-    for number, (words, _) in enumerate([*TASKS.values(), many]):
+    many = [*EACH["cate"], "release=queries", "mechanism=objective", "queries.count=40000"]
+    for number, words in enumerate([*TASKS.values(), many]):
         sizes.clear()
         run = here / str(number)
-        assert main(["train", *words, f"run_dir={run}"]) == 0
+        assert main(["train", *words, "force=true", f"run_dir={run}"]) == 0
         written = sum(path.stat().st_size for path in (run / "release").iterdir())
         assert written < sizes[0], words
 
@@ -204,33 +155,3 @@ def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys
     assert "internal error" not in error
     assert {path.name for path in here.iterdir()} == before
     assert Path("file").read_text() == "mine"
-
-
-def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):
-    """As the system would say it: tests may run as root, whom permissions do not stop."""
-
-    def refuse(path, *_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    for sweep in ([], ["-m", "seed=0,1"]):
-        assert main(["train", *sweep, *TABLE, *QUICK, "run_dir=r"]) == 2
-        assert "run_dir = r: cannot be made (Read-only file system)" in one_line(capsys)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
-def test_a_disk_that_fails_beside_the_release_is_one_line(number, here, capsys, monkeypatch):
-    real = _files._sync
-
-    def fail(path: Path) -> None:
-        if "privacy.json" in path.name:
-            raise OSError(number, os.strerror(number), str(path))
-        real(path)
-
-    monkeypatch.setattr(_files, "_sync", fail)
-    assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 0
-    said = one_line(capsys)
-    assert "the release is complete and verified" in said
-    assert os.strerror(number) in said
-    names = {path.name for path in (here / "r" / "release").iterdir()}
-    assert names == {"release.safetensors", "effect.png", "SHA256SUMS"}

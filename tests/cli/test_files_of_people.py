@@ -2,38 +2,29 @@
 
 import gzip
 import io
-import json
-import re
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
+from tests.cli.helpers import leaks, one_line, summary
 from torchdpcate.cli.main import main
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
-from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import load_release
 
-DOMAIN = """
-treatment: treat
-outcome: {name: y, low: 0, high: 10}
-covariates:
-  age: {low: 18, high: 80}
-  sex: {categories: [F, M]}
-overlap: 0.1
-propensity: 0.5
-origin: protocol
-"""
-
-
-FACTS = yaml.safe_load(DOMAIN)
+FACTS = {
+    "treatment": "treat",
+    "outcome": {"name": "y", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 18, "high": 80}, "sex": {"categories": ["F", "M"]}},
+    "overlap": 0.1,
+    "propensity": 0.5,
+    "origin": "protocol",
+}
+TRAIN = ["train", "task=average_effect", "data.path=t.csv", "data.domain=d.yaml", "privacy.delta=0", "run_dir=run"]
 
 
 def records(n: int = 400) -> pd.DataFrame:
@@ -44,231 +35,113 @@ def records(n: int = 400) -> pd.DataFrame:
     return frame
 
 
-@pytest.fixture
-def train(tmp_path, capsys) -> Any:
-    """Return a function that trains on a table and returns the exit status, what was printed, and the errors."""
-
-    def run(table: pd.DataFrame | str | Path, *words: str, domain: str = DOMAIN, task: str = "average_effect") -> Any:
-        if isinstance(table, pd.DataFrame):
-            table.to_csv(tmp_path / "t.csv", index=False)
-        path = tmp_path / "t.csv" if isinstance(table, pd.DataFrame) else table
-        (tmp_path / "d.yaml").write_text(domain)
-        given = [f"task={task}", "data=table", f"data.path={path}", f"data.domain={tmp_path / 'd.yaml'}"]
-        rc = main(["train", *given, f"run_dir={tmp_path / 'run'}", "privacy.delta=0", *words])
-        out, err = capsys.readouterr()
-        complaints = [line for line in err.splitlines() if not line.startswith("torchdpcate: warning: ")]
-        refused = rc == 2 and all(line.startswith("- ") for line in complaints[1:])
-        assert rc == 0 or (refused and not (tmp_path / "run").exists())
-        return rc, out, err
-
-    return run
-
-
-@pytest.fixture
-def read(tmp_path) -> Any:
-    """Return a function that reads a frame as a csv file."""
-
-    def load(table: pd.DataFrame, facts: dict = FACTS) -> Any:
-        table.to_csv(tmp_path / "t.csv", index=False)
-        return Table(tmp_path / "t.csv", facts).load()
-
-    return load
-
-
-@pytest.mark.slow
-def test_one_person_in_two_files_and_types_is_one(train, tmp_path) -> None:
-    """A csv has her number as text, a parquet file as an integer: her two records cost what two records do."""
-    frame = records().assign(pid=np.arange(400))
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame.to_parquet(tmp_path / "b.parquet")
-    paths = f"[{tmp_path / 'a.csv'},{tmp_path / 'b.parquet'}]"
-    assert "400 persons with 2 of the records each" in train(paths, "data.person=pid", "data.per_person=2")[1]
-
-
-def test_a_person_is_named_by_two_columns(train, tmp_path) -> None:
-    frame = records().assign(center=np.arange(400) // 200, id=np.arange(400) % 100)
-    words = ["data.person=[center,id]", "data.per_person=2"]
-    _, out, err = train(frame, *words)
-    assert "unit: person (center + id), 200 persons with 2 of the records each" in out
-    assert err == ""
-    privacy = load_release(tmp_path / "run" / "release" / "release.safetensors").privacy
-    assert privacy.person == {"column": "center + id", "records": 2}
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> None:
+    """Write the domain file into the present folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("d.yaml").write_text(yaml.safe_dump(FACTS))
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["data.stream=true"]])
-def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_path, words) -> None:
-    """Codes of missing values: the refusal requests them first, and clipping says how many values it moved."""
+def test_values_that_are_clipped_are_counted_for_the_curator_alone(capsys, words) -> None:
+    """Codes of missing values: the refusal names them first, and clipping says how many values it moved."""
     frame = records()
     frame.loc[frame.index % 16 == 0, "y"] = -99.0
     frame.loc[[1, 3], "age"] = 99
-    refused = train(frame, *words)[2]
+    frame.to_csv("t.csv", index=False)
+    assert main([*TRAIN, *words]) == 2
+    refused = one_line(capsys)
     assert "covariate 'age' has 2 values outside its declared bounds [18, 80]; " in refused or "'y' has 25" in refused
     assert "codes of missing values" in refused
     assert "-99.0" not in refused
-    _, out, err = train(frame, "data.out_of_bounds=clip", *words)
+    assert main([*TRAIN, "data.out_of_bounds=clip", *words]) == 0
+    out, err = capsys.readouterr()
     shown = " ".join(out.split())
     assert "unreleased: values moved to their bounds y 25 of 400 (6.25 %), age 2 of" in shown
     assert "warning: column 'y': 25 of 400 (6.25 %) values were outside the declared bounds [0, 10]" in err
     assert "'age'" not in err  # half a percent
-    run = tmp_path / "run"
-    facts = json.loads((run / "curator" / "summary.json").read_text())
-    assert facts["moved_to_bounds"] == {"rows": 400, "values": {"y": 25, "age": 2}}
-    assert not any("moved_to_bounds" in path.read_text(errors="ignore") for path in (run / "release").rglob("*"))
-    assert main(["audit", "leak", str(run)]) == 0
+    assert summary("run")["moved_to_bounds"] == {"rows": 400, "values": {"y": 25, "age": 2}}
+    assert not any("moved_to_bounds" in path.read_text(errors="ignore") for path in Path("run/release").rglob("*"))
+    assert leaks("run") == ()
 
 
-def csv(frame: pd.DataFrame, **how: Any) -> str:
-    return frame.to_csv(index=False, **how)
+def csv(**how) -> str:
+    return records(40).to_csv(index=False, **how)
 
 
-def packed(frame: pd.DataFrame) -> bytes:
+def packed() -> bytes:
     """Return what a workbook begins with: it is a zip file."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
-        file.writestr("xl/worksheets/sheet1.xml", csv(frame))
+        file.writestr("xl/worksheets/sheet1.xml", csv())
     return buffer.getvalue()
 
 
-SEMICOLONS = "separates columns by semicolons; give data.separator=semicolon (predict, domain: --separator semicolon)"
-SAVE = "save it as comma-separated UTF-8"
-STARTS = {
-    "German": (lambda f: csv(f.rename(columns={"age": "Größe"}), sep=";", decimal=","), SEMICOLONS),
-    "semicolons, a comma in a name": (lambda f: csv(f.rename(columns={"age": "age, years"}), sep=";"), SEMICOLONS),
-    "semicolons, no header": (lambda f: csv(f, sep=";", header=False), SEMICOLONS),
-    "tabs": (lambda f: csv(f, sep="\t"), "separates columns by tabs; give data.separator=tab"),
-    "tabs, no header": (lambda f: csv(f, sep="\t", header=False), "separates columns by tabs; give data.separator=tab"),
-    "bars": (lambda f: csv(f, sep="|"), "separates columns by bars; give data.separator=bar"),
-    "Excel's line": (lambda f: "sep=;\r\n" + csv(f, sep=";"), "by semicolons; give data.separator=semicolon"),
-    "trailing commas below the header": (
-        lambda f: csv(f).replace("\n", ",\n").replace(",\n", "\n", 1),
-        "a separator at the end of each row; write it without",
-    ),
-    "a preamble": (lambda f: "# export 2024\n# n, by site = 3\n" + csv(f), "comments (#); delete all lines before"),
-    "a title": (lambda f: "Export of 2024\n" + csv(f), "header are passed over by data.skip_lines=NUMBER"),
-    "UTF-16": (lambda f: csv(f).encode("utf-16"), "is UTF-16; give data.encoding=utf-16"),
-    "UTF-16 without a mark": (lambda f: csv(f).encode("utf-16-le"), "as UTF-16 does; give data.encoding=utf-16-le"),
-    "a workbook": (packed, "is a workbook (xlsx) or a zip file; " + SAVE),
-    "parquet": (lambda f: f.to_parquet(), "is a parquet file; give it a name that ends in .parquet"),
-    "packed": (lambda f: gzip.compress(csv(f).encode()), "is packed by gzip; give it a name that ends in .csv.gz"),
-    "a header in Latin-1": (
-        lambda f: csv(f.rename(columns={"age": "Größe"})).encode("latin-1"),
-        "save the file as UTF-8, or give data.encoding=latin-1",
-    ),
+STARTS = {  # beyond the forms of tests/data/test_csv.py
+    "bars": (csv(sep="|").encode(), "separates columns by bars; give data.separator=bar"),
+    "a preamble": (b"# export 2024\n# n, by site = 3\n" + csv().encode(), "comments (#); delete all lines before"),
+    "a title": (b"Export of 2024\n" + csv().encode(), "header are passed over by data.skip_lines=NUMBER"),
+    "UTF-16 without a mark": (csv().encode("utf-16-le"), "as UTF-16 does; give data.encoding=utf-16-le"),
+    "a workbook": (packed(), "is a workbook (xlsx) or a zip file; save it as comma-separated UTF-8"),
+    "parquet": (records(40).to_parquet(), "is a parquet file; give it a name that ends in .parquet"),
+    "packed": (gzip.compress(csv().encode()), "is packed by gzip; give it a name that ends in .csv.gz"),
+    "a header in Latin-1": (csv().replace("age", "Größe").encode("latin-1"), "as UTF-8, or give data.encoding=latin-1"),
 }
 
 
 @pytest.mark.parametrize("kind", STARTS)
-def test_a_file_of_another_kind_is_refused_with_its_remedy(tmp_path, capsys, kind) -> None:
-    write, remedy = STARTS[kind]
-    content = write(records(40))
-    path = tmp_path / "t.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    messages = []
-    for read in (lambda: Table(path, FACTS).load(), lambda: TableStream(path, FACTS)):
-        with pytest.raises(InputError) as caught:
-            read()
-        messages.append(str(caught.value))
-    assert main(["domain", str(path), "-o", str(tmp_path / "draft.yaml")]) == 2
-    assert not (tmp_path / "draft.yaml").exists()
-    for message in (*messages, capsys.readouterr().err):
+def test_a_file_of_another_kind_is_refused_with_its_remedy(capsys, kind) -> None:
+    content, remedy = STARTS[kind]
+    Path("t.csv").write_bytes(content)
+    for words in (TRAIN, ["domain", "t.csv", "-o", "draft.yaml"]):
+        assert main(words) == 2
+        message = one_line(capsys)
         assert remedy in message
-        assert len(message.splitlines()) == 1
-        assert not any(cell in message for cell in (*map(str, records(40)["y"]), "Gr", "years"))
+        assert not any(cell in message for cell in (*map(str, records(40)["y"]), "Gr"))
+    assert not Path("draft.yaml").exists()
+    assert not Path("run").exists()
 
 
-def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(tmp_path, capsys) -> None:
+def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(capsys) -> None:
     """``domain`` and ``train`` agree: what cannot be a covariate is left out of the draft, and not read."""
     frame = records(40).assign(id=1, note="größer").rename(columns={"y": "pay"})
     frame.insert(0, "Id", 2)
-    path = tmp_path / "t.csv"
-    path.write_bytes(csv(frame.rename(columns={"Id": "id"})).encode("latin-1"))
-    assert Table(path, {**FACTS, "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"}}).load().n == 40
-    assert main(["domain", str(path), "--treatment", "treat", "--outcome", "pay"]) == 0
+    Path("t.csv").write_bytes(frame.rename(columns={"Id": "id"}).to_csv(index=False).encode("latin-1"))
+    assert Table("t.csv", FACTS | {"outcome": {"name": "pay", "low": 0, "high": 10}}).load().n == 40
+    assert main(["domain", "t.csv", "--treatment", "treat", "--outcome", "pay"]) == 0
     out = capsys.readouterr().out
     assert "# left out: id, there more than once; rename all but one to use it" in out
     assert "# left out: note, not in UTF-8; save the file as UTF-8, or give --encoding latin-1, to use it" in out
     assert list(yaml.safe_load(out)["covariates"]) == ["age", "sex"]
     for name, words in (("id", "there more than once; rename"), ("note", "not in UTF-8; save")):
-        assert main(["domain", str(path), "--outcome", name]) == 2
-        assert f"outcome = {name}: the column is {words}" in capsys.readouterr().err
-        facts = {**FACTS, "outcome": {"name": name, "low": 0, "high": 1, "better": "higher"}}
-        with pytest.raises(InputError, match="2 times; rename" if name == "id" else "save the file as UTF-8"):
-            Table(path, facts).load()
-
-
-ENCODED = Domain([18, 0], [80, 1], 0, 10, names=["age", "sex"], better="higher")
-
-
-BINARY = DOMAIN.replace("{name: y, low: 0, high: 10}", "{name: y, categories: [0, 1]}")
-
-
-def estimate(out: str) -> float:
-    return float(re.search(r"^estimate +(\S+)$", out, re.MULTILINE)[1])
-
-
-@pytest.mark.parametrize("codes", [("No", "Yes"), (1, 2)])
-def test_arms_by_other_names_are_read_as_the_message_says(read, codes) -> None:
-    told = records(40).assign(treat=[codes[arm] for arm in records(40)["treat"]])
-    with pytest.raises(InputError, match=r"domain: treatment: {name: COLUMN, categories: \[CONTROL, TREATED\]}"):
-        read(told)
-    named = {**FACTS, "treatment": {"name": "treat", "categories": list(codes)}}
-    assert read(told, named).records.a.tolist() == records(40)["treat"].tolist()
-
-
-def test_words_of_an_outcome_are_refused_with_what_is_read(read) -> None:
-    outcome = {"name": "y", "categories": ["No", "Yes"]}
-    with pytest.raises(InputError, match=r"'y' has 40 values outside its declared categories \['No', 'Yes'\]"):
-        read(records(40), {**FACTS, "outcome": outcome})
-    answers = records(40).assign(y=["Yes", "No"] * 20)
-    assert read(answers, {**FACTS, "outcome": outcome}).records.y.tolist() == [1, 0] * 20
-    words = records(40).assign(y=["TRUE", "FALSE"] * 20)
-    with pytest.raises(InputError, match=r"'y' holds true and false; write 0 and 1, or declare it with categories"):
-        read(words)
-    for frame in (words, words.assign(y=[True, False] * 20)):
-        assert read(frame, {**FACTS, "outcome": {"name": "y", "categories": [0, 1]}}).records.y.tolist() == [1, 0] * 20
-
-
-def test_two_of_three_arms_are_wanted(read, train) -> None:
-    frame = records(60)
-    three = frame.assign(treat=np.where(np.arange(60) % 3, frame["treat"].map({0: "none", 1: "high"}), "low"))
-    listed = DOMAIN.replace("treatment: treat", "treatment: {name: treat, categories: [none, low, high]}")
-    refused = train(three, domain=listed.replace("propensity: 0.5\n", ""))[2]
-    assert "put the records of two arms into a file of their own" in refused
-    assert "task=policy_selection" in refused
-    two = {**FACTS, "treatment": {"name": "treat", "categories": ["none", "high"]}}
-    with pytest.raises(InputError, match=r"20 values outside .* \['none', 'high'\]; list all arms, or put the records"):
-        read(three, two)
-    assert read(three[three["treat"] != "low"], two).n == 40
+        assert main(["domain", "t.csv", "--outcome", name]) == 2
+        assert f"outcome = {name}: the column is {words}" in one_line(capsys)
 
 
 @pytest.mark.slow
-def test_a_trial_without_covariates_takes_a_column_of_zeros(train, tmp_path, capsys) -> None:
-    frame = records()[["treat", "y"]]
-    none = DOMAIN.replace("covariates:\n  age: {low: 18, high: 80}\n  sex: {categories: [F, M]}", "covariates: %s")
-    refused = train(frame, domain=none % "{}")[2]
-    assert "add a column of zeros to the table, and none: {low: 0, high: 1}" in refused
-    assert main(["domain", str(tmp_path / "t.csv"), "--treatment", "treat", "--outcome", "y"]) == 2
-    assert "add a column of zeros, with low: 0 and high: 1" in capsys.readouterr().err
-    given = none % "{none: {low: 0, high: 1}}"
-    out = train(frame.assign(none=0), "privacy.epsilon=1000", domain=given)[1]
-    assert estimate(out) == pytest.approx(1.0, abs=0.2)
+def test_a_trial_without_covariates_takes_a_column_of_zeros(capsys) -> None:
+    records().assign(none=0).drop(columns=["age", "sex"]).to_csv("t.csv", index=False)
+    Path("d.yaml").write_text(yaml.safe_dump(FACTS | {"covariates": {}}))
+    assert main(TRAIN) == 2
+    assert "add a column of zeros to the table, and none: {low: 0, high: 1}" in one_line(capsys)
+    Path("d.yaml").write_text(yaml.safe_dump(FACTS | {"covariates": {"none": {"low": 0, "high": 1}}}))
+    assert main([*TRAIN, "privacy.epsilon=1000"]) == 0
+    assert summary("run")["estimate"] == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.parametrize("written", ["50%", "50 %", "1/2", "0,5", "0.5"])
+@pytest.mark.parametrize("written", ["50 %", "1/2", "0,5", "0.5"])
 def test_a_propensity_is_a_number_with_a_point(written) -> None:
     with pytest.raises(InputError, match=r"propensity is .*; write a number with a decimal point, such as 0\.5"):
         TableSchema.from_dict({**FACTS, "propensity": written})
     assert TableSchema.from_dict({**FACTS, "propensity": "2024"}).propensity_column == "2024"
-    with pytest.raises(InputError, match="overlap is '5%'; give a number"):
-        TableSchema.from_dict({**FACTS, "overlap": "5%"})
 
 
-def test_what_is_too_small_or_far_away_is_named(train, capsys) -> None:
-    refused = train(records(40), "privacy.epsilon=1e-9")[2]
-    assert "is too much for its grid, or these are too many numbers; give a larger privacy.epsilon" in refused
+def test_an_address_is_no_file(capsys) -> None:
     for ending in ("csv", "parquet"):
-        with pytest.raises(InputError, match="an address is not read: download the file first"):
-            Table(f"https://example.org/t.{ending}", FACTS).load()
-        assert main(["domain", f"https://example.org/t.{ending}"]) == 2
-        assert "an address is not read: download the file first" in capsys.readouterr().err
+        for words in (
+            [*TRAIN, f"data.path=https://example.org/t.{ending}"],
+            ["domain", f"https://example.org/t.{ending}"],
+        ):
+            assert main(words) == 2
+            assert "an address is not read: download the file first" in one_line(capsys)

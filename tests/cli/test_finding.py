@@ -47,15 +47,7 @@ def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys
     ]
 
 
-@pytest.mark.slow
-def test_what_was_not_paid_for_is_marked(trial, capsys):
-    assert main(["train", "task=owl", *TABLE, "run_dir=r"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    values = [line for line in lines if "value " in line]
-    assert values
-    assert all(line.startswith("unreleased: value") for line in values)
-
-
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["rule", "owl", "policy_selection"])
 def test_a_rule_is_refused_where_nothing_says_what_is_good(trial, task, capsys):
     Path("d.yaml").write_text(DOMAIN % "")
@@ -75,15 +67,3 @@ def test_a_plan_says_what_a_reader_would_see(trial, capsys):
     assert "for noise of 0.2 (sd / 10)" in said
     assert Path("p/plan.png").stat().st_size > 0
     assert json.loads(Path("p/plan.json").read_text())["precision"] == 0.2
-
-
-@pytest.mark.slow
-def test_a_plan_and_its_run_call_the_same_not_worth_asking(trial, capsys):
-    words = ["task=average_effect", *TABLE, "privacy.epsilon=0.02"]
-    assert main(["plan", *words, "n=900"]) == 0
-    said = capsys.readouterr().out
-    row = " ".join(said.split()).partition("one average effect: ")[2].partition("task=")[0]
-    assert "standard deviations; no" in row
-    assert main(["train", *words, "run_dir=r"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "; not worth asking at this n and budget" in said

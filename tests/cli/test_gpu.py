@@ -6,14 +6,7 @@ import pytest
 import torch
 
 from tests.registered import shipped
-from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.cate.blocks import on_device
-from torchdpcate.estimators.cate.splits import Fold
-from torchdpcate.fit.feature_maps import FEATURE_MAPS
-from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
@@ -49,25 +42,3 @@ def test_trainer_gpu_runs_whole(words, tmp_path):
     run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *quick, *words, *run]) == 0
     assert json.loads((tmp_path / "r" / "curator" / "summary.json").read_text())["pehe"] > 0
-
-
-@pytest.mark.parametrize("features", sorted(FEATURE_MAPS))
-def test_the_second_stage_agrees_with_the_cpu(features):
-    study = Dataset1(n=900, queries=20).load()
-    records = (study.records.x, study.records.a, study.records.y)
-    stage = LinearSecondStage(FEATURE_MAPS[features](), ridge=0.02)
-    quick = NuisanceConfig(width=8, batch_size=60, epochs=2)
-    cpu = RLearner(study.domain, None, nuisance=quick, second_stage=stage).fit(*records)
-
-    def gpu_trainer(**settings):
-        return default_trainer(accelerator="gpu", **settings)
-
-    gpu = RLearner(study.domain, None, nuisance=quick, second_stage=stage, trainer=gpu_trainer).fit(*records)
-    # Same nuisances, so that only the device of the second stage differs.
-    blocks = {name: study.records.subset(index) for name, index in cpu.blocks_.items()}
-    folds = (Fold("nuisance", "second_stage"),)
-    here, there = (cpu._fitted.first.block(blocks, folds, torch.device(name)) for name in ("cpu", "cuda"))
-    assert gpu.stage_.block.x.is_cuda
-    fitted = stage.fit(there, on_device(cpu.nuisances_, torch.device("cuda")), threshold=1.0)
-    reference = stage.fit(here, cpu.nuisances_, threshold=1.0)
-    torch.testing.assert_close(fitted.theta.cpu(), reference.theta, rtol=1e-8, atol=1e-9)

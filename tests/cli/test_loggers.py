@@ -14,8 +14,6 @@ from torchdpcate.fit.watching import KINDS
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 
-needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
-
 
 def charges(folder: str) -> list:
     """What a run paid."""
@@ -26,8 +24,8 @@ def charges(folder: str) -> list:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
-    if find_spec(needs[kind]) is None:
-        pytest.skip(f"there is no {needs[kind]} here")
+    if find_spec(kind) is None:
+        pytest.skip(f"there is no {kind} here")
     elsewhere = here.parent / "elsewhere"
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_ARTIFACT_ROOT"):
         monkeypatch.setenv(name, elsewhere.as_uri())
@@ -65,7 +63,6 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     ("words", "why"),
     [
         (["trainer.logger=wandb"], "choose one of csv, tensorboard, mlflow"),
-        (["trainer.logger=true"], "choose one of csv, tensorboard, mlflow"),
         (
             ["trainer.logger=csv", "trainer.log_folder=public"],
             "losses and checkpoints go to the run's curator/logs alone",
@@ -87,19 +84,6 @@ def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsy
     assert not Path("r").exists()
 
 
-def test_a_run_that_is_refused_leaves_no_log(here, capsys):
-    Path("people.csv").write_text(Path("people.csv").read_text().replace(",a,", ",z,", 1))
-    assert main(["train", *TABLE, *QUICK, "trainer.logger=csv", "run_dir=r"]) == 2
-    assert not Path("r").exists()
-
-
-@pytest.mark.slow
-def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):
-    assert main(["train", *TABLE, "trainer.logger=csv", "trainer.enable_checkpointing=true", "run_dir=r"]) == 0
-    assert capsys.readouterr().out.count("no network was trained") == 2
-    assert not Path("r/curator/logs").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("logger", ["null", "csv"])
 def test_checkpoints_are_the_curators_alone(here, logger):
@@ -110,12 +94,6 @@ def test_checkpoints_are_the_curators_alone(here, logger):
     assert all(path.is_relative_to(here / "r" / "curator" / "logs") for path in found)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in found)
     assert not list(here.glob("*logs"))
-
-
-@pytest.mark.slow
-def test_a_plan_logs_nothing(here):
-    assert main(["plan", *TABLE, *QUICK, "n=400", "trainer.logger=csv"]) == 0
-    assert not list(here.rglob("logs"))
 
 
 def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
@@ -130,9 +108,3 @@ def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
     trainer.logger.log_metrics({"loss": 1.0})
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "logs")] == [0o700, 0o700]
     assert default_trainer().loggers == []
-
-
-def test_a_folder_that_others_can_read_is_refused(tmp_path):
-    (tmp_path / "logs").mkdir(mode=0o755)
-    with pytest.raises(InputError, match="others can read it"):
-        default_trainer(logger="csv", log_folder=str(tmp_path / "logs")).logger.log_metrics({"loss": 1.0})

@@ -1,28 +1,14 @@
 """Who may read what a run writes: the curator's files their owner alone, the release everybody, whatever the umask."""
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import QUICK, TABLE, one_line
+from tests.cli.helpers import EACH, mode, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
-
-KINDS = {
-    "cate": [*TABLE, *QUICK],
-    "online": [*TABLE, *QUICK, "mechanism=gaussian_process", "second_stage.loss=huber", "queries.count=5"],
-    "rule": ["task=owl", "data.n=400", "queries.count=5"],
-    "policy": ["task=policy_selection", "data.n=600", "nuisance_guarantee=fixed", "privacy.delta=0", "queries.count=5"],
-    "average effect": ["task=average_effect", "data.n=600"],
-    "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
-}
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
@@ -43,12 +29,12 @@ def check(run: Path) -> None:
             assert mode(path) == (0o700 if path.is_dir() else 0o600), path
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EACH)
 def test_a_run(kind, here, umask, monkeypatch):
     """And no file of the curator's can be read by others at any moment: each writer leaves it as it should be."""
     monkeypatch.setattr("torchdpcate.cli.run.seal", lambda folder: None)
-    assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
+    assert main(["train", *EACH[kind], "run_dir=r"]) == 0
     check(here / "r")
     assert main(["verify", "r/release/release.safetensors", "--card"]) == 0
     assert main(["report", "r"]) == 0
@@ -57,7 +43,7 @@ def test_a_run(kind, here, umask, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep(here, umask):
-    assert main(["train", "-m", *KINDS["policy"], "seed=0,1", "run_dir=s"]) == 0
+    assert main(["train", "-m", *EACH["policy"], "seed=0,1", "run_dir=s"]) == 0
     for run in ("0", "1"):
         check(here / "s" / run)
     assert mode(here / "s" / "multirun.yaml") == 0o600
@@ -68,7 +54,7 @@ def test_a_sweep(here, umask):
 
 @pytest.mark.slow
 def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):
-    assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
+    assert main(["train", *EACH["online"], "run_dir=r"]) == 0
     words = ["predict", "r/curator/online", "people.csv", "-o", "answers.csv"]
     assert main(words) == 0
     assert mode(Path("r/curator/online/service.sqlite")) == 0o600

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.papers.layouts import extract_tables, write_extract
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -39,7 +38,6 @@ def words(tmp_path) -> list[str]:
     "choice",
     [
         ["task=average_effect"],
-        pytest.param(["task=average_effect", "privacy.delta=0"], marks=pytest.mark.slow),
         pytest.param(["second_stage=linear"], marks=pytest.mark.slow),  # two blocks
         pytest.param(["task=owl", "weights=constant"], marks=pytest.mark.slow),
     ],
@@ -78,17 +76,6 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert summary["spent"]["total"]["epsilon"] == privacy.epsilon
 
 
-@pytest.mark.slow
-def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
-    run = tmp_path / "run"
-    assert main(["train", *words, "data.person=who", "task=average_effect", f"run_dir={run}", "data.n=300"]) == 0
-    privacy = load_release(run / "release" / "release.safetensors").privacy
-    assert privacy.n == 300
-    assert privacy.blocks[0].epsilon == privacy.epsilon
-    assert "each person has exactly one of the records" in privacy.unit
-    assert Ledger.load(run / "curator" / "ledger.sqlite").blocks["records"] == PrivacyBudget(1.0, 1e-5)
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("more", "message"),
@@ -118,20 +105,3 @@ def test_plan_counts_by_the_person(words, tmp_path, capsys) -> None:
     )
     assert main(["plan", *given[:-1], "n=metadata"]) == 2
     assert "counts rows, and not the persons" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_intensive_care_by_person(tmp_path) -> None:
-    folder, run = write_extract(tmp_path / "e", *extract_tables(persons=60)), tmp_path / "run"
-    words = ["data=mimic", f"data.path={folder}", "data.per_person=3", "privacy.epsilon=4", "force=true"]
-    assert main(["train", *words, f"run_dir={run}"]) == 0
-    privacy = load_release(run / "release" / "release.safetensors").privacy
-    assert (privacy.n, privacy.protected) == (180, PrivacyUnit.person("subject_id", 3))
-    assert privacy.epsilon == pytest.approx(4.0)
-
-
-@pytest.mark.slow
-def test_a_sweep_adds_up_by_the_person(words, tmp_path, capsys) -> None:
-    sweep = ["seed=0,1", "data.person=who", "data.per_person=2", "task=average_effect", "privacy.delta=0"]
-    assert main(["train", "-m", *words, *sweep, f"run_dir={tmp_path / 's'}"]) == 0
-    assert "2 runs over the same records have spent epsilon 2, delta 0 together" in capsys.readouterr().out

@@ -95,16 +95,3 @@ def test_a_file_that_is_there_is_overwritten_by_a_word_alone(runs, here, capsys)
 def test_a_rule_has_no_interval(runs, here, capsys):
     assert main(["predict", str(runs / "rule"), "people.csv", "-o", "out.csv", "--interval"]) == 2
     assert "no interval of an effect at a row" in one_line(capsys)
-
-
-def test_subgroups_have_the_intervals_of_their_cells(tmp_path, monkeypatch):
-    from torchdpcate.release.subgroups import _example
-
-    monkeypatch.chdir(tmp_path)
-    release = _example()
-    release.save(tmp_path / "release.safetensors")
-    (tmp_path / "people.csv").write_text("x0\n0.2\n0.8\n")
-    assert main(["predict", "release.safetensors", "people.csv", "-o", "out.csv", "--interval", "--level", "0.9"]) == 0
-    found = pd.read_csv("out.csv")
-    np.testing.assert_allclose(found["effect"], release.estimate)
-    np.testing.assert_allclose(found[["low", "high"]], release.interval(0.9))

@@ -65,10 +65,7 @@ def test_a_reader_s_path_never_asks_the_service(tmp_path):
 
 REFUSED = {
     "outside": ("x0,x1\n0.5,0.5\n7.0,0.5\n", [], "outside its declared bounds"),
-    "missing": ("x0,x1\n0.5,\n", [], "missing"),
-    "a column": ("x0\n0.5\n", [], "x1"),
     "itself": ("x0,x1\n0.5,0.5\n", ["-o", "bad.csv"], "is the input"),
-    "there": ("x0,x1\n0.5,0.5\n", ["-o", "a.csv"], "exists already"),
     "interval": ("x0,x1\n0.5,0.5\n", ["--interval"], "is an online service, which has no interval"),
 }
 
@@ -82,18 +79,3 @@ def test_what_cannot_be_answered_is_one_line_and_no_file(case, capsys):
     assert told in one_line(capsys)
     assert sorted(Path().iterdir()) == names
     assert (ONLINE / SERVICE_FILE).read_bytes() == before
-
-
-def test_a_file_cut_short_is_refused_and_nothing_is_written(capsys):
-    assert asked("a.csv", "out.csv") == 0
-    path = ONLINE / SERVICE_FILE
-    path.write_bytes(path.read_bytes()[:-40])
-    assert asked("b.parquet", "more.csv") == 2
-    assert "restore it, new noise for an old query is a second release" in one_line(capsys)
-    assert not Path("more.csv").exists()
-
-
-def test_a_folder_without_a_service_says_so(capsys):
-    Path("other/curator/online").mkdir(parents=True)
-    assert main(["predict", "other/curator/online", "a.csv", "-o", "out.csv"]) == 2
-    assert "no online service in it" in one_line(capsys)

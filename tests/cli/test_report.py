@@ -9,45 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.cli.test_subgroups import SMALL as SUBGROUPS
+from tests.cli.helpers import SUMMARY, add
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import budget_table, compare, method_of, report
 from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.release.file import load_release
-
-SUMMARY = {
-    "task": "cate",
-    "data": "dataset1",
-    "generated": True,
-    "learner": "RLearner",
-    "release": "function",
-    "mechanism": "objective",
-    "level": "certified",
-    "epsilon": 1.0,
-    "delta": 1e-5,
-    "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {"second_stage.ridge": "0.02"}},
-    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99, "delta": 1e-5}},
-    "n": 1350,
-    "seed": 0,
-    "noise": 0.5,
-    "second_stage": "linear",
-    "features": "legendre",
-    "split": "disjoint",
-    "nuisance": "mlp",
-    "pehe": 0.3,
-    "pehe_nonprivate": 0.1,
-    "pehe_plug_in": 0.4,
-    "seconds": 1.5,
-}
-
-
-def add(folder: Path, name: str, epsilon: float = 1.0, **changes) -> None:
-    """Write a run with other values than ``SUMMARY``'s."""
-    (folder / name / "curator").mkdir(parents=True)
-    settings = changes.pop("settings", {})
-    changes["requested"] = {"epsilon": epsilon, "delta": 1e-5, "settings": settings}
-    (folder / name / "curator" / "summary.json").write_text(json.dumps(SUMMARY | changes))
 
 
 def frame(*runs: dict) -> pd.DataFrame:
@@ -76,18 +42,6 @@ def test_means_and_standard_errors_over_seeds():
     ]
 
 
-def test_methods_are_named_by_what_tells_them_apart():
-    runs = frame(
-        {"mechanism": "objective", "release": "function", "learner": "RLearner"},
-        {"mechanism": "objective", "release": "function", "learner": "DRLearner"},
-        {"mechanism": "gaussian_process", "release": "queries", "learner": "RLearner"},
-    )
-    assert runs["method"].tolist() == ["objective RLearner", "objective DRLearner", "gaussian_process RLearner"]
-    table = compare(runs, Effects)
-    assert "release" not in table  # the mechanism says it
-    assert table["learner"].tolist() == ["DRLearner", "RLearner", "RLearner"]
-
-
 def test_errors_by_method_and_budget():
     runs = [
         {"mechanism": m, "requested_epsilon": e, "pehe": p, "data": d}
@@ -103,55 +57,6 @@ def test_errors_by_method_and_budget():
         ["non-private", "0.1", "0.1 ± 0"],
     ]
     assert budget_table(frame({"pehe": None}), Effects.measures[0]) is None
-
-
-@pytest.mark.slow
-def test_a_sweep_becomes_a_page_a_table_and_figures(tmp_path, capsys):
-    for i, (mechanism, epsilon, seed) in enumerate(
-        (m, e, s) for m in ("objective", "output") for e in (0.5, 5.0) for s in (3, 4)
-    ):
-        add(tmp_path, str(i), epsilon, mechanism=mechanism, seed=seed, settings={"a.b": "1"})
-    report(str(tmp_path))
-    names = {path.name for path in (tmp_path / "curator").iterdir()}
-    assert names == {"report.csv", "report.html", "pehe_against_budget.png"}
-    assert {path.name for path in tmp_path.iterdir()} == {*map(str, range(8)), "curator"}
-    runs = pd.read_csv(tmp_path / "curator" / "report.csv")
-    assert len(runs) == 8
-    assert {"data", "learner", "second_stage", "features", "split", "nuisance", "noise", "level"} <= set(runs)
-    assert set(runs["settings"]) == {"a.b=1"}
-    assert runs["spent_epsilon"].tolist() == [0.99] * 8
-    page = (tmp_path / "curator" / "report.html").read_text()
-    assert "0.3 ± 0" in page
-    assert "settings" not in page  # all runs share them
-    assert "output" in capsys.readouterr().out
-
-
-QUICK = ["data=dataset1", "data.n=700", "queries.count=10", "nuisance.batch_size=50", "nuisance.epochs=2"]
-QUICK += ["second_stage=linear", "second_stage.ridge=0.02", "trainer.progress=false"]
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    """Two mechanisms, one budget, one seed."""
-    folder = tmp_path_factory.mktemp("report") / "sweep"
-    assert main(["train", "-m", *QUICK, "mechanism=output,plug_in", "features=fourier", f"run_dir={folder}"]) == 0
-    return folder
-
-
-@pytest.mark.slow
-def test_train_writes_what_report_needs(sweep):
-    output, plug_in = (json.loads((sweep / name / "curator" / "summary.json").read_text()) for name in ("0", "1"))
-    release = load_release(sweep / "0" / "release" / "release.safetensors")
-    assert output["noise"] == pytest.approx(release.noise_scale, rel=1e-12)  # Fourier features have norm one
-    assert plug_in["noise"] is None
-    for name, choice in (("second_stage", "linear"), ("features", "fourier"), ("split", "disjoint")):
-        assert output[name] == choice
-    assert output["requested"]["settings"] == {
-        "queries.count": "10",
-        "nuisance.batch_size": "50",
-        "nuisance.epochs": "2",
-        "second_stage.ridge": "0.02",
-    }
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +83,8 @@ def reported(folder: Path, monkeypatch) -> dict[Path, str]:
     def save(figure, path, mode=None):
         texts[path] = shown(figure)
         save_figure(figure, path, mode)
-        texts[path] += "\n" + path.read_bytes().split(b"IDAT")[0].decode(
-            "latin-1"
-        )  # the metadata stand before the picture
+        # the metadata stand before the picture
+        texts[path] += "\n" + path.read_bytes().split(b"IDAT")[0].decode("latin-1")
 
     monkeypatch.setattr("torchdpcate.cli.report.save_figure", save)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -199,7 +103,14 @@ def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(
     for path in written:
         assert path.stat().st_mode & 0o777 == 0o600, path.name
         assert "curator's, not for publication" in html.unescape(texts[path]).lower(), path.name
-    assert len(pd.read_csv(folder / "report.csv")) == 2
+    page = texts[folder / "report.html"]
+    for heading in ("Estimate against budget", "Error against budget", "Coverage against budget", "side by side"):
+        assert heading in page
+    assert all(name in page for name in ("non-private", "balanced_difference"))
+    assert len(table := pd.read_csv(folder / "report.csv")) == 2
+    assert set(table["covered"]) <= {0, 1}
+    statements = [json.loads(path.read_text()) for path in sorted(averages.glob("[0-9]/release/privacy.json"))]
+    assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 ("]
 
 
 @pytest.mark.slow
@@ -234,45 +145,10 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path):
     assert not table.select_dtypes(exclude="number").map(lambda cell: str(cell)[0] in "=+@").any(axis=None)
 
 
-def test_names_in_a_page_are_no_markup(tmp_path, capsys):
-    for name, mechanism in (("a", "<img src=x>"), ("b", "[x](javascript:alert(1))")):
-        add(tmp_path, name, mechanism=mechanism)
-    (tmp_path / "\x1b[31mred" / "curator").mkdir(parents=True)
-    (tmp_path / "\x1b[31mred" / "curator" / "summary.json").write_text(json.dumps(SUMMARY))
-    report(str(tmp_path))
-    page = (tmp_path / "curator" / "report.html").read_text()
-    assert "<img src=x>" not in page
-    assert "\x1b" not in capsys.readouterr().out
-    assert "\x1b" not in (tmp_path / "curator" / "report.csv").read_text()
-
-
 def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
-    (tmp_path / "runs" / "0" / "curator").mkdir(parents=True)
-    (tmp_path / "runs" / "0" / "curator" / "summary.json").write_text(json.dumps(SUMMARY))
+    add(tmp_path, "runs/0")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "runs" / "curator").symlink_to(tmp_path / "elsewhere")
     assert main(["report", str(tmp_path / "runs")]) == 2
     assert "is a link to elsewhere" in capsys.readouterr().err
     assert not list((tmp_path / "elsewhere").iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (SUBGROUPS, ["estimate_least", "estimate_most"]),
-        pytest.param(["task=rule", "data.n=2000"], ["share_treated"], marks=pytest.mark.slow),
-        pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
-    ],
-)
-def test_the_estimate_itself_is_in_the_table(finished, capsys, words, names, tmp_path):
-    """Of records whose truth nobody knows there is no error to compare by."""
-    run = shutil.copytree(finished(*words), tmp_path / "run")
-    summary = json.loads((run / "curator" / "summary.json").read_text())
-    assert main(["report", str(run)]) == 0
-    shown = capsys.readouterr().out
-    page = (run / "curator" / "report.html").read_text()
-    for name in names:
-        assert name in shown
-        assert f"{summary[name]:.4g}" in shown
-        assert name.replace("_", " ") in page

@@ -14,7 +14,6 @@ MISTAKES = [
     ["data=table", "data.path=nowhere.csv", "data.domain=nowhere.yaml"],
     ["task=owl", "data=table", "data.path=nowhere.csv", "data.domain=nowhere.yaml"],
     ["task=policy_selection", "policies.path=nowhere.yaml"],
-    ["data.n=100", "figure.level=2"],
 ]
 
 
@@ -38,26 +37,3 @@ def test_a_release_is_looked_at_without_a_trainer(fresh, tmp_path):
     modules = fresh("\n".join(["from torchdpcate.cli.main import main", *lines]))
     assert of(modules, ("torchdpcate.release.rule",))
     assert not of(modules, (*TRAINING, *FIGURES_AND_TABLES, "hydra", "omegaconf"))
-
-
-NOTES = """
-import logging, logging.config, sys
-import hydra
-from omegaconf import OmegaConf
-from torchdpcate.registry import conf_dir
-with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-    composed = hydra.compose("config", return_hydra_config=True)
-logging.config.dictConfig(OmegaConf.to_container(composed.hydra.hydra_logging))
-logging.getLogger("numexpr.utils").info("defaulting to 2 threads")
-logging.getLogger("numexpr.utils").warning("a warning")
-logging.getLogger("hydra._internal.core_plugins.basic_launcher").info("Launching 3 jobs")
-logging.getLogger("hydra_plugins.hydra_joblib_launcher").info("Joblib launches")
-shown = sys.stdout.getvalue()
-assert "defaulting" not in shown, shown
-assert all(words in shown for words in ("a warning", "Launching 3 jobs", "Joblib launches")), shown
-"""
-
-
-@pytest.mark.slow
-def test_notes_of_other_libraries_are_not_shown_and_those_of_hydra_are(fresh):
-    fresh(NOTES)

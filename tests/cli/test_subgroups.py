@@ -1,35 +1,28 @@
 """The task ``subgroups`` as users run it: runs, reports, what a reader sees, and one line for each mistake."""
 
-import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
+from tests.cli.helpers import TABLE, change, redomained, summary
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
-LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
 SMALL = ["task=subgroups", "data.n=3000", "subgroups=[{x0: [0]}, {x1: [-0.5, 0.5]}]", "privacy.epsilon=4"]
-DOMAIN = {
-    "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
-    "covariates": {"age": {"low": 16, "high": 60}, "site": {"categories": ["a", "b", "c"]}},
-    "propensity": 0.5,
-}
 
 
-def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, capsys):
-    run = finished(*SMALL)
-    summary = json.loads((run / "curator" / "summary.json").read_text())
+def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, tmp_path, capsys):
+    run = Path(shutil.copytree(finished(*SMALL), tmp_path / "run"))
+    found = summary(run)
     labels = ["x0 < 0", "x0 >= 0", "x1 < -0.5", "-0.5 <= x1 < 0.5", "x1 >= 0.5"]
-    assert [row["cell"] for row in summary["cells"]] == labels
-    assert summary["level"] == "certified"
-    assert (summary["weights"], summary["partitions"]) == ("composed", [{"x0": [0.0]}, {"x1": [-0.5, 0.5]}])
-    assert summary["noise"] < 4 * summary["noise_planned"]  # scores are wider than a prior has them
-    assert summary["rmse"] < 0.2
+    assert [row["cell"] for row in found["cells"]] == labels
+    assert found["level"] == "certified"
+    assert (found["weights"], found["partitions"]) == ("composed", [{"x0": [0.0]}, {"x1": [-0.5, 0.5]}])
+    assert found["noise"] < 4 * found["noise_planned"]  # scores are wider than a prior has them
+    assert found["rmse"] < 0.2
     release = load_release(run / "release" / "release.safetensors")
     table = pd.read_csv(run / "release" / "subgroups.csv")
     assert np.allclose(table["estimate"], release.estimate)
@@ -37,84 +30,21 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert {"forest.png", "plan.txt", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
     assert "x0 < 0: estimate" in capsys.readouterr().out
-    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
-
-
-def trial(folder: Path) -> list[str]:
-    """Words for a table of a trial in a folder."""
-    generator = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": generator.integers(16, 61, 900), "site": generator.choice(list("abc"), 900)})
-    frame["treat"] = generator.integers(0, 2, 900)
-    frame["pay"] = 4 + 2 * frame["treat"] * (frame["site"] == "a")
-    frame.to_csv(folder / "trial.csv", index=False)
-    (folder / "trial.yaml").write_text(yaml.safe_dump(DOMAIN))
-    paths = [f"data.path={folder / 'trial.csv'}", f"data.domain={folder / 'trial.yaml'}"]
-    return ["train", "task=subgroups", "data=table", *paths, f"run_dir={folder / 'run'}"]
+    assert main(["report", str(run)]) == 0
+    assert f"{found['estimate_least']:.4g}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
-    (tmp_path / "cells.yaml").write_text("- {site: true}\n- {age: [30, 45]}\n- {site: true, age: [40]}\n")
-    words = [*trial(tmp_path), f"subgroups={tmp_path / 'cells.yaml'}", "privacy.epsilon=8"]
-    assert main(words) == 0
+def test_a_trial_with_cells_of_a_file(here, capsys):
+    change(pay=lambda frame: 4 + 2 * frame["treat"] * (frame["site"] == "a"))
+    redomained(propensity=0.5)
+    Path("cells.yaml").write_text("- {site: true}\n- {age: [30, 45]}\n- {site: true, age: [40]}\n")
+    words = ["task=subgroups", *TABLE, "subgroups=cells.yaml", "privacy.epsilon=8", "run_dir=run"]
+    assert main(["train", *words]) == 0
     assert "site = a" in capsys.readouterr().out
-    release = load_release(tmp_path / "run" / "release" / "release.safetensors")
+    release = load_release("run")
     assert release.privacy.public["weights"] == "equal"  # the domain states the propensity: nothing is fitted
     truth = [2.0, 0.0, 0.0]
     low, high = release.interval(1 - 1e-9)[:3].T
     assert ((low < truth) & (truth < high)).all()
-    summary = json.loads((tmp_path / "run" / "curator" / "summary.json").read_text())
-    assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
-
-
-@pytest.mark.slow
-def test_averages_of_three_arms_run_as_the_effects_of_everybody(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    arm = rng.choice(["low", "high", "placebo"], 1500, p=[0.25, 0.25, 0.5])
-    pay = (5 + 2 * (arm == "high") + rng.normal(0, 1, 1500)).clip(0, 10)
-    columns = {"age": rng.uniform(16, 60, 1500), "site": rng.choice(["a", "b", "c"], 1500)}
-    pd.DataFrame({"arm": arm, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
-    arms = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
-    facts = DOMAIN | {"treatment": arms, "propensity": [0.25, 0.25, 0.5]}
-    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
-    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
-    run, average = tmp_path / "run", ["train", "task=average_effect", *data]
-    assert main([*average, f"run_dir={run}"]) == 0
-    assert "high instead of placebo" in capsys.readouterr().out
-    release = load_release(run / "release" / "release.safetensors")
-    assert release.estimate == pytest.approx([0, 2], abs=0.4)
-    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
-    assert main(["predict", str(run), str(tmp_path / "trial.csv"), "-o", str(tmp_path / "o.csv"), "--interval"]) == 0
-    written = ["effect_low", "effect_high", "low_low", "low_high", "high_low", "high_high"]
-    assert list(pd.read_csv(tmp_path / "o.csv")) == written
-    assert main(["report", str(run)]) == 0
-    assert "low instead of placebo" in (run / "release" / "release.html").read_text()
-    capsys.readouterr()
-    assert main([*average, f"run_dir={tmp_path / 'no'}", "effect=composed"]) == 2
-    assert (
-        "effect = composed: is of two arms and independent records, and the domain has 3 arms"
-        in capsys.readouterr().err
-    )
-    assert main(["plan", "task=average_effect", *data, "n=1500"]) == 0
-
-
-@pytest.mark.slow
-def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    school = np.repeat(np.arange(60), 20)
-    treat = (np.arange(60) % 2)[school]
-    pay = (5 + treat + rng.normal(0, 0.5, 60)[school] + rng.normal(0, 1, 1200)).clip(0, 10)
-    columns = {"age": rng.uniform(16, 60, 1200), "site": rng.choice(["a", "b", "c"], 1200), "school": school}
-    pd.DataFrame({"treat": treat, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
-    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
-    clusters, widths = {"name": "school", "size": 20, "correlation": 0.2}, []
-    for cluster in (None, clusters):
-        facts = DOMAIN | ({} if cluster is None else {"cluster": cluster})
-        (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
-        run = tmp_path / str(cluster is None)
-        assert main(["train", "task=average_effect", *data, f"run_dir={run}"]) == 0
-        widths.append(np.ptp(load_release(run / "release" / "release.safetensors").interval()))
-    assert widths[1] > 1.7 * widths[0]
-    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(DOMAIN | {"cluster": "school"}))
-    assert main(["train", "task=average_effect", *data, f"run_dir={tmp_path / 'no'}"]) == 2
-    assert "an interval must count clusters" in capsys.readouterr().err
+    assert summary("run")["spent"]["total"]["epsilon"] == pytest.approx(8.0)

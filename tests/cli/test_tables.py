@@ -65,10 +65,8 @@ def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.first(1)
-@pytest.mark.parametrize("width", ["80", "60"])
-def test_a_plan_fits(here, capsys, monkeypatch, width):
-    monkeypatch.setenv("COLUMNS", width)
+def test_a_plan_fits(here, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["plan", *TABLE, "n=4000"]) == 0
     shown = capsys.readouterr().out.partition("\n\nassumed")[0]
-    assert max(map(len, shown.splitlines())) <= max(int(width), 74)  # 74: a name of 52 letters beside 20
+    assert max(map(len, shown.splitlines())) <= 80

@@ -1,4 +1,4 @@
-"""Commands, options and help: what a word that is not known is answered, in one line."""
+"""Commands, options and help: what a word that is not known, or that went, is answered, in one line."""
 
 import subprocess
 import sys
@@ -7,7 +7,9 @@ import pytest
 
 import torchdpcate
 from tests.cli.helpers import one_line
+from torchdpcate.cli.gone import COMMANDS, GONE
 from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import all_groups, choices_of
 from torchdpcate.cli.parser import OWN_GRAMMAR, make_parser, subparsers
 
 WRONG = {
@@ -59,3 +61,26 @@ def test_help_and_version_import_nothing_heavy():
     )
     for word in ("--help", "--version"):
         assert subprocess.run([sys.executable, "-c", code, word], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.first(3)
+@pytest.mark.parametrize("word", GONE)
+def test_a_word_that_went_names_what_answers_its_question(word, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = word if "=" in word else f"{word}=private"
+    assert main(["train", given, "run_dir=r"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"torchdpcate: {given}: is no longer there; {GONE[word]}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_so_does_a_command(command, capsys):
+    assert main([command, "run", "--json"]) == 2
+    assert capsys.readouterr().err == f"torchdpcate: {command}: is no longer there; {COMMANDS[command]}\n"
+
+
+def test_what_is_there_has_not_gone():
+    there = all_groups() | {f"{group}={choice}" for group in all_groups() for choice in choices_of(group)}
+    assert not there & GONE.keys()
+    assert not subparsers().keys() & COMMANDS.keys()

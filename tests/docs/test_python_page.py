@@ -9,6 +9,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
+@pytest.mark.slow
 def test_the_page_s_code_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict = {"__name__": "page"}

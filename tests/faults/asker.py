@@ -49,10 +49,3 @@ def live(folder: Path, kill: int | None, fault: bool, points: Any) -> None:
     ask(folder, list(range(12)), journal)
     sys.setprofile(None)
     points.value = way.points["everywhere"]
-
-
-def crowd(folder: Path, number: int) -> None:
-    """Request everything, in an order and in blocks of one's own."""
-    torch.set_num_threads(1)
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(number)).tolist()
-    ask(folder, order, Journal(folder / f"{number}.txt"), size=1 + number)

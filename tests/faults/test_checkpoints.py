@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from tests.faults.guards import Touch, answered, bounded
+from tests.faults.guards import Touch, bounded
 from tests.faults.mutations import byte_faults, examples
 from tests.fit.nuisance_cases import Foreign, Interrupt, Save, plan
 from torchdpcate._files import state_folder
@@ -105,8 +105,3 @@ def test_a_damaged_checkpoint_spends_nothing(interrupted, resume, tmp_path):
                 assert Ledger.load(tmp_path / "ledger.sqlite").entries == before
 
     check()
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(resume):
-    for data in (b"", b"PK\x03\x04", b"\x80\x04cos\nsystem\n(S'false'\ntR.", b"x" * 1000):
-        assert not answered(lambda data=data: resume(data))

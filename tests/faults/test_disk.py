@@ -5,7 +5,6 @@ and Rust included; and each call to the operating system failing in turn, as a d
 """
 
 import errno
-import json
 import os
 import resource
 import sys
@@ -18,10 +17,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.cli.helpers import add
 from tests.faults import trainee
 from tests.faults.guards import SECONDS
 from tests.faults.killing import journal, problems, server
-from tests.faults.test_fuzz_summary import SUMMARY
 from tests.faults.trainee import JOURNAL, LEDGER, Journal
 from tests.release.helpers import DOMAIN
 from tests.release.test_file import function_release
@@ -117,18 +116,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, name):
     assert len(path.read_bytes()) == len(whole)
 
 
-def test_a_file_has_the_permissions_of_any_new_file(tmp_path, monkeypatch):
-    """Without looking at the process's umask, which can only be read by setting it: for all threads, for a moment."""
-    before = os.umask(0o027)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "umask", pytest.fail)
-            write_text(tmp_path / "file", "text")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-
-
 def complaint(capsys, words: list[str], size: int) -> str:
     """Run a command on a full disk: one line and an exit code other than 0."""
     with full_after(size):
@@ -162,10 +149,7 @@ def test_predict_writes_all_or_nothing(tmp_path, capsys, ending):
 
 def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
     for name, epsilon in (("a", 1.0), ("b", 2.0)):
-        (tmp_path / name / "curator").mkdir(parents=True)
-        (tmp_path / name / "curator" / "summary.json").write_text(
-            json.dumps(SUMMARY | {"requested": {"epsilon": epsilon, "settings": {}}})
-        )
+        add(tmp_path, name, epsilon)
     files = ("report.csv", "report.html", "pehe_against_budget.png")
     assert main(["report", str(tmp_path)]) == 0
     folder = tmp_path / "curator"

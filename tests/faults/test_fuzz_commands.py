@@ -8,10 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.faults.guards import bounded
-from tests.faults.mutations import byte_faults, examples, json_faults
-from tests.verify.forgery import release, rewritten, statement
+from tests.faults.mutations import byte_faults, examples
 from torchdpcate.cli.main import main
-from torchdpcate.release.file import load_release
 
 pytestmark = [pytest.mark.usefixtures("no_pickle"), pytest.mark.filterwarnings("ignore")]
 
@@ -63,29 +61,6 @@ def test_damage_to_any_file_of_a_run(run, tmp_path, capsys, name):
     def check(data):
         (copy / name).write_bytes(data)
         for words in commands:
-            outcome(capsys, *words)
-
-    check()
-
-
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
-    path = tmp_path_factory.mktemp("made_up") / "release.safetensors"
-    release(statement()).save(path)
-    return path
-
-
-def test_a_statement_with_a_replaced_value_and_a_fitting_checksum(made_up, tmp_path, capsys):
-    """Verifying recomputes the accounting of whatever events somebody wrote."""
-    path = tmp_path / "r.safetensors"
-    facts = load_release(made_up).privacy.to_dict()
-
-    @examples(30)
-    @given(json_faults(facts))
-    def check(text):
-        shutil.copy(made_up, path)
-        rewritten(path, privacy=text)
-        for words in (["verify", str(path)], ["verify", str(path), "--card", "-o", str(tmp_path / "card")]):
             outcome(capsys, *words)
 
     check()

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 import yaml
 from pyarrow import parquet
 
 from tests.data.conftest import DOMAIN
-from tests.faults.guards import bounded, refusal
+from tests.faults.guards import bounded, nothing_unpickled, refusal
 from torchdpcate.cli.main import main
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -66,23 +65,16 @@ REFUSED_CSV = {
     "a header of which one name is known": (b"treat,0.637,31.4159265,1,NA\n" + ROWS.encode(), "'y' is missing"),
     "names in other letters": (CSV.replace("race", "Race").encode(), "'race' is missing; 'Race' is there"),
     "escapes for a header": (b"\x1b[31m,\x1b]0;x\x07,a,b,c\n" + ROWS.encode(), "none of the columns"),
-    "semicolons": (PEOPLE.to_csv(index=False, sep=";").encode(), "separates columns by semicolons"),
-    "tabs": (PEOPLE.to_csv(index=False, sep="\t").encode(), "separates columns by tabs"),
     "a column twice": (("age," + HEADER + "\n" + "1," + ROWS.replace("\n", "\n1,")[:-2]).encode(), "'age'.*2 times"),
     "infinity": (with_age("inf"), "'age' has 1 infinite value"),
     "not a number": (with_age("nan"), "'age' has 1 missing value"),
-    "not a number, with a payload": (with_age("nan(31)"), "'age' has 1 (missing|non-numeric) value"),
     "beyond the largest number": (with_age("1e400"), "'age' has 1 infinite value"),
     "digits without end": (with_age("3" * 5000), "'age' has "),
     "hexadecimal": (with_age("0x1F"), "'age' has 1 non-numeric value"),
     "underscores": (with_age("3_1"), "'age' has 1 non-numeric value"),
     "full-width digits": (with_age("\uff13\uff11"), "'age' has 1 non-numeric value"),
-    "Arabic digits": (with_age("\u0663\u0661"), "'age' has 1 non-numeric value"),
-    "thousands": (with_age('"3,100"'), "'age' has 1 number not written with .* give data.thousands=comma"),
-    "a decimal comma": (with_age('"31,4159265"'), "'age' has 1 number not written with .* give data.decimal=comma"),
     "a truth value among numbers": (with_age("True"), "'age' has 1 non-numeric value"),
     "a complex number": (with_age("31.4+2j"), "'age' has 1 non-numeric value"),
-    "a date": (with_age("1994-03-14"), "'age' has 1 non-numeric value"),
     "a name": (with_age("Jane Doe"), "'age' has 1 non-numeric value"),
     "a NUL in a number": (with_age("31\x004"), "holds NUL bytes"),
     "NULs": (b"\0" * 1000, "none of the columns|cannot be read"),
@@ -93,16 +85,13 @@ REFUSED_CSV = {
     "an enormous word": (CSV.replace("white", "x" * 50_000, 1).encode(), "longer than"),
     "nothing": (b"", "cannot be read"),
     "a header alone": (HEADER.encode() + b"\n", "no rows"),
-    "UTF-16": (CSV.encode("utf-16"), "none of the columns|cannot be read"),
     "Latin-1": (CSV.replace("white", "wh\u00efte").encode("latin-1"), "cannot be read"),
 }
 READ_CSV = {
     "a mark before the header": b"\xef\xbb\xbf" + CSV.encode(),
     "Windows' line ends": CSV.replace("\n", "\r\n").encode(),
-    "old line ends": CSV.replace("\n", "\r").encode(),
     "everything in quotes": quoted(),
     "blanks around numbers": CSV.replace(SECRET, f"  {SECRET} ").encode(),
-    "a sign": CSV.replace(SECRET, f"+{SECRET}").encode(),
     "other columns, in another order": PEOPLE.assign(note="\x1b[31m").iloc[:, ::-1].to_csv(index=False).encode(),
     "truth values for two arms": PEOPLE.assign(treat=PEOPLE["treat"] == 1).to_csv(index=False).encode(),
     "truth values for 0 and 1": PEOPLE.assign(sex=PEOPLE["sex"] == 1).to_csv(index=False).encode(),
@@ -128,17 +117,12 @@ YES = pa.array((PEOPLE["treat"] == 1).tolist())
 KIND = "not numbers or words"
 REFUSED_PARQUET = {
     "a moment": (column("age", pa.array([31] * N, pa.timestamp("us"))), "'age' holds dates; declare them: kind: date"),
-    "a moment in a zone": (column("age", pa.array([31] * N, pa.timestamp("us", "Europe/Berlin"))), "'age' holds dates"),
-    "a date": (column("age", pa.array([31] * N, pa.date32())), "'age' holds dates"),
     "a date for an outcome": (column("y", pa.array([3] * N, pa.date32())), "'y' holds dates"),
     "a time": (column("age", pa.array([31] * N, pa.time64("ns"))), "'age' holds times"),
-    "a duration": (column("age", pa.array([31] * N, pa.duration("s"))), "'age' holds times"),
     "truth values for a number": (column("age", YES), "'age' holds true and false.*categories: \\[0, 1\\]"),
     "truth values for an outcome": (column("y", YES), "'y' holds true and false.*write 0 and 1"),
     "text of truth values": (column("age", pa.array(["True"] * N)), "'age' holds true and false"),
     "a list": (column("age", pa.array([[31.0]] * N)), "'age' holds lists"),
-    "a struct": (column("age", pa.array([{SECRET: 31.0}] * N)), "'age' holds lists"),
-    "a map": (column("age", pa.array([[(SECRET, 1)]] * N, pa.map_(pa.string(), pa.int64()))), "'age' holds lists"),
     "nothing": (column("age", pa.nulls(N)), "'age' has 40 missing values"),
     "bytes of one length": (column("age", pa.array([b"31"] * N, pa.binary(2))), f"'age' .*{KIND}"),
     "an identifier": (column("age", pa.array([uuid.uuid4().bytes] * N, pa.uuid())), f"'age' .*{KIND}"),
@@ -146,11 +130,7 @@ REFUSED_PARQUET = {
     "a truth value of eight bits": (column("age", pa.array([1] * N, pa.int8()).cast(pa.bool8())), f"'age' .*{KIND}"),
     "beyond what a number holds": (column("age", pa.array([2**64 - 1] * N, pa.uint64())), "'age' has 40.*2\\^53"),
     "an identifier for a treatment": (column("treat", pa.array([2**53 + 1] * N)), "'treat' has 40.*2\\^53"),
-    "infinity": (column("age", pa.array([np.inf] * N)), "'age' has 40 infinite values"),
-    "not a number": (column("age", pa.array([np.nan] * N)), "'age' has 40 missing values"),
     "nulls": (column("age", pa.array([31.0, None] * (N // 2))), "'age' has 20 missing values"),
-    "words": (column("age", pa.array(["31 years"] * N)), "'age' has 40 non-numeric values"),
-    "a dictionary of words": (column("age", pa.array(["a", "b"] * (N // 2)).dictionary_encode()), "40 non-numeric"),
     "bytes that are no text": (column("race", pa.array([b"\xff"] * N)), "cannot be read"),
     "long words": (column("race", pa.array(["x" * 50_000] * N)), "longer than"),
     "other names": (renamed([SECRET, "a", "b", "c", "d"]), "none of the columns"),
@@ -160,15 +140,12 @@ READ_PARQUET = {
     "decimals": column("age", pa.array([decimal.Decimal(repr(a)) for a in AGES.tolist()])),
     "a dictionary of numbers": column("age", pa.array(AGES).dictionary_encode()),
     "numbers as text": column("age", pa.array([repr(a) for a in AGES.tolist()])),
-    "numbers as long text": column("age", pa.array([repr(a) for a in AGES.tolist()], pa.large_string())),
-    "numbers as a view of text": column("age", pa.array([repr(a) for a in AGES.tolist()]).cast(pa.string_view())),
     "numbers as a dictionary of text": column("age", pa.array([repr(a) for a in AGES.tolist()]).dictionary_encode()),
     "numbers as bytes": column("age", pa.array([repr(a).encode() for a in AGES.tolist()])),
     "words as a dictionary": column("race", RACES.dictionary_encode()),
     "words as bytes": column("race", RACES.cast(pa.binary())),
     "truth values for two arms": column("treat", YES),
     "truth values for 0 and 1": column("sex", pa.array((PEOPLE["sex"] == 1).tolist())),
-    "whole numbers for 0 and 1": column("sex", pa.array(PEOPLE["sex"].tolist(), pa.uint8())),
 }
 
 
@@ -191,20 +168,16 @@ def readings(path: Path) -> dict:
     }
 
 
-@pytest.mark.parametrize("fault", REFUSED_CSV)
-@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_a_hostile_csv_is_refused_in_a_line_without_a_record(tmp_path, ending, fault):
-    data, words = REFUSED_CSV[fault]
-    check_refused(tmp_path / f"t.{ending}", gzip.compress(data) if ending == "csv.gz" else data, words)
+REFUSED = {("csv", fault): row for fault, row in REFUSED_CSV.items()}
+REFUSED |= {("parquet", fault): row for fault, row in REFUSED_PARQUET.items()}
+READ = {("csv", kind): data for kind, data in READ_CSV.items()}
+READ |= {("parquet", kind): data for kind, data in READ_PARQUET.items()}
 
 
-@pytest.mark.parametrize("fault", REFUSED_PARQUET)
-def test_a_hostile_parquet_is_refused_in_a_line_without_a_record(tmp_path, fault):
-    data, words = REFUSED_PARQUET[fault]
-    check_refused(tmp_path / "t.parquet", data, words)
-
-
-def check_refused(path: Path, data: bytes, words: str) -> None:
+@pytest.mark.parametrize(("ending", "fault"), REFUSED)
+def test_a_hostile_table_is_refused_in_a_line_without_a_record(tmp_path, ending, fault):
+    data, words = REFUSED[ending, fault]
+    path = tmp_path / f"t.{ending}"
     path.write_bytes(data)
     read = readings(path)
     with pytest.raises(InputError, match=words) as caught:
@@ -218,24 +191,16 @@ def check_refused(path: Path, data: bytes, words: str) -> None:
         assert len(message) < 500
 
 
-@pytest.mark.parametrize("kind", READ_CSV)
-def test_an_odd_csv_is_read_as_what_it_says(tmp_path, kind):
-    check_read(tmp_path / "t.csv", READ_CSV[kind])
-
-
-@pytest.mark.parametrize("kind", READ_PARQUET)
-def test_an_odd_parquet_is_read_as_what_it_says(tmp_path, kind):
-    check_read(tmp_path / "t.parquet", READ_PARQUET[kind])
-
-
-def check_read(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+@pytest.mark.parametrize(("ending", "kind"), READ)
+def test_an_odd_table_is_read_as_what_it_says(tmp_path, ending, kind):
+    path = tmp_path / f"t.{ending}"
+    path.write_bytes(READ[ending, kind])
     for name, read in readings(path).items():
         expected = EXPECTED.sum(1) if name == "predict" else EXPECTED
         np.testing.assert_allclose(np.asarray(read()), expected, rtol=1e-15, err_msg=name)
 
 
-@pytest.mark.parametrize("fault", ["no header", "a name", "a decimal comma", "an enormous cell"])
+@pytest.mark.parametrize("fault", ["no header", "a name", "an enormous cell"])
 def test_the_command_refuses_in_one_line(tmp_path, capsys, fault):
     data, words = tmp_path / "t.csv", tmp_path / "d.yaml"
     data.write_bytes(REFUSED_CSV[fault][0])
@@ -291,19 +256,6 @@ def test_a_small_file_that_unpacks_without_end_is_refused_before_memory_is_taken
     assert not (tmp_path / "answers.csv").exists()
 
 
-def test_a_row_group_larger_than_the_limit_is_refused_before_it_is_read(tmp_path):
-    path, changes = tmp_path / "t.parquet", {"age": np.linspace(16, 60, 1000), "treat": np.arange(1000) % 2}
-    bomb(path, crowd(1000, **{name: pa.array(values) for name, values in changes.items()}))
-    for read in (lambda most: Table(path, SCHEMA, most_bytes=most).load(), lambda most: stream(path, most)):
-        with pytest.raises(InputError, match=r"most_bytes"):
-            read(2000)
-        read(1 << 20)
-
-
-def stream(path: Path, most: int) -> TableStream:
-    return TableStream(path, SCHEMA, most_bytes=most)
-
-
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_a_table_of_more_numbers_than_the_limit_is_refused_while_it_is_read(tmp_path, ending):
     path, rows = tmp_path / f"t.{ending}", pd.concat([PEOPLE] * 100)
@@ -339,23 +291,25 @@ def test_a_frame_read_without_a_header_shows_no_record():
         assert set(shown_values(str(caught.value))) <= {"black"}  # a category that the schema says
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([1 + 2j, 3]),
-        np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]"),
-        np.array([1, 2], dtype="m8[s]"),
-        np.array(["1_0", "2"]),
-        np.array(["\uff11", 2], dtype=object),
-        np.array([b"1", b"2"]),
-        [1 + 2j, 3],
-        torch.tensor([1 + 2j, 3]),
-        pd.Series(pd.to_datetime(["2020-01-01", "2020-01-02"])),
-        pd.Series(pd.to_timedelta([1, 2], unit="s")),
-    ],
-    ids=lambda values: f"{type(values).__name__} {getattr(values, 'dtype', '')}",
-)
-def test_arrays_that_are_no_real_numbers_are_refused(values):
-    for arrays in ((values, [0, 1], [0.0, 1.0]), ([[0.0], [1.0]], [0, 1], values)):
-        with pytest.raises(InputError, match=r"must be numbers|shape"):
-            CausalData.from_arrays(*arrays)
+def test_a_small_file_that_unpacks_to_a_large_line_takes_no_memory(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"treat,y,age,sex,race\n")
+        for _ in range(100):
+            file.write(b"0" * (1 << 20))
+    before = pa.total_allocated_bytes()
+    assert refusal(lambda: Table(path, SCHEMA).load())
+    assert pa.total_allocated_bytes() - before < 20 << 20
+
+
+def test_a_python_extension_type_in_a_parquet_file_is_not_unpickled(tmp_path):
+    """Old pyarrow unpickled the type stored in a file's schema, running whatever code it held (CVE-2023-47248)."""
+    table = pa.Table.from_pandas(PEOPLE)
+    evil = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": b"cos\nabort\n(tR."}
+    field = pa.field("age", pa.float64(), metadata=evil)
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table.set_column(table.column_names.index("age"), field, table["age"]), path)
+    stored = parquet.ParquetFile(path).schema_arrow.field("age")
+    assert stored.metadata[b"ARROW:extension:name"] == b"arrow.py_extension_type"  # planted, and left alone
+    with nothing_unpickled():
+        refusal(lambda: Table(path, SCHEMA).load())

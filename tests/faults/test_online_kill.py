@@ -17,7 +17,7 @@ from tests.faults.killing import server
 from tests.release.helpers import stage
 from torchdpcate.estimators.cate.online.service import OnlineService
 
-KILLS, PROCESSES = 16, 4
+KILLS = 16
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +85,3 @@ def test_the_search_finds_a_planted_fault(context, fresh, tmp_path):
         one_life(context, fresh, tmp_path / str(kill), kill, fault=True)
         found += problems(tmp_path / str(kill))
     assert any(problem.startswith("query") for problem in found)
-
-
-def test_processes_that_ask_at_once_get_one_function(context, fresh, tmp_path):
-    folder = tmp_path / "online"
-    shutil.copytree(fresh, folder)
-    running = [context.Process(target=asker.crowd, args=(folder, i), daemon=True) for i in range(PROCESSES)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(SECONDS)
-    assert [process.exitcode for process in running] == [0] * PROCESSES
-    assert len(answered(folder)) == 24
-    assert problems(folder) == []

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import trainee
 from tests.faults.guards import SECONDS
-from tests.faults.killing import journal, server
-from tests.faults.trainee import BUDGET, JOURNAL, LEDGER, Journal
-from torchdpcate.errors import BudgetError, InputError
+from tests.faults.killing import server
+from tests.faults.trainee import LEDGER
+from torchdpcate.errors import BudgetError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 
@@ -51,16 +49,6 @@ def spend(folder: Path, number: int) -> None:
     (folder / f"{number}.json").write_text(json.dumps(accepted))
 
 
-def step(folder: Path, number: int) -> None:
-    """Plan a run, and count its steps one by one, as training does."""
-    ledger = Ledger(BLOCKS, folder / LEDGER)
-    entry = ledger.charge("one", str(number), PureEvent(0.01), count=0, planned=10)
-    for count in range(1, 8):
-        ledger.advance(entry, count)
-        assert ledger.entry(entry).count == count
-    ledger.settle(entry, 7)
-
-
 def test_all_that_was_accepted_is_in_the_ledger_and_no_more(context, tmp_path):
     together(context, spend, tmp_path, PROCESSES)
     entries = {entry.id: entry for entry in Ledger.load(tmp_path / LEDGER).entries}
@@ -91,47 +79,3 @@ def test_no_file_beside_the_ledger_keeps_processes_apart(context, tmp_path):
     entries = [[entry.id, entry.label] for entry in Ledger.load(tmp_path / LEDGER).entries]
     assert FIT // 2 < len(accepted) <= len(entries) <= FIT
     assert all(line in entries for line in accepted)
-
-
-def test_runs_count_their_steps_without_touching_the_others(context, tmp_path):
-    together(context, step, tmp_path, PROCESSES)
-    entries = Ledger.load(tmp_path / LEDGER).entries
-    assert sorted(entry.label for entry in entries) == [str(i) for i in range(PROCESSES)]
-    assert {(entry.count, entry.planned) for entry in entries} == {(7, 7)}
-
-
-def test_a_ledger_by_two_names_is_one_ledger(context, tmp_path):
-    """A link has no lock of its own, nor does writing through it make a second file."""
-    (tmp_path / "real").mkdir()
-    Ledger(BLOCKS, tmp_path / "real" / LEDGER)
-    (tmp_path / LEDGER).symlink_to(tmp_path / "real" / LEDGER)
-    together(context, by_two_names, tmp_path, PROCESSES)
-    assert (tmp_path / LEDGER).is_symlink()
-    assert len(Ledger.load(tmp_path / "real" / LEDGER).entries) == 2 * FIT
-
-
-def by_two_names(folder: Path, number: int) -> None:
-    """Spend by one name or by the other."""
-    spend(folder / "real" if number % 2 else folder, number)
-
-
-def fit(folder: Path, number: int) -> None:
-    """Train on the ledger that others train on; a refusal is as good as an end."""
-    log = Journal(folder / JOURNAL)
-    trainee.journal_steps(log)
-    (folder / str(number)).mkdir()
-    try:
-        trainee.train(folder, log)
-    except InputError:
-        log.write("refused")
-
-
-def test_trainings_on_one_ledger_never_overspend(context, tmp_path):
-    """Nobody should do it: the second is refused, because a ledger is of one fit, or its budget is spent."""
-    together(context, fit, tmp_path, 3)
-    lines, ledger = journal(tmp_path), Ledger.load(tmp_path / LEDGER)
-    assert lines.count("refused") >= 2
-    assert sum(entry.count for entry in ledger.entries if entry.charge == DP_SGD) >= lines.count("step")
-    assert sum(entry.count for entry in ledger.entries if entry.charge == THRESHOLD) >= lines.count("select")
-    assert sum(entry.count for entry in ledger.entries if entry.block == "second_stage") >= lines.count("gaussian")
-    assert ledger.spent()["total"]["epsilon"] <= BUDGET.epsilon

@@ -114,29 +114,6 @@ def extract(folder: Path, n: int = 12_000) -> Made:
     return Made(path, domain, _effects(outcomes), words)
 
 
-def small(folder: Path, n: int = 300) -> Made:
-    """Write a small trial with an outcome of yes and no: recovery of .3, and of .6 with exercise."""
-    draw = np.random.default_rng(3)
-    arm, age = (draw.random(n) < 0.5).astype(int), draw.normal(45, 10, n).clip(20, 80)
-    luck = draw.random(n)
-    outcomes = np.stack([luck < 0.3, luck < 0.6]).astype(float)
-    frame = pd.DataFrame(
-        {
-            "age": age.round(),
-            "exercise": np.where(arm, "yes", "no"),
-            "recovered": np.where(_own(outcomes, arm) > 0, "yes", "no"),
-        }
-    )
-    domain = {
-        "treatment": {"name": "exercise", "categories": ["no", "yes"]},
-        "outcome": {"name": "recovered", "categories": ["no", "yes"], "better": "higher"},
-        "covariates": {"age": {"low": 20, "high": 80}},
-        "propensity": 0.5,
-        "origin": "protocol of the study",
-    }
-    return Made(_written(frame, folder / "small.csv"), domain, _effects(outcomes))
-
-
 def survival(folder: Path, n: int = 20_000, horizon: float = 24.0) -> Made:
     """Write a trial of three arms with months until death or the end of follow-up; the effects are of months lived."""
     draw = np.random.default_rng(4)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.newcomer.made_tables import Made, extract, small, survival, trial
+from tests.newcomer.made_tables import Made, extract, survival, trial
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import noise_of
 
 EPSILON = "privacy.epsilon=2"
-ROWS = {"trial": trial, "extract": extract, "small": small, "survival": survival}
+ROWS = {"trial": trial, "extract": extract, "survival": survival}
 
 
 @pytest.fixture
@@ -66,29 +66,6 @@ def test_a_trial_with_missing_values_words_and_dates(table) -> None:
     assert high - low < 15
     assert ("Lower pain is better: this speaks for drug." in found) is (high < 0)
     verify_release("cate/release/release.safetensors")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", ["average_effect", "subgroups subgroups=[{sex:true}]", "rule", "policy_selection policies=constants"]
-)
-def test_every_task_on_the_trial_ends_with_its_finding(table, task, capsys) -> None:
-    _, run = table("trial")
-    name, *more = task.split()
-    found = finding(run(name, *more))
-    assert "drug" in found
-    assert "pain" in found
-    assert "arm = 1" not in found
-    release = f"{name}/release/release.safetensors"
-    assert main(["verify", release]) == 0
-    assert "drug" in capsys.readouterr().out
-    assert main(["report", name]) == 0
-
-
-@pytest.mark.slow
-def test_predictions_of_rows_with_missing_values(table) -> None:
-    made, run = table("trial")
-    run("cate")
     assert main(["predict", "cate", str(made.path), "-o", "effects.csv"]) == 0
     assert len(Path("effects.csv").read_text().splitlines()) == 1_801
 
@@ -105,16 +82,6 @@ def test_an_extract_in_another_countrys_form_with_costs(table) -> None:
     assert ("Lower Kosten is better" in found) is (high < 0)
     rule = finding(run("rule", "privacy.epsilon=8"))
     assert "So that Kosten be low, the rule gives Programm = ja to " in rule
-
-
-@pytest.mark.slow
-def test_a_small_study_of_yes_and_no(table) -> None:
-    made, run = table("small")
-    found = finding(run("average_effect"))
-    assert "exercise = yes instead of no changes recovered by +" in found
-    low, high = interval(found)
-    assert low - 0.3 < made.effects[0] < high + 0.3
-    assert high - low < 0.5
 
 
 @pytest.mark.slow

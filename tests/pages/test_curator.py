@@ -7,7 +7,7 @@ from pathlib import Path
 
 import markupsafe
 
-from tests.cli.test_report import add
+from tests.cli.helpers import add
 from torchdpcate.cli.report import report
 from torchdpcate.pages.curator import PageTable, Part, curator_page
 

@@ -17,7 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
-from torchdpcate.release import composed, rule
+from torchdpcate.release import rule
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 
@@ -168,13 +168,6 @@ def test_policies_by_cuts_agree(node: str) -> None:
     answers = answered(node, offline_model(found), requested)
     assert [one["action"] for one in answers] == found.decide(np.array(requested)).tolist()
     assert columns_used(found) == {0}
-
-
-def test_the_first_position_is_where_the_sliders_begin(node: str) -> None:
-    model = offline_model(composed._example())
-    assert isinstance(model, dict)
-    (answer,) = answered(node, model, [[one["start"] for one in model["covariates"]]])
-    assert answer["action"] in (0, 1)
 
 
 def test_other_releases_say_why_not() -> None:

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from tests.pages.releases import composed
 from tests.release.test_reader import DRAWN, RELEASES
 from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.errors import InputError
 from torchdpcate.release import average_effect, release, rule
 from torchdpcate.release import release as functions
@@ -110,10 +109,3 @@ def test_summaries_are_plain_types():
         summary = make().summary()
         assert summary
         assert all(isinstance(value, plain) for value in summary.values())
-
-
-def test_a_function_that_is_not_bound_says_so():
-    schema = composed().schema
-    family = FunctionPolicies([None], names=["guideline"]).unbound(schema.domain, (0, 1))
-    with pytest.raises(InputError, match="bind"):
-        rule.PolicyRelease(family, (0, 1), schema, composed().privacy).plot()

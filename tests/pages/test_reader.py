@@ -2,17 +2,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
-from torchdpcate.cli.parser import parsed
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
-from torchdpcate.release import average_effect, composed, rule, subgroups
+from torchdpcate.release import average_effect, rule
 from torchdpcate.release.file import SUMS_FILE, check_sums, write_sums
 
 OWN = rule._example().privacy  # that of the examples does not agree with itself, and such releases get no page
@@ -67,29 +65,6 @@ def test_a_reference_changes_the_shares() -> None:
     assert "the 4 people of the public table" in page
 
 
-@pytest.mark.parametrize(
-    ("example", "words"),
-    [
-        (
-            average_effect._example,
-            ["Among everybody, a = 1 instead of 0 changes y by +0.250 on average (95% interval +0.152 to +0.348)."],
-        ),
-        (
-            subgroups._example,
-            ["Over all subgroups, a = 1 instead of 0 changes y by +0.250 on average", "In no subgroup"],
-        ),
-        (composed._example, ["So that y be high, the rule gives a = 1 to"]),
-        (
-            rule._policy_example,
-            ["Chosen from a public library, so that y be high: x0 &gt; 0.5.", "a = 0 for 50%; a = 1 for 50%"],
-        ),
-    ],
-)
-def test_findings_are_in_words(example, words: list[str]) -> None:
-    page = reader_page(example())
-    assert [word for word in words if word not in page] == []
-
-
 def test_each_covariate_in_use_has_a_figure() -> None:
     page = reader_page(replace(composed_effect(), privacy=OWN))
     assert re.findall(r'alt="answers against (\w+)"', page) == ["age"]
@@ -113,14 +88,3 @@ def test_a_reference_of_other_columns_and_a_file_as_folder_are_refused(tmp_path:
     with pytest.raises(InputError, match="choose another folder"):
         write_page(path, folder=tmp_path / "other.csv")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["other.csv", "release.safetensors"]
-
-
-def test_a_reference_in_another_form_is_read_by_its_settings(tmp_path: Path) -> None:
-    release = rule._example()
-    path = release.save(tmp_path / "release.safetensors")
-    rows = pd.DataFrame(release.schema.grid(8).numpy(), columns=release.schema.columns)
-    rows.assign(other=1).to_csv(tmp_path / "people.csv", sep=";", decimal=",", index=False)
-    with pytest.raises(InputError, match=r"give data\.separator=semicolon"):
-        write_page(path, reference=str(tmp_path / "people.csv"))
-    given = parsed(["report", str(path), "--reference", "people.csv", "--separator", "semicolon", "--decimal", "comma"])
-    assert write_page(path, reference=str(tmp_path / given["reference"]), form=given["form"]).is_file()

@@ -1,13 +1,11 @@
-"""Clocks that go backwards or stand still, decimal commas, ASCII terminals, and names in any letters."""
+"""Decimal commas, ASCII terminals, and names in any letters."""
 
-import datetime as real_datetime
 import json
 import locale
 import os
 import shutil
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +14,10 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.cli.helpers import SUMMARY
 from tests.data.conftest import DOMAIN as DOMAIN_FILE
-from tests.faults.test_fuzz_summary import SUMMARY
 from tests.release.helpers import DOMAIN
 from torchdpcate import RLearner
-from torchdpcate.cli import train as train_module
 from torchdpcate.cli.main import main
 from torchdpcate.data._frames import arrow_path
 from torchdpcate.data.schema import TableSchema
@@ -82,23 +79,11 @@ def check_outputs(folder: Path) -> None:
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_names_in_any_letters(folder):
-    for words in commands(folder):
-        assert main(words) == 0
-    check_outputs(folder)
-    assert TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain.names[2] == "race=\u00e9bano"
-
-
 def test_a_name_that_is_no_text_is_refused_in_a_line(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
     shutil.copy(__file__, path)
     with pytest.raises(InputError, match="not UTF-8"):
         arrow_path(path)
-
-
-def train_quickly(*words: str) -> int:
-    quick = ["data=dataset1", "data.n=300", "queries.count=5", "nuisance.batch_size=50", "nuisance.epochs=1"]
-    return main(["train", *quick, "second_stage=linear", "second_stage.ridge=0.2", "trainer.progress=false", *words])
 
 
 _ASCII = """
@@ -157,51 +142,7 @@ def test_a_decimal_comma_changes_no_number(folder, decimal_comma):
     Ledger({"all": PrivacyBudget(1.5, 1e-5)}, path).charge("all", "x", PureEvent(0.25))
     assert Ledger.load(path).remaining("all") == PrivacyBudget(1.25, 1e-5)
     assert '"epsilon": 0.25' in Ledger.load(path).to_json()
-    assert TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain.overlap == 0.1
+    domain = TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain
+    assert (domain.overlap, domain.names[2]) == (0.1, "race=\u00e9bano")
     noise = NoiseSource.system().gaussian(2000, 1.5)
     assert 1.2 < float(noise.std()) < 1.8  # 12 standard errors
-
-
-@pytest.fixture
-def backwards(monkeypatch) -> None:
-    """A clock that is put back by an hour each time somebody looks at it."""
-    now = [1.7e9]
-
-    def look() -> float:
-        now[0] -= 3600
-        return now[0]
-
-    monkeypatch.setattr(time, "time", look)
-    monkeypatch.setattr(time, "time_ns", lambda: int(look() * 1e9))
-
-
-def test_a_clock_that_goes_backwards_is_nothing_to_the_files(folder, backwards):
-    for words in commands(folder):
-        assert main(words) == 0
-    check_outputs(folder)
-    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)}, folder / "ledger.sqlite")
-    for number in range(5):
-        assert Ledger.load(folder / "ledger.sqlite").charge("all", "x", PureEvent(0.1)) == number
-    assert [entry.id for entry in ledger.entries] == list(range(5))
-
-
-class Stopped(real_datetime.datetime):
-    """A clock that shows one moment for ever, as in the hour that is repeated in autumn."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return cls(2025, 10, 26, 2, 30)
-
-
-def test_a_clock_that_stands_still_overwrites_no_run(tmp_path, monkeypatch, capsys, backwards):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_module, "datetime", Stopped)
-    assert train_quickly() == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((run / "curator" / "summary.json").read_text())
-    assert 0 < summary["seconds"] < 3600
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    assert train_quickly() == 2
-    assert "exists already" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

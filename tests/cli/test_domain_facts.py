@@ -1,0 +1,194 @@
+"""What a domain file may say of records, from ``train`` to the release: scales, weights, times, missing arms."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.cli.helpers import TABLE, change, leaks, one_line, redomained, summary, table
+from tests.composition.test_censoring import kaplan_meier
+from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
+
+WEIGHTS = {"weights": {"name": "w", "high": 2}}
+DROPPED = {
+    "treatment": {"name": "treat", "missing": "drop"},
+    "outcome": {"name": "pay", "low": 0, "high": 10, "missing": "drop"},
+}
+MEANS = ["task=average_effect", *TABLE, "run_dir=run"]
+CENSORED = {
+    "time": "months",
+    "event": "died",
+    "horizon": 12,
+    "kind": "event_by_horizon",
+    "censoring": {"floor": 0.4},
+    "better": "higher",
+}
+
+
+def weighted(frame):
+    return np.where(frame["dose"] > 0.5, 2.0, 0.0)
+
+
+def test_a_run_has_the_effect_of_the_weighted_records(here):
+    """The effect is 8 dose - 4 among all, 2 on average where the dose is above a half."""
+    change(w=weighted)
+    redomained(propensity=0.5, **WEIGHTS)
+    assert main(["train", *MEANS, "privacy.epsilon=20"]) == 0
+    assert summary("run")["estimate"] == pytest.approx(2, abs=1)
+    assert "w / 2 times" in Path("run/release/privacy.md").read_text()
+    assert "w / 2 times" in load_release("run").assumptions
+
+
+def test_a_task_that_takes_no_weights_says_so_in_a_line(here, capsys):
+    change(w=weighted)
+    redomained(propensity=0.5, **WEIGHTS)
+    assert main(["train", "task=owl", *TABLE, "run_dir=run"]) == 2
+    assert "weights: OutcomeWeightedLearner takes none; records may have weights in task=cate" in one_line(capsys)
+
+
+@pytest.mark.slow
+def test_a_plan_says_how_records_count_and_what_it_costs(here, capsys):
+    redomained(propensity=0.5, **WEIGHTS, **DROPPED)
+    assert main(["plan", "task=average_effect", *TABLE, "n=400"]) == 0
+    said = capsys.readouterr().out
+    assert "note: weights: a record counts w / 2 times" in said
+    assert "note: missing: records without treatment or outcome count nothing" in said
+    assert "they count as about 200 records" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["data.stream=true"]])
+def test_records_without_an_outcome_count_nothing(here, more):
+    change(
+        pay=lambda frame: frame["pay"].where(frame["dose"] > 0.5),
+        treat=lambda frame: frame["treat"].where(frame["age"] > 20).astype("Int64"),
+    )
+    redomained(propensity=0.5, **DROPPED)
+    assert main(["train", *MEANS, "privacy.epsilon=20", *more]) == 0
+    assert summary("run")["estimate"] == pytest.approx(2, abs=1)
+    assert "count nothing" in Path("run/release/privacy.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", ["task=cate", "task=average_effect", "task=subgroups subgroups=everybody", "task=rule"]
+)
+def test_a_trial_of_equal_chances_may_state_an_overlap_of_a_half(words, here):
+    redomained(overlap=0.5, propensity=0.5)
+    assert main(["train", *TABLE, *words.split(), "force=true", "run_dir=run"]) == 0
+    assert load_release("run").schema.domain.overlap == 0.5
+
+
+def test_an_average_effect_on_times_is_that_of_kaplan_meier(here):
+    """Of 3,000 with exponential times to an event and to the end of follow-up."""
+    rng = np.random.default_rng(0)
+    arm = rng.integers(0, 2, 3_000)
+    event, end = rng.exponential(8 * np.exp(0.6 * arm)), rng.exponential(25, 3_000)
+    frame = table(3_000).assign(treat=arm, months=np.minimum(event, end), died=(event <= end).astype(int))
+    frame.to_csv("people.csv", index=False)
+    redomained(outcome=CENSORED, propensity=0.5)
+    assert main(["train", *MEANS, "privacy.epsilon=20"]) == 0
+    survived = []
+    for value in (0, 1):
+        own = frame[frame["treat"] == value]
+        at, found = kaplan_meier(own["months"].to_numpy(), own["died"].to_numpy())
+        survived.append(float(found[at <= 12][-1]))
+    assert summary("run")["estimate"] == pytest.approx(survived[0] - survived[1], abs=0.03)
+    assert "by a released curve of 10 parts" in Path("run/release/privacy.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_public_trial_has_its_restricted_means(tmp_path, monkeypatch):
+    """ACTG 175 (Hammer et al. 1996): zidovudine alone, or with another drug, or another drug, by days without event."""
+    datasets = pytest.importorskip("lifelines.datasets", reason="lifelines, which has the table, is not installed")
+    lifelines, utils = pytest.importorskip("lifelines"), pytest.importorskip("lifelines.utils")
+    monkeypatch.chdir(tmp_path)
+    frame = pd.read_csv(Path(datasets.__file__).parent / "ACTG175.csv")
+    frame.to_csv("people.csv", index=False)
+    covariates = {"age": {"low": 12, "high": 80}, "cd40": {"low": 0, "high": 1500}, "symptom": {"categories": [0, 1]}}
+    outcome = CENSORED | {"time": "days", "event": "cens", "horizon": 900, "kind": "restricted_mean"}
+    redomained(outcome=outcome, covariates=covariates, propensity=0.75)
+    assert main(["train", *MEANS, "privacy.epsilon=8"]) == 0
+    arms = []
+    for arm in (0, 1):
+        own = frame[frame["treat"] == arm]
+        fitted = lifelines.KaplanMeierFitter().fit(own["days"], own["cens"])
+        arms.append(utils.restricted_mean_survival_time(fitted, t=900))
+    found = summary("run")
+    assert found["low"] < arms[1] - arms[0] < found["high"]
+    assert found["estimate"] == pytest.approx(arms[1] - arms[0], abs=25)
+
+
+@pytest.mark.slow
+def test_an_average_of_a_cluster_trial_counts_the_clusters(here, capsys):
+    rng = np.random.default_rng(0)
+    school = np.repeat(np.arange(60), 20)
+    treat = (np.arange(60) % 2)[school]
+    pay = (5 + treat + rng.normal(0, 0.5, 60)[school] + rng.normal(0, 1, 1200)).clip(0, 10)
+    table(1200).assign(school=school, treat=treat, pay=pay).to_csv("people.csv", index=False)
+    clusters, widths = {"name": "school", "size": 20, "correlation": 0.2}, []
+    for number, facts in enumerate(({}, {"cluster": clusters})):
+        redomained(propensity=0.5, **facts)
+        assert main(["train", *MEANS, f"run_dir={number}"]) == 0
+        widths.append(np.ptp(load_release(str(number)).interval()))
+    assert widths[1] > 1.7 * widths[0]
+    redomained(propensity=0.5, cluster="school")
+    capsys.readouterr()
+    assert main(["train", *MEANS]) == 2
+    assert "an interval must count clusters" in one_line(capsys)
+
+
+COVARIATES = {
+    "crp": {"low": 0, "high": 10_000, "scale": "log", "typical": [1, 100]},
+    "pay": {"low": 0, "high": 10_000, "typical": [0, 300]},
+    "sex": {"categories": [0, 1]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["task=rule"], ["data.stream=true"]])
+def test_a_release_answers_by_the_map_it_was_fitted_with(words, here) -> None:
+    """A log scale and typical ranges."""
+    draws, n = np.random.default_rng(0), 3000
+    frame = pd.DataFrame({"treat": draws.integers(0, 2, n), "sex": draws.integers(0, 2, n)})
+    frame["crp"] = np.exp(draws.normal(2.3, 1.2, n)).clip(0, 10_000)
+    frame["pay"] = draws.exponential(120, n).clip(0, 10_000)
+    gain = np.tanh(np.log(frame["crp"] / 10))
+    frame["score"] = (5 + frame["treat"] * gain + draws.normal(0, 1, n)).clip(0, 10)
+    frame.to_csv("people.csv", index=False)
+    outcome = {"name": "score", "low": 0, "high": 10, "better": "higher"}
+    redomained(outcome=outcome, covariates=COVARIATES, propensity=0.5)
+    assert main(["train", *TABLE, "run_dir=run", *words]) == 0
+    assert main(["verify", "run"]) == 0
+    release = load_release("run")
+    assert release.schema.to_dict()["covariates"] == COVARIATES
+    assert release.schema.domain.scales == ("log", "linear", "linear")
+    people = pd.DataFrame({"crp": [0.0, 1.0, 10.0, 100.0, 9000.0], "pay": [0.0, 300.0, 100.0, 50.0, 10_000.0]})
+    people.assign(sex=1).to_csv("asked.csv", index=False)
+    assert main(["predict", "run", "asked.csv", "-o", "answers.csv"]) == 0
+    x = torch.tensor(people.assign(sex=1).to_numpy(dtype=float))
+    np.testing.assert_allclose(pd.read_csv("answers.csv")[release.column], release.answer(x).numpy(), rtol=1e-6)
+    z = release.schema.domain.scale(x)[:4, 0].tolist()
+    assert z == pytest.approx([-1, -2 / 3, 4 / 3 * np.log(11 / 2) / np.log(101 / 2) - 2 / 3, 2 / 3])
+    if not words:  # of a trial with a propensity, effects grow along the logarithm
+        effect = release.effect(people.assign(sex=1))
+        assert effect[3] > effect[1] + 0.3
+
+
+@pytest.mark.slow
+def test_a_stream_gives_the_effect_that_memory_gives(here):
+    table(4_000).drop(columns="name").to_parquet("people.parquet", row_group_size=1_000)
+    redomained(propensity=0.5)
+    given = ["train", *TABLE, "data.path=people.parquet", "privacy.epsilon=4", "privacy.noise_seed=3"]
+    for name, stream in (("whole", "false"), ("parts", "true")):
+        assert main([*given, f"data.stream={stream}", f"run_dir={name}"]) == 0
+    whole, parts = load_release("whole"), load_release("parts")
+    torch.testing.assert_close(parts.theta, whole.theta, rtol=1e-6, atol=1e-6)
+    assert parts.privacy.to_dict() == whole.privacy.to_dict()
+    assert summary("parts")["n"] == 4_000
+    assert not list(Path("parts/curator").glob("*.npy"))  # the copy of the records is gone
+    assert main(["verify", "parts"]) == 0
+    assert leaks("parts") == ()
