@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import torch
 
+from experiments.audit import neighbours
+from experiments.audit.neighbours import refitted, replaced, worst_neighbour
+from experiments.audit.refit import refit
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances
-from tests.tools import neighbours
-from tests.tools.neighbours import refitted, replaced, worst_neighbour
-from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Identity, Legendre

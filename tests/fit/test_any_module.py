@@ -92,12 +92,6 @@ def test_a_tutorial_s_module_trains_with_logs_validation_and_a_scheduler(dataset
     assert not any(part._forward_hooks for part in module.modules())
 
 
-def test_a_scheduler_by_epochs_goes_by_the_loader_s_public_length(dataset, tmp_path):
-    module = Classifier(interval="epoch")
-    trained(dataset, module, tmp_path)
-    assert module.rates == pytest.approx([0.1 * 0.5 ** (step // plan().epoch) for step in range(20)])
-
-
 def test_a_fit_resumes_with_its_rate_and_pays_each_step_once(dataset, tmp_path):
     def paid(ledger):
         return [(entry.event, entry.count) for entry in ledger.entries]

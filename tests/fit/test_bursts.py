@@ -6,10 +6,9 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import CSVLogger
-from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.fit.nuisance_cases import Foreign, Interrupt, N, Recorder, Save, fit, plan
+from tests.fit.nuisance_cases import Interrupt, Recorder, Save, fit, plan
 from torchdpcate.fit import dp_sgd
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import poisson_loader
@@ -162,21 +161,6 @@ def test_where_somebody_listens_the_trainer_takes_its_own(domain, dataset, turns
     private = fit(kind(domain, width=4), dataset, plan(steps=4), callbacks=callbacks, trainer=trainer)
     assert private.steps == 4
     assert not turns
-
-
-def test_other_engines_take_the_trainers_steps(dataset, turns):
-    fit(Foreign(nn.Tanh()), dataset, plan(steps=4))
-    assert not turns
-
-
-def test_several_passes_over_the_loader(domain, dataset, turns):
-    for callbacks in ([], [Listens()]):
-        noise, run = NoiseSource.fixed(0), plan(steps=20)
-        private = DPSGD(run, noise, mode="chain")
-        trainer = default_trainer(max_epochs=-1, max_steps=20, accelerator="cpu", callbacks=[private, *callbacks])
-        trainer.fit(TrainableNuisances(domain, width=4), poisson_loader(dataset, 10 / N, 7, noise))
-        assert private.steps == 20
-    assert len(turns) == 3
 
 
 def test_a_callback_that_stops_the_fit_stops_it_one_step_later(domain, dataset, turns):

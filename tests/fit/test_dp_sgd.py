@@ -312,15 +312,6 @@ def test_refuses_torchrun(records, monkeypatch):
         train(Flat(), records, default_trainer, **TRAINING)
 
 
-def test_refuses_a_sampler_that_lightning_replaced(dataset, monkeypatch):
-    def replace(trainer, trainer_fn, stage, loader):
-        return DataLoader(dataset, batch_size=10)
-
-    monkeypatch.setattr("lightning.pytorch.loops.fit_loop._process_dataloader", replace)
-    with pytest.raises(InputError, match="use_distributed_sampler=False"):
-        fit(Foreign(), dataset, plan())
-
-
 def test_refuses_a_sampler_that_lightning_replaced_between_epochs(dataset):
     class Reloading(Foreign):
         def train_dataloader(self):
@@ -410,37 +401,6 @@ def test_plan_refuses_bad_values():
 
 
 # ---- precision of noise and clipping
-
-
-def circles(noise):
-    """How many pairs lie on a circle of torch's float32 normals, and of how many: radius^2 = -2 ln(k / 2^24).
-
-    Torch fills sixteen numbers at once, eight cosines and eight sines. Where k is small it is known to a tenth.
-    """
-    pairs = noise[: noise.numel() // 16 * 16].reshape(-1, 2, 8)
-    k = 2.0**24 * torch.exp(-pairs.square().sum(1) / 2).flatten()
-    k = k[(k > 0.3) & (k < 2**15)]
-    return int((k - k.round()).abs().lt(0.1).sum()), len(k)
-
-
-def test_float32_normals_of_torch_lie_on_circles():
-    parts = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
-    hits, of = circles(parts.double())
-    assert of > 25
-    assert hits == of
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_noise_is_on_no_circle_of_float32(dataset, mode):
-    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=400)
-    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
-    # six times sixteen weights, which torch would have filled by themselves; over the expected ten records
-    noise = torch.cat([used[0].flatten()[:96].double() for used in recorder.grads]) * (10 / 0.6)
-    hits, of = circles(noise)
-    # a fifth of about 38 lie there by chance: P(Binomial(38, 0.2) > 25) < 1e-9
-    assert of > 15
-    assert hits < 0.6 * of + 3
 
 
 @pytest.mark.parametrize("mode", MODES)

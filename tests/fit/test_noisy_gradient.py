@@ -9,8 +9,7 @@ from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import Fourier
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit, length_of
+from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm, outcome
 from torchdpcate.fit.user_maps import on_domain
@@ -134,24 +133,6 @@ def test_data_sets_together_and_batches_apart_give_the_same():
             yield Batch(*(part[200:] for part in self.batch))
 
     torch.testing.assert_close(fit.draw(Halves(sample.batch), arm, NoiseSource.fixed(4), 3), alone)
-
-
-def test_the_step_follows_public_facts():
-    """Not too long for the curvature, nor for the noise; on few records of many features far shorter."""
-    assert length_of(500.0, 2, 1.0, 0.9) == pytest.approx(1e-3)
-    assert length_of(500.0, 10, 100.0, 0.9) == pytest.approx(0.1 * 500 / 30 / 1e4)
-    wide = on_domain(Fourier(pairs=20), DOMAIN)
-    fits = [NoisyGradient().prepare(ATE, 500, features, BUDGET) for features in (LINE, wide)]
-    assert fits[0].public["length"] > fits[1].public["length"]
-    assert [fit.count for fit in fits] == [600, 600]
-    assert NoisyGradient(5, 1e-4, 0.5, 2.0).prepare(ATE, 500, LINE, BUDGET).public == {
-        "fitter": "noisy_gradient",
-        "steps": 5,
-        "length": 1e-4,
-        "momentum": 0.5,
-        "ridge": 2.0,
-        "gradient_scale": pytest.approx(20 * math.sqrt(5) * analytic_gaussian_sigma(1.0, 1e-6), rel=1e-3),
-    }
 
 
 def test_settings_and_budgets_that_cannot_be_released_are_refused():

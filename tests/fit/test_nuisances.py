@@ -62,21 +62,6 @@ def test_values_are_clipped_to_the_domain(module, domain, records):
     assert {domain.overlap, 1 - domain.overlap} & {round(p, 12) for p in values.pi.tolist()}
 
 
-def test_outcomes_start_in_the_middle_of_the_range(domain):
-    module = Nuisances(domain, width=0)
-    values = module.predict(domain.covariate_low + module.half_width)
-    torch.testing.assert_close(values.mu0, torch.tensor(1.0))
-    torch.testing.assert_close(values.mu1, torch.tensor(1.0))
-
-
-def test_values_in_the_middle_are_not_touched(module, domain, records):
-    module, x = module.double(), domain.scale(records.x)
-    values, mean = module.predict(records.x), module.outcome(x)
-    assert 0 < mean.min() < mean.max() < 1
-    torch.testing.assert_close(values.mu1, mean[:, 1] * 8 - 3, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(values.pi, torch.sigmoid(module.propensity(x)), rtol=1e-12, atol=0)
-
-
 def test_usable_under_torch_func(module, records):
     module = module.double()
 
@@ -88,13 +73,6 @@ def test_usable_under_torch_func(module, records):
     x = records.x.clone().requires_grad_()
     effect(x).sum().backward()
     torch.testing.assert_close(slopes, x.grad, rtol=1e-12, atol=1e-14)
-
-
-def test_representation_is_the_hidden_layer(module, domain, records):
-    hidden = module.representation(records.x)
-    assert hidden.shape == (60, 8)
-    torch.testing.assert_close(module.outcome.net[2](hidden), module.outcome(domain.scale(records.x).float()))
-    assert Nuisances(domain, width=0).representation(records.x).shape == (60, 3)
 
 
 def test_config_makes_the_same_shape(domain, records):

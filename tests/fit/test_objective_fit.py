@@ -12,7 +12,6 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.minimise import linear_predictor
@@ -125,18 +124,6 @@ def test_the_solvers_noise_counts_where_there_are_many_records():
     assert fits[2].imbalance == pytest.approx((1e12 / 2 * math.sqrt(2) * xi).std().item(), rel=0.05)
 
 
-def test_one_run_on_each_data_set_is_that_run_alone():
-    many = records(sets=3)
-    fit = ObjectiveFit().prepare(ATE, 200, LINE, PLAIN)
-    together = fit.draw(many, arm, NoiseSource.fixed(2), 3)
-    for k in range(3):
-        own = StackedRecords(Batch(*(part[k] for part in many.batch)))
-        alone = fit.draw(own, arm, NoiseSource.fixed(2), 3)[k]
-        torch.testing.assert_close(together[k], alone, rtol=0, atol=1e-5)  # the stop, some 1e-6 / gamma
-    with pytest.raises(InputError, match="2 rows for 3 data sets"):
-        fit.draw(many, arm, NoiseSource.fixed(2), 2)
-
-
 @pytest.mark.parametrize(("loss", "target"), [(ATE, arm), (CrossEntropy(), outcome)])
 def test_a_stream_gives_the_same_fit(loss, target):
     sample = records()
@@ -210,11 +197,3 @@ def test_settings_and_budgets_that_cannot_be_released_are_refused():
     fit = ObjectiveFit("gaussian").prepare(ATE, 100, LINE, PrivacyBudget(1.0, 1e-6))
     assert fit.event == ApproximateEvent(1.0, 1e-6)
     assert ObjectiveFit(share=0.3).prepare(ATE, 100, LINE, PLAIN).public["share"] == 0.3
-
-
-def test_cube_noise_grows_with_the_largest_entry_alone():
-    wide = on_domain(Fourier(pairs=18), DOMAIN)
-    box, ball = (
-        ObjectiveFit(kind).prepare(LOGISTIC, 100, wide, PLAIN).public["perturbation_scale"] for kind in ("box", "gamma")
-    )
-    assert box / ball == pytest.approx(1 / math.sqrt(18))

@@ -290,12 +290,6 @@ def test_a_method_on_the_module_itself_is_what_is_tried(table):
     assert "training_step" in vars(module)
 
 
-def test_spectral_norm_whose_vectors_change_in_training_is_refused(table):
-    module = Own(net=nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(Q, 6)), nn.Linear(6, 1)))
-    with pytest.raises(InputError):
-        tried(module, table)
-
-
 def test_a_buffer_that_changes_late_is_refused_at_that_step(table):
     def late(h, layer):
         layer.calls += 1
@@ -613,14 +607,6 @@ def test_a_step_in_parts_leaves_a_record_out_that_is_not_finite(table, monkeypat
     torch.testing.assert_close(*weights, rtol=1e-10, atol=1e-12)
 
 
-def test_a_weight_that_is_used_outside_its_layer_too_is_heard_by_torch_func(table):
-    class Both(Deep):
-        def record_loss(self, batch):
-            return super().record_loss(batch) + functional.linear(batch[0], self.net[0].weight).square().sum(1)
-
-    assert tried(Both(), table) == 3
-
-
 # ---- what keeps the word certified
 
 
@@ -680,18 +666,6 @@ def test_what_was_put_into_a_module_of_the_library_s_or_beside_it_makes_its_entr
     assert [entry.level for entry in ledger.entries] == [level]
     assert {name for name in vars(module) if vars(module)[name] is not before.get(name)} <= {"_trainer"} | set(before)
     assert all(vars(module).get(name) is before.get(name) for name in ("record_loss", "training_step", "backward"))
-
-
-def test_a_mixing_loss_put_on_a_module_of_the_library_s_is_refused(module, dataset):
-    own = module.record_loss
-
-    def mixing(batch):
-        losses = own(batch)
-        return losses - losses.mean() ** 2
-
-    module.record_loss = mixing
-    with pytest.raises(InputError, match="depends on the others"):
-        fit(module, dataset, plan())
 
 
 @pytest.mark.parametrize("mode", ["hooks", "chain"])

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from tests.heads.cases import box, circle_head, draws, kernel_head, neural_head, random_linear_head, real, relative
-from torchdpcate.errors import NumericalError
 from torchdpcate.heads import influence as influence_module
 from torchdpcate.heads.hessian import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.heads.neural import _trust_region
@@ -139,14 +138,6 @@ def test_damping_shrinks_and_is_heuristic():
     assert not head.influence().heuristic
     assert head.influence(damping=0.1).heuristic
     assert head.influence(solver=CholeskySolver(damping=0.1)).heuristic
-
-
-@pytest.mark.slow
-def test_an_unpolished_network_has_no_influence_function(network):
-    unpolished = neural_head(ridge=1e-4)
-    unpolished.theta = draws(unpolished.theta.numel(), seed=9)
-    with pytest.raises(NumericalError, match="polish"):
-        unpolished.influence()
 
 
 def test_a_large_head_is_solved_in_float32_to_the_residual_of_float64(network, monkeypatch):

@@ -11,8 +11,8 @@ import torch
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.kernel_ridge import KernelRidge
 
+from experiments.audit.refit import refit
 from tests.release.helpers import DOMAIN, QUERIES, block
-from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
@@ -158,15 +158,6 @@ def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     assert value < objective(torch.zeros_like(theta))
     perturbed = theta.detach() + 1e-3 * torch.randn(20, len(theta), dtype=torch.float64)
     assert all(objective(other) > value for other in perturbed)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_products_and_factor_give_the_same_fit(loss):
-    dense, lazy = random_stage(loss, n=80), random_stage(loss, n=80, largest_dense=10)
-    assert isinstance(dense.system, DenseSystem)
-    assert not isinstance(lazy.system, DenseSystem)
-    assert dense.system.norm(dense.fit.u - lazy.fit.u) <= dense.tolerance / dense.ridge
-    assert lazy.gradient_norm <= lazy.tolerance
 
 
 @pytest.mark.parametrize(("loss", "name"), zip(LOSSES, ("matern12", "gaussian", "matern12"), strict=True))

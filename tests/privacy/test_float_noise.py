@@ -4,7 +4,7 @@ import os
 import numpy as np
 import pytest
 from mpmath import mp, mpf
-from scipy.stats import chisquare, norm
+from scipy.stats import chisquare
 
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
@@ -12,7 +12,6 @@ from torchdpcate.fit.dp_sgd_plan import MOST_DRAWS
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource, float_loss
 
@@ -70,12 +69,6 @@ def test_exponentials_are_right_to_their_last_bits_however_small_or_large(words)
     half = exact_fraction([*high, 2**62 + 3])
     truth = -mp.log(half) if words[0] < 2**63 else -mp.log1p(-half)
     assert abs(mpf(float(found)) / truth - 1) < mpf(2) ** -49
-
-
-def test_the_longest_exponential_and_the_smallest():
-    assert draws.exponentials(bytes, 1)[0] == pytest.approx(961 * math.log(2), rel=1e-12)
-    smallest = draws.exponentials(of_words([2**64 - 1, 0], [0] * 13), 1)[0]
-    assert 0 < smallest < 2.0**-900
 
 
 def test_normals_are_right_to_their_last_bits_and_have_their_law():
@@ -204,12 +197,6 @@ def test_the_released_scale_pays_for_float64_and_for_rounding(mechanism, size, s
     assert scale < mechanism.scale * (1 + 2e-3)
 
 
-@pytest.mark.parametrize("size", [2, 4, 25, 91])
-def test_at_common_sizes_noise_grows_by_less_than_a_ten_thousandth(size):
-    for mechanism in (KNormMechanism(0.5, 1.0), KNormMechanism(0.5, 1.0, math.inf)):
-        assert 1 < mechanism.released_scale(size) / mechanism.scale < 1 + 1e-4
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0, 600.0])
 def test_what_gaussian_noise_in_great_number_leaves_out_is_nothing_beside_the_least_delta(epsilon):
     tails = MOST_DRAWS * mp.erfc(fine_gaussian.REACH / mp.sqrt(2))  # of all numbers, on both sides
@@ -218,12 +205,6 @@ def test_what_gaussian_noise_in_great_number_leaves_out_is_nothing_beside_the_le
     kappa = 2.0**-50
     moved = MOST_DRAWS * kappa**2 + kappa * math.sqrt(2 * MOST_DRAWS * 1150 * math.log(2))
     assert 2 * moved < 8e-8
-
-
-def test_a_cut_at_13_deviations_would_not_do_at_large_epsilons():
-    shift = 1 / analytic_gaussian_sigma(50.0, 1e-22)
-    assert norm.sf(13 - shift) > 1e-19 > 1e-22
-    assert norm.sf(fine_gaussian.REACH - shift) < 1e-250
 
 
 @pytest.mark.parametrize("covariates", [1, 12, 80])

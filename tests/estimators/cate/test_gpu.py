@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.audit.neighbours import refitted
 from tests import registered
 from tests.device import trainer_on
-from tests.tools.neighbours import refitted
 from torchdpcate import DRLearner, KernelSecondStage, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
