@@ -8,16 +8,10 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
 
-from tests.fit.nuisance_cases import Interrupt, Recorder, Save, fit, plan
+from tests.fit.nuisance_cases import Recorder, fit, plan
 from torchdpcate.fit import dp_sgd
-from torchdpcate.fit.dp_sgd import DPSGD
-from torchdpcate.fit.dp_sgd_plan import poisson_loader
 from torchdpcate.fit.trainable import TrainableNuisances
-from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import TailAverage
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
 
 DOUBLE = {"precision": "64-true"}
 
@@ -82,32 +76,6 @@ def test_steps_of_a_burst_are_those_of_the_trainer(domain, dataset, turns, train
     torch.testing.assert_close(list(one.parameters()), list(two.parameters()), **near)
     assert one.automatic_optimization
     assert "training_step" not in vars(one)
-
-
-@pytest.mark.slow
-def test_a_resumed_fit_ends_at_the_same_count(domain, dataset, turns, tmp_path):
-    path, ledger = tmp_path / "some.ckpt", Ledger({"nuisance": PrivacyBudget(1e4, 1e-5)}, private=False)
-    torch.manual_seed(0)
-    with pytest.raises(KeyboardInterrupt):
-        fit_interrupted(domain, dataset, path, ledger)
-    assert ledger.entry(0).count == 9
-    module = TrainableNuisances(domain, width=8)
-    private = fit(module, dataset, plan(), mode="chain", ledger=ledger, ckpt_path=path)
-    # the two steps behind the checkpoint are spent, and not taken again
-    assert (private.spent, private.steps, ledger.entry(0).count) == (20, 18, 20)
-    assert len(turns) == 2
-
-
-def fit_interrupted(domain, dataset, path, ledger):
-    noise, module = NoiseSource.fixed(0), TrainableNuisances(domain, width=8)
-    callbacks = [DPSGD(plan(), noise, ledger, mode="chain"), Save(7, path), Interrupt(9)]
-    trainer = default_trainer(max_epochs=-1, max_steps=20, accelerator="cpu", callbacks=callbacks)
-    try:
-        trainer.fit(module, poisson_loader(dataset, plan().sampling_rate, 20, noise))
-    except SystemExit as error:  # Lightning's answer to Ctrl-C
-        raise KeyboardInterrupt from error
-    finally:
-        assert module.automatic_optimization
 
 
 def test_what_a_module_logs_is_kept(domain, dataset, turns):

@@ -8,17 +8,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.device import trainer_on
-from torchdpcate.errors import InputError
-from torchdpcate.fit import engines, trainer, training
+from torchdpcate.fit import engines, trainer
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
-from torchdpcate.privacy.session import FitSession
 
 N, Q, STEPS = 200, 5, 12
 
@@ -131,32 +128,3 @@ def test_records_of_a_device_train_on_the_cpu(device):
         return module.net[0].weight
 
     assert torch.equal(trained(device), trained("cpu"))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
-def test_a_gpu_that_is_full_names_the_setting(monkeypatch):
-    from torchdpcate.papers.oprescu import Dataset1
-
-    study = Dataset1(n=900, queries=5).load()
-
-    def factory(**settings):
-        return default_trainer(accelerator="gpu", **settings)
-
-    class Hungry(type(NuisanceConfig().module(study.domain))):
-        def record_loss(self, batch):
-            torch.empty(2**50, dtype=torch.uint8, device=batch[0].device)
-            return super().record_loss(batch)
-
-    plan, session = DPSGDPlan(1.0, 1.0, 0.1, 5), FitSession(NoiseSource.fixed(0), PrivacyBudget(1.0, 1e-5))
-    with pytest.raises(InputError, match="training: the GPU has too little memory; lower batch_size"):
-        training.train(
-            Hungry(study.domain),
-            study.records,
-            factory,
-            batch_size=90,
-            epochs=1,
-            seed=0,
-            plan=plan,
-            noise=session.noise,
-        )

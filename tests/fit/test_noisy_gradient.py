@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.fit.cases import LINE, on_a_line
 from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
@@ -20,17 +21,8 @@ from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
-DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
-LINE = on_domain(None, DOMAIN)
 ATE, LINEAR = BalancingLoss(make_estimand("ATE", 0.1)), BalancingLoss(make_estimand("ATE", 0.5))
 BUDGET = PrivacyBudget(1.0, 1e-6)
-
-
-def records(n=500, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(n, 1, dtype=torch.float64, generator=generator)
-    z = (torch.rand(n, generator=generator) < torch.sigmoid(2 * x[:, 0] - 0.5)).double()
-    return StackedRecords(Batch(x, LINE(x), z, torch.rand(n, dtype=torch.float64, generator=generator)))
 
 
 @pytest.mark.parametrize(("epsilon", "sigma"), [(0.5, 8.057618), (2.0, 2.230476)])
@@ -65,7 +57,7 @@ def test_no_record_pulls_by_more_than_the_sensitivity_says(estimand):
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_the_law_of_the_mean_iterate_where_gradients_are_constant(momentum):
     """By hand: each noise N_j and the constant pull enter the mean linearly. 4000 runs, five standard errors."""
-    sample, steps, length, ridge, runs = records(30), 7, 1e-4, 40.0, 4_000
+    sample, steps, length, ridge, runs = on_a_line(30), 7, 1e-4, 40.0, 4_000
     fit = NoisyGradient(steps, length, momentum, ridge).prepare(LINEAR, 30, LINE, BUDGET)
     theta = fit.draw(sample, arm, NoiseSource.fixed(0), runs)
     pull = -2 * (2 * sample.batch.z - 1) @ sample.batch.psi
@@ -89,7 +81,7 @@ def test_the_law_of_the_mean_iterate_where_gradients_are_constant(momentum):
     ids=["ATE", "logistic", "cross-entropy"],
 )
 def test_with_a_large_budget_it_ends_at_the_minimiser(loss, target):
-    sample = records()
+    sample = on_a_line(500)
     fit = NoisyGradient(3_000, ridge=1.0).prepare(loss, 500, LINE, PrivacyBudget(1e7, 1e-6))
     exact = sample.minimise(loss, target, 1.0, torch.zeros(1, 2), 1e-8)
     theta = fit.draw(sample, target, NoiseSource.fixed(0), 2)
@@ -102,7 +94,7 @@ def test_the_claimed_imbalance_is_that_of_the_draws():
 
     Without the noise it would be 0, and without averaging 10 times as large.
     """
-    sample, budget = records(2_000), PrivacyBudget(6.0, 1e-6)
+    sample, budget = on_a_line(2_000), PrivacyBudget(6.0, 1e-6)
     fit = NoisyGradient(150, momentum=0.8).prepare(Logistic(), 2_000, LINE, budget)
     theta = fit.draw(sample, arm, NoiseSource.fixed(0), 200)
     left = (sample.slopes(Logistic(), arm, theta)[1] + fit.ridge * theta) / LINE.largest_entry
@@ -122,7 +114,7 @@ def test_beyond_some_thirty_features_it_leaves_less_imbalance_than_the_pure_obje
 
 
 def test_data_sets_together_and_batches_apart_give_the_same():
-    sample, fit = records(), NoisyGradient(20).prepare(ATE, 500, LINE, BUDGET)
+    sample, fit = on_a_line(500), NoisyGradient(20).prepare(ATE, 500, LINE, BUDGET)
     alone = fit.draw(sample, arm, NoiseSource.fixed(4), 3)
     copies = StackedRecords(Batch(*(part.expand(3, *part.shape) for part in sample.batch)))
     torch.testing.assert_close(fit.draw(copies, arm, NoiseSource.fixed(4), 3), alone)
@@ -153,7 +145,7 @@ def test_settings_and_budgets_that_cannot_be_released_are_refused():
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_gradients_are_the_same_bit_by_bit_in_any_order_of_the_records(pieces, monkeypatch):
-    sample, order, seen = records(5_000), torch.randperm(5_000), given(monkeypatch)
+    sample, order, seen = on_a_line(5_000), torch.randperm(5_000), given(monkeypatch)
     turned = Batch(*(part[order] for part in sample.batch))
 
     class Pieces(StackedRecords):

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.func import grad, vmap
-from torch.utils.data import DataLoader, TensorDataset
 
-from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.networks import Nuisances, OutcomeNetwork, PropensityNetwork
 from torchdpcate.fit.trainable import TrainableNuisances
-from torchdpcate.fit.trainer import default_trainer
 
 
 def test_losses_equal_the_formulas():
@@ -82,32 +76,6 @@ def test_config_makes_the_same_shape(domain, records):
     assert twin.config() == module.config()
     assert all(torch.equal(a, b) for a, b in zip(twin.predict(records.x), module.predict(records.x), strict=True))
     assert not any("centre" in name for name in module.state_dict())
-
-
-LOADS = """
-import sys, torch
-from torchdpcate.fit.trainable import TrainableNuisances
-loaded = TrainableNuisances.load_from_checkpoint(sys.argv[1], weights_only=True)
-x, expected = torch.load(sys.argv[2], weights_only=True)
-assert loaded.learning_rate == 0.02 and loaded.domain.names == ("age", "dose", "x")
-assert torch.equal(loaded.predict(x).mu1, expected)
-"""
-
-
-@pytest.mark.slow
-def test_a_checkpoint_is_loaded_in_another_process_from_its_path_alone(records, tmp_path):
-    facts = {"names": ["age", "dose", "x"], "scales": ["linear", "log", "linear"], "propensity": 0.3}
-    domain = Domain([-1.0, 1.0, -1.0], [1.0, 9.0, 1.0], -3.0, 5.0, origin="protocol", **facts)
-    module = TrainableNuisances(domain, width=4, learning_rate=0.02)
-    trainer = default_trainer(max_steps=1)
-    x = domain.clip_covariates(records.x).float()
-    dataset = TensorDataset(x, records.a.float(), records.y.float())
-    trainer.fit(module, DataLoader(dataset, batch_size=len(x)))
-    trainer.save_checkpoint(tmp_path / "curator.ckpt")
-    torch.save((x, module.predict(x).mu1.detach()), tmp_path / "expected.pt")
-    words = [sys.executable, "-c", LOADS, str(tmp_path / "curator.ckpt"), str(tmp_path / "expected.pt")]
-    subprocess.run(words, check=True)
-    assert TrainableNuisances(**module.hparams).config() == module.config()
 
 
 def test_released_networks_know_nothing_of_training(domain, records):

@@ -34,14 +34,6 @@ def test_each_record_enters_by_its_own_coin():
     assert abs(after) < 6 * q * (1 - q) / (3999 * 50) ** 0.5
 
 
-def test_passes_and_samplers_differ():
-    noise = NoiseSource.fixed(0)
-    one, other = PoissonSampler(1000, 0.5, 1, noise), PoissonSampler(1000, 0.5, 1, noise)
-    draws = [next(iter(one)), next(iter(one)), next(iter(other))]
-    assert not torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-
-
 class Pairs(Dataset):
     """Records that are no tensors."""
 

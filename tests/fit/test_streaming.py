@@ -4,7 +4,7 @@ import torch
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit import minimise as solver
 from torchdpcate.fit.losses import CrossEntropy, Logistic
-from torchdpcate.fit.minimise import default_tolerance, minimise, minimise_batches, summed
+from torchdpcate.fit.minimise import default_tolerance, minimise_batches, summed
 
 
 def records(*shape, p=3, seed=0):
@@ -34,17 +34,6 @@ def test_sums_in_batches_are_the_derivatives_of_one_sum(runs, numbers, monkeypat
         torch.testing.assert_close(value[run], total(theta[run]))
         torch.testing.assert_close(gradient[run], torch.autograd.functional.jacobian(total, theta[run]))
         torch.testing.assert_close(hessian[run], torch.autograd.functional.hessian(total, theta[run]))
-
-
-@pytest.mark.parametrize("runs", [None, 3])
-@pytest.mark.parametrize("size", [1, 64, 10_000])
-def test_minimisers_in_batches_are_those_of_all_at_once(runs, size):
-    psi, target = records(*([200] if runs is None else [runs, 200]))
-    linear_terms, gamma = 3 * records(3)[0], torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    tolerance = default_tolerance(1.0, 1.0)
-    together = minimise(psi, target, torch.ones_like(target), CrossEntropy(), gamma, linear_terms, tolerance)
-    found = minimise_batches(in_batches(psi, target, size), CrossEntropy(), gamma, linear_terms, tolerance)
-    assert (found - together).norm(dim=1).max() <= 4 * tolerance / 0.5
 
 
 @pytest.mark.slow

@@ -53,16 +53,3 @@ def test_streamed_products_are_those_of_the_dense_hessian(head, exact, batch):
     assert rough.dtype == torch.float32
     assert 1e-9 < relative(rough.double(), expected @ V) < 1e-5
     assert relative(H.dense(), expected) < 1e-12
-
-
-def test_a_streamed_product_holds_one_batch_at_a_time(head):
-    seen = []
-
-    def watched(theta, x):
-        seen.append(len(x))
-        return head.model(theta, x)
-
-    StreamedHessian(watched, head.theta, head.x, head.s, head.w, head.ridge, batch=16).matmat(
-        draws(head.theta.numel(), 3)
-    )
-    assert seen == [16, 16, 16, 2]  # once a batch, whatever the columns

@@ -30,20 +30,6 @@ def test_value_5_circle_head():
     assert relative(F.at(head.x, head.s, head.w), head.closed_form(head.x, head.s, head.w)) < 1e-12
 
 
-def test_value_8_kernel_ridge_by_features():
-    head = kernel_head()
-    F = head.influence()
-    torch.testing.assert_close(
-        head.model(head.theta, head.queries), real(0.4228788448, 0.2714852355), rtol=0, atol=1e-10
-    )
-    assert abs(float(head.theta.norm()) - 0.7796653172) < 1e-9
-    h, _ = F.direction(real(0.7)[:, None])
-    torch.testing.assert_close(h[0], real(-0.2293473501, 6.6059461814), rtol=0, atol=1e-9)
-    w = real(0.2).sqrt()
-    moved = F.at(real(0.7)[:, None], w * 1.5, w)[0]
-    torch.testing.assert_close(moved, real(-0.1783581652, 1.6774607495), rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize(("p", "d"), [(7, 4), (3, 11), (5, 1)])
 @pytest.mark.parametrize("ridge", [1e-6, 0.05, 3.0])
 @pytest.mark.parametrize("solver", [CholeskySolver, ConjugateGradientSolver])

@@ -208,16 +208,6 @@ def test_distances_by_products_are_used_where_they_are_exact(bandwidth, exact):
     assert not dataclasses.replace(kernel, name="matern12").exact_by_products
 
 
-@pytest.mark.parametrize("threshold", [0.3, 0.02])
-def test_a_start_from_fewer_records_leads_to_the_same_fit(threshold, monkeypatch):
-    plain = random_stage(ResidualLoss(threshold))
-    before = plain.fit.u
-    monkeypatch.setattr("torchdpcate.heads.kernel._COARSE_RECORDS", 20)
-    coarse = random_stage(ResidualLoss(threshold))
-    assert coarse._start().count_nonzero() > 30
-    assert plain.system.norm(coarse.fit.u - before) <= plain.tolerance / plain.ridge
-
-
 def test_updates_of_a_factor_are_exact():
     """Records come and go; the restricted systems are solved densely beside."""
     stage = random_stage()

@@ -129,22 +129,6 @@ def test_the_default_ridge_leaves_seven_tenths_of_epsilon_to_the_objective_noise
     assert PrivateWeights(ridge=7.0).ridge_for(400, 5, BUDGET) == 7.0
 
 
-@pytest.mark.parametrize("epsilon", [0.025, 0.25, 1.0])
-@pytest.mark.parametrize("n", [400, 4000])
-def test_weights_of_the_default_ridge_are_no_worse_than_equal_ones(n, epsilon):
-    """Mean squared error of the true weights, over 40 fits."""
-    records, domain = confounded(n, 4)
-    truth = torch.sigmoid(records.x[:, 0])
-    noise, errors = NoiseSource.fixed(1), []
-    for _ in range(40):
-        pi = fit_privately(PrivateWeights(), records, domain, PrivacyBudget(epsilon, 0.0), noise)[0].propensity(
-            records.x
-        )
-        errors.append(truth * (0.5 / pi - 0.5 / truth) ** 2 + (1 - truth) * (0.5 / (1 - pi) - 0.5 / (1 - truth)) ** 2)
-    equal = truth * (1 - 0.5 / truth) ** 2 + (1 - truth) * (1 - 0.5 / (1 - truth)) ** 2
-    assert torch.stack(errors).mean() < 1.1 * equal.mean()
-
-
 @pytest.mark.parametrize("epsilon", [1e4, 1e6, 1e8])
 def test_a_budget_without_end_has_a_ridge(epsilon):
     ridge = PrivateWeights().ridge_for(400, 5, PrivacyBudget(epsilon, 0.0))
