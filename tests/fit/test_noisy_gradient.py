@@ -11,8 +11,8 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
-from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
-from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm, outcome
+from torchdpcate.fit.losses import BalancingLoss, Logistic
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -72,20 +72,6 @@ def test_the_law_of_the_mean_iterate_where_gradients_are_constant(momentum):
     scale = fit.public["gradient_scale"] * weights[:-1].norm()
     assert ((theta.mean(0) - weights[-1] * pull).abs() < 5 * scale / math.sqrt(runs)).all()
     assert ((theta.var(0) / scale**2 - 1).abs() < 5 * math.sqrt(2 / runs)).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("loss", "target"),
-    [(ATE, arm), (Logistic(), arm), (CrossEntropy(), outcome)],
-    ids=["ATE", "logistic", "cross-entropy"],
-)
-def test_with_a_large_budget_it_ends_at_the_minimiser(loss, target):
-    sample = on_a_line(500)
-    fit = NoisyGradient(3_000, ridge=1.0).prepare(loss, 500, LINE, PrivacyBudget(1e7, 1e-6))
-    exact = sample.minimise(loss, target, 1.0, torch.zeros(1, 2), 1e-8)
-    theta = fit.draw(sample, target, NoiseSource.fixed(0), 2)
-    torch.testing.assert_close(theta, exact.expand(2, 2), rtol=0, atol=0.02)
 
 
 @pytest.mark.slow

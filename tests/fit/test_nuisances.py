@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.func import grad, vmap
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.networks import Nuisances, OutcomeNetwork, PropensityNetwork
@@ -54,19 +53,6 @@ def test_values_are_clipped_to_the_domain(module, domain, records):
         assert mean.min() >= domain.outcome_low
         assert mean.max() <= domain.outcome_high
     assert {domain.overlap, 1 - domain.overlap} & {round(p, 12) for p in values.pi.tolist()}
-
-
-def test_usable_under_torch_func(module, records):
-    module = module.double()
-
-    def effect(x):
-        values = module.predict(x)
-        return values.mu1 - values.mu0
-
-    slopes = vmap(grad(effect))(records.x)
-    x = records.x.clone().requires_grad_()
-    effect(x).sum().backward()
-    torch.testing.assert_close(slopes, x.grad, rtol=1e-12, atol=1e-14)
 
 
 def test_config_makes_the_same_shape(domain, records):

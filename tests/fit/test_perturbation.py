@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import gamma as gamma_law
-from scipy.stats import kstest
 
 from tests.fit.cases import calibrate_objective, output_mechanism
 from torchdpcate.causal.estimand import ATE, ATT
@@ -136,18 +134,6 @@ def test_the_rest_of_the_budget_covers_stop_and_grid(kind, constrained):
     assert objective.solver.scale < 5e-6 * objective.scale / 40  # far below what the objective noise does to theta
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-def test_linear_terms_have_their_law(kind):
-    objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, **COMMON)
-    draws = objective.draw(NoiseSource.system(), 20_000) / objective.scale
-    if kind == "gaussian":
-        assert kstest(draws.flatten().numpy(), "norm").pvalue > 1e-8
-    else:
-        size = torch.linalg.vector_norm(draws, 2 if kind == "gamma" else math.inf, dim=1)
-        assert kstest(size.numpy(), gamma_law(3).cdf).pvalue > 1e-8
-
-
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 @pytest.mark.parametrize("domain", [None, Ball(0.05)])
 def test_a_release_minimises_the_perturbed_objective(kind, domain):
@@ -250,7 +236,7 @@ RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 
     gamma=st.floats(8, 60),
     smooth=st.sampled_from([HuberHinge(0.5), HuberHinge(0.25), Logistic()]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
     objective = calibrate_objective(
         budget(1.0),

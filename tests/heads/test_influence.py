@@ -72,7 +72,7 @@ DEFAULT = {"default": (None, 400), "default at epsilon 10": (PrivacyBudget(10.0,
         random_linear_head,
         neural_head,
         pytest.param("default", marks=pytest.mark.slow),
-        "default at epsilon 10",
+        pytest.param("default at epsilon 10", marks=pytest.mark.slow),
     ],
 )
 def test_finite_differences_of_refits(make):

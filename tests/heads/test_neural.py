@@ -84,15 +84,6 @@ def test_the_fit_is_a_stationary_minimum(epochs, ridge):
     assert float(torch.linalg.eigvalsh(H)[0]) > 0
 
 
-@pytest.mark.slow
-def test_a_seeded_fit_is_reproducible():
-    thetas = [
-        fit_neural_head(head_of(), *records(), default_trainer, epochs=2, generator=generator(7)).theta
-        for _ in range(2)
-    ]
-    assert torch.equal(*thetas)
-
-
 @pytest.mark.parametrize(
     ("factor", "settings", "said"),
     [

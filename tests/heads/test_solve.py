@@ -23,7 +23,7 @@ def quadratic(eigenvalues: torch.Tensor, seed: int = 0) -> tuple[HessianVectorPr
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     decades=st.floats(0, 4),

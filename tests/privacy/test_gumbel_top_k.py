@@ -60,6 +60,7 @@ def test_no_neighbours_are_found_that_tell_more_than_the_event(mu):
     assert most_over(1.1 * eta, mu) > 1e-3 * mu
 
 
+@pytest.mark.slow
 def test_it_chooses_the_best_few_as_the_exponential_mechanism_does():
     noise, event = NoiseSource.system(), GaussianEvent(1.0)
     scores, runs = torch.tensor([0.0, 2.0, 1.0], dtype=torch.float64), 1_500

@@ -323,7 +323,7 @@ actions = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(actions, max_size=8))
 def test_no_sequence_of_accepted_charges_overspends(sequence):
     ledger = Ledger(BLOCKS)
