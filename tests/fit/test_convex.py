@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.errors import BudgetError, NumericalError
 from torchdpcate.fit import convex
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_corners, joint_objective
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
@@ -192,19 +192,11 @@ def test_the_minimiser_is_that_of_other_libraries():
     logistic.fit(psi[0].numpy(), data.a.numpy())
     assert torch.allclose(theta[:4], torch.as_tensor(logistic.coef_[0]), atol=1e-5)
     for arm in (0, 1):
-        free = torch.zeros(7, dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.LBFGS([free], max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
-
-        def closure(arm=arm, free=free, optimiser=optimiser):
-            optimiser.zero_grad()
-            r = (data.y - psi[1] @ free)[data.a == arm]
-            loss = 2 * torch.nn.functional.huber_loss(r, 0 * r, reduction="sum", delta=0.25)
-            loss = loss + joint.ridges[1] * free.square().sum()
-            loss.backward()
-            return loss
-
-        optimiser.step(closure)
-        assert torch.allclose(theta[4 + 7 * arm : 11 + 7 * arm], free.detach(), atol=1e-5)
+        free = theta[4 + 7 * arm : 11 + 7 * arm].clone().requires_grad_()
+        r = (data.y - psi[1] @ free)[data.a == arm]
+        loss = 2 * torch.nn.functional.huber_loss(r, 0 * r, reduction="sum", delta=0.25)
+        (slope,) = torch.autograd.grad(loss + joint.ridges[1] * free.square().sum(), free)
+        assert slope.norm() < 1e-4 * joint.ridges[1]
 
 
 def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
@@ -236,28 +228,6 @@ def test_a_fit_that_does_not_converge_releases_nothing(monkeypatch):
         ConvexNuisanceConfig().fit(
             generated(300), DOMAIN, budget=BUDGET, session=of_ledger(None, "n", NoiseSource.system())
         )
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"degree": 0},
-        {"propensity_degree": -1},
-        {"threshold": 0.0},
-        {"threshold": math.inf},
-        {"propensity_share": 1.0},
-        {"jacobian_share": 0.0},
-        {"median_share": 1.5},
-    ],
-)
-def test_bad_settings_are_named(bad):
-    with pytest.raises(InputError, match=next(iter(bad))):
-        ConvexNuisanceConfig(**bad)
-
-
-def test_charges_that_leave_nothing_are_refused():
-    with pytest.raises(InputError, match="epsilon"):
-        ConvexNuisanceConfig().check(1350, DOMAIN, BUDGET, [(PureEvent(0.5), 2)])
 
 
 @pytest.mark.parametrize("epsilon", [1e4, 1e8])

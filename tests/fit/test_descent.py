@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import NumericalError
 from torchdpcate.fit import descent
 from torchdpcate.fit.descent import Ball, L1Ball, newton
 from torchdpcate.fit.losses import HuberHinge, Logistic, Squared
@@ -142,8 +142,3 @@ def test_projections_obey_the_variational_inequality(make):
     assert inside.any()
     assert (~inside).any()
     assert torch.equal(P[inside], x[inside])
-
-
-def test_a_radius_must_be_positive():
-    with pytest.raises(InputError, match="radius"):
-        Ball(0.0)

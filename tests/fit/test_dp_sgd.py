@@ -16,9 +16,8 @@ from tests.fit.nuisance_cases import Foreign, Interrupt, N, Q, Recorder, fit, pl
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.dp_sgd_plan import poisson_loader
 from torchdpcate.fit.engines import ChainEngine, engine_of
-from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
@@ -387,19 +386,6 @@ def test_auto_takes_the_chain_where_it_can(domain):
         engine.detach()
 
 
-def test_plan_refuses_bad_values():
-    for bad in (
-        {"noise_multiplier": 0.0},
-        {"max_grad_norm": -1.0},
-        {"sampling_rate": 1.5},
-        {"steps": 0},
-        {"noise_multiplier": float("nan")},
-    ):
-        with pytest.raises(InputError, match=next(iter(bad))):
-            plan(**bad)
-    assert DPSGDPlan(1.0, 1.0, 1 / 7, 5).epoch == 7
-
-
 # ---- precision of noise and clipping
 
 
@@ -441,15 +427,6 @@ class Steep(TrainableNuisances):
 
 
 def test_refuses_runs_beyond_the_precision_of_the_noise(dataset):
-    with pytest.raises(InputError, match=r"steps=.* 2\^40"):
-        plan(steps=2**38).check_precision(160)
-    with pytest.raises(InputError, match="noise_multiplier"):
-        plan(noise_multiplier=1e7).check_precision(160)
     with pytest.raises(InputError, match="noise_multiplier"):
         fit(Foreign(), dataset, plan(noise_multiplier=1e9))
     plan(steps=4000).check_precision(2_000_000)
-
-
-def test_refuses_a_delta_beyond_the_tails_before_anything_is_trained(domain):
-    with pytest.raises(InputError, match="delta"):
-        NuisanceConfig(batch_size=10, epochs=1).check(N, domain, PrivacyBudget(1.0, 1e-30), ())

@@ -5,7 +5,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi
 
-from torchdpcate.errors import InputError
 from torchdpcate.fit.gaussian_scale import (
     CONVEX_LOSS,
     PARALLELOGRAM,
@@ -206,14 +205,3 @@ def test_the_scale_of_a_loss_of_one_slope_cannot_be_lowered():
     # where delta is large beside epsilon, the two short sides of the triangle count
     sigma = gaussian_scale(0.1, 0.01, 2.0, 0.0, 2, [PARALLELOGRAM, TRIANGLE])
     assert sigma / analytic_gaussian_sigma(0.1, 0.01, 2.0) == pytest.approx(1.036256, abs=1e-6)
-
-
-def test_bad_arguments_are_named():
-    with pytest.raises(InputError, match="determinants"):
-        objective_sigma(1.0, 1e-5, 2.0, 1.0)
-    with pytest.raises(InputError, match="delta"):
-        objective_sigma(1.0, 0.0, 2.0)
-    with pytest.raises(InputError, match="dimension"):
-        objective_sigma(1.0, 1e-5, 2.0, 0.0, 0)
-    with pytest.raises(InputError, match="shift"):
-        objective_delta(1.0, 1.0, -2.0)

@@ -9,7 +9,6 @@ from tests.fit.cases import LINE, on_a_line
 from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
@@ -17,7 +16,6 @@ from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -111,22 +109,6 @@ def test_data_sets_together_and_batches_apart_give_the_same():
             yield Batch(*(part[200:] for part in self.batch))
 
     torch.testing.assert_close(fit.draw(Halves(sample.batch), arm, NoiseSource.fixed(4), 3), alone)
-
-
-def test_settings_and_budgets_that_cannot_be_released_are_refused():
-    with pytest.raises(InputError, match=r"delta = 0: fitter = noisy_gradient needs .* or fitter = objective"):
-        NoisyGradient().prepare(ATE, 500, LINE, PrivacyBudget(1.0, 0.0))
-    for bad in (2, 0, 2.5, 1_000_000):
-        with pytest.raises(InputError, match="steps"):
-            NoisyGradient(bad)
-    for name, value in (("length", 0.0), ("length", math.nan), ("ridge", -1.0), ("momentum", 1.0)):
-        with pytest.raises(InputError, match=name):
-            NoisyGradient(**{name: value})
-    with pytest.raises(InputError, match=r"length = 1: with ridge = 2 give at most 0.5, or steps diverge"):
-        NoisyGradient(length=1.0, ridge=2.0).prepare(ATE, 500, LINE, BUDGET)
-    with pytest.raises(InputError, match=r"noise of .* is too much for its grid, or these are too many numbers"):
-        NoisyGradient(100_000).prepare(ATE, 500, LINE, PrivacyBudget(1e-3, 1e-6))
-    assert isinstance(NoisyGradient().prepare(ATE, 500, LINE, BUDGET).event, GaussianEvent)
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

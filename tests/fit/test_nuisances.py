@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from torchdpcate.errors import InputError
 from torchdpcate.fit.networks import Nuisances, OutcomeNetwork, PropensityNetwork
 from torchdpcate.fit.trainable import TrainableNuisances
 
@@ -75,11 +73,3 @@ def test_released_networks_know_nothing_of_training(domain, records):
     assert all(
         torch.equal(a, b) for a, b in zip(networks.predict(records.x), module.double().predict(records.x), strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    "settings", [{"width": -1}, {"learning_rate": 0.0}, {"optimizer": "lion"}, {"outcome_share": 1.0}]
-)
-def test_bad_values_are_refused(domain, settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
-        Nuisances(domain, **settings)

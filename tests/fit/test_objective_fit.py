@@ -10,14 +10,13 @@ from tests.composition.cases import Batches
 from tests.fit.cases import LINE, LINE_DOMAIN, calibrate_objective, on_a_line
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.private_fit import WeightBounds, logistic_jacobian
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm, outcome
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -171,16 +170,3 @@ def test_more_budget_buys_less_ridge_and_noise_without_overflow():
     for more, less in pairwise(fits):
         assert more.ridge >= less.ridge
         assert more.imbalance > less.imbalance
-
-
-def test_settings_and_budgets_that_cannot_be_released_are_refused():
-    with pytest.raises(InputError, match="perturbation = 'laplace': choose one of gamma, box, gaussian"):
-        ObjectiveFit("laplace")
-    for share in (0.0, 1.0, -0.1, math.nan):
-        with pytest.raises(InputError, match="share"):
-            ObjectiveFit(share=share)
-    with pytest.raises(InputError, match=r"delta = 0: .*gamma or box"):
-        ObjectiveFit("gaussian").prepare(ATE, 100, LINE, PLAIN)
-    fit = ObjectiveFit("gaussian").prepare(ATE, 100, LINE, PrivacyBudget(1.0, 1e-6))
-    assert fit.event == ApproximateEvent(1.0, 1e-6)
-    assert ObjectiveFit(share=0.3).prepare(ATE, 100, LINE, PLAIN).public["share"] == 0.3

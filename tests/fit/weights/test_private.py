@@ -77,13 +77,6 @@ def test_without_a_budget_the_fit_is_scikit_learns():
     assert fitted.bounds == PrivateWeights().bounds(400, domain)  # nothing was paid for, so nothing is public
 
 
-def test_a_large_budget_buys_the_fit_without_noise():
-    records, domain = confounded(2000, 2)
-    exact = PrivateWeights(ridge=1.0).fit(records, domain, budget=None, session=FitSession(NoiseSource.fixed(0)))
-    private, _ = fit_privately(PrivateWeights(ridge=1.0), records, domain, PrivacyBudget(1000.0, 0.0))
-    assert torch.allclose(private.theta, exact.theta, atol=1e-2)
-
-
 def test_given_the_coefficients_no_record_moves_another_ones_weight():
     records, domain = confounded(50, 1)
     neighbour = with_first(records, 1.0, 1 - records.a[0].item())
