@@ -23,7 +23,7 @@ from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 MODES = ["hooks", "chain"]
 CLIP = 0.3
@@ -103,38 +103,6 @@ def test_empty_batches_happen_and_take_a_noisy_step(module, dataset, mode):
     assert private.steps == private.spent == 40
     empty = recorder.grads[sizes.index(0)]
     assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for g in empty)
-
-
-class Handing(FixedNoise):
-    """Keeps what DP-SGD is about to use, and hands out a multiple of it."""
-
-    def __init__(self, factor):
-        super().__init__(0)
-        self.factor, self.retained = factor, []
-
-    def released(self, output):
-        self.retained.append([grad.clone() for grad in output])
-        return output if self.factor == 1 else [self.factor * grad for grad in output]
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("mode", MODES)
-def test_the_optimizer_uses_what_the_source_hands_out_of_each_noisy_gradient(module, dataset, mode):
-    before = [p.detach().clone() for p in module.parameters()]
-    for factor in (1, 3):
-        recorder, source = Recorder(), Handing(factor)
-        trained, run = copy.deepcopy(module), plan(steps=4)
-        trainer = default_trainer(
-            callbacks=[DPSGD(run, source, mode=mode), recorder], max_epochs=-1, max_steps=4, accelerator="cpu"
-        )
-        trainer.fit(trained, poisson_loader(dataset, run.sampling_rate, 4, source))
-        assert len(source.retained) == 4
-        for kept, used in zip(source.retained, recorder.grads, strict=True):
-            assert all(torch.equal(factor * k, u) for k, u in zip(kept, used, strict=True))
-            # clipped sum plus noise, over the expected ten records: noise in every number
-            assert all(bool((k != 0).all()) for k in kept)
-        assert all(not torch.equal(b, p) for b, p in zip(before, trained.parameters(), strict=True))
-    assert_ordinary(trained)
 
 
 def test_any_lightning_module_trains_and_is_ordinary_again(dataset):

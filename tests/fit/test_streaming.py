@@ -4,7 +4,7 @@ import torch
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit import minimise as solver
 from torchdpcate.fit.losses import CrossEntropy, Logistic
-from torchdpcate.fit.minimise import default_tolerance, minimise_batches, summed
+from torchdpcate.fit.minimise import minimise_batches, summed
 
 
 def records(*shape, p=3, seed=0):
@@ -34,17 +34,6 @@ def test_sums_in_batches_are_the_derivatives_of_one_sum(runs, numbers, monkeypat
         torch.testing.assert_close(value[run], total(theta[run]))
         torch.testing.assert_close(gradient[run], torch.autograd.functional.jacobian(total, theta[run]))
         torch.testing.assert_close(hessian[run], torch.autograd.functional.hessian(total, theta[run]))
-
-
-@pytest.mark.slow
-def test_a_million_records_meet_the_default_stop():
-    """Sorted, so that partial sums grow as large as they can."""
-    psi = records(1_000_000, p=2)[0]
-    batches = in_batches(psi[psi[:, 0].argsort()], (psi[:, 0].sort().values > 0).double(), 100_000)
-    tolerance = default_tolerance(1.0, 1.0)
-    theta = minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 2), tolerance)
-    gradient = summed(batches, CrossEntropy(), theta)[1] + theta
-    assert gradient.norm().item() <= tolerance * 1.01
 
 
 def test_what_has_no_minimiser_or_no_precision_is_refused():

@@ -60,14 +60,6 @@ def test_that_check_sees_samplers():
             draw()
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-def test_two_sources_and_two_calls_never_agree(kind):
-    first, second = NoiseSource.system(), NoiseSource.system()
-    found = [DRAWS[kind](source, 30).double() for source in (first, first, second)]
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not torch.equal(found[one], found[other])
-
-
 # ---- how many values there are
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import (
     SELECTIONS,
     ExponentialMechanism,
@@ -148,21 +148,3 @@ def test_far_away_utilities_keep_their_differences():
     utilities = torch.tensor([2.0**40, 2.0**40 + 300], dtype=torch.float64)
     for kind in KINDS:
         assert kind(1.0, 1.0).select(utilities, NoiseSource.system(), 3).tolist() == [1, 1, 1]
-
-
-def test_what_is_chosen_is_handed_out_as_paid_for():
-    class Noted(FixedNoise):
-        def __init__(self):
-            super().__init__(0)
-            self.outputs = []
-
-        def released(self, output):
-            self.outputs.append(output)
-            return output
-
-    for kind in KINDS:
-        noise = Noted()
-        chosen = kind(1.0, 1.0).select(torch.zeros(4), noise, runs=5)
-        assert chosen.dtype == torch.int64
-        assert chosen.shape == (5,)
-        assert noise.outputs[-1] is chosen
