@@ -34,37 +34,19 @@ def budget(epsilon, delta=0.0):
 # numbers of policy_learning, section 8 ------------------------------------------------------------------------------
 
 
-def test_one_record_on_one_feature():
-    objective = calibrate_objective(
-        budget(1.0),
-        kind="gamma",
-        slope=1.0,
-        bounds=WeightBounds.per_record(1.0),
-        curvature=1.0,
-        gamma=2 * math.sqrt(2),
-        size=1,
-    )
-    assert objective.jacobian == pytest.approx(0.302733, abs=6e-7)
-    assert 1 / objective.scale == pytest.approx(0.348633, abs=6e-7)
-
-
-def test_weights_of_four_without_and_with_spill():
-    own = calibrate_objective(budget(1.0), kind="gamma", bounds=OWN, **COMMON)
-    assert (own.jacobian, 1 / own.scale) == pytest.approx((0.0953102, 0.1130862), abs=6e-8)
-    indirect = calibrate_objective(
-        budget(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON
-    )
-    assert (indirect.jacobian, 1 / indirect.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
-
-
-def test_outcome_weighted_learning():
-    bounds, hinge = WeightBounds.per_record(30.0), HuberHinge(0.5)
-    common = {"slope": hinge.slope, "bounds": bounds, "gamma": 141.0}
-    objective = calibrate_objective(budget(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
-    assert (objective.jacobian, 1 / objective.scale) == pytest.approx((0.192904, 0.01345161), rel=3e-6)
-    assert output_mechanism(PURE, kind="gamma", tolerance=1e-9, **common).sensitivity == pytest.approx(
-        0.425532, abs=6e-7
-    )
+@pytest.mark.parametrize(
+    ("bounds", "curvature", "gamma", "size", "jacobian", "rate"),
+    [
+        (WeightBounds.per_record(1.0), 1.0, 2 * math.sqrt(2), 1, 0.302733, 0.348633),
+        (OWN, 1.0, 40.0, 3, 0.0953102, 0.1130862),
+        (WeightBounds.with_indirect(4.0, 21.908902), 1.0, 40.0, 3, 0.6477226, 0.01177835),
+        (WeightBounds.per_record(30.0), HuberHinge(0.5).curvature, 141.0, 5, 0.192904, 0.01345161),
+    ],
+)
+def test_determinants_and_scales_of_gamma_noise(bounds, curvature, gamma, size, jacobian, rate):
+    facts = {"slope": 1.0, "bounds": bounds, "curvature": curvature, "gamma": gamma, "size": size}
+    objective = calibrate_objective(budget(1.0), kind="gamma", **facts)
+    assert (objective.jacobian, 1 / objective.scale) == pytest.approx((jacobian, rate), rel=3e-6)
 
 
 def test_the_ridge_that_a_refusal_asks_for():
@@ -317,6 +299,9 @@ def test_output_mechanisms_pay_for_their_stop():
     )
     assert (free.sensitivity, constrained.sensitivity) == pytest.approx((4 + 0.1, 4 + 0.2))
     assert isinstance(free, GaussianMechanism)
+    bounds = WeightBounds.per_record(30.0)  # outcome-weighted learning
+    owl = output_mechanism(PURE, kind="gamma", tolerance=1e-9, slope=1.0, bounds=bounds, gamma=141.0)
+    assert owl.sensitivity == pytest.approx(0.425532, abs=6e-7)
     with pytest.raises(InputError, match="delta = 0"):
         output_mechanism(PURE, kind="gaussian", tolerance=0.1, **common)
     with pytest.raises(InputError, match="perturbation = box"):

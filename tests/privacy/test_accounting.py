@@ -7,7 +7,6 @@ import scipy.special
 from scipy.special import expit
 from scipy.stats import norm
 
-from torchdpcate.errors import InputError
 from torchdpcate.privacy import accounting
 from torchdpcate.privacy.accounting import compose, dp_sgd_epsilon, dp_sgd_noise_multiplier, naive_sum, privacy_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
@@ -75,19 +74,6 @@ def test_noise_multiplier_is_safe_and_tight(epsilon, delta, rate, steps, also):
     sigma = dp_sgd_noise_multiplier(epsilon, delta, rate, steps, also=also)
     assert compose([*also, (DPSGDEvent(sigma, rate), steps)], delta) <= epsilon
     assert compose([*also, (DPSGDEvent(sigma / 1.001, rate), steps)], delta) > epsilon
-
-
-def test_noise_multiplier_refuses_what_is_already_spent():
-    with pytest.raises(InputError, match="other charges alone cost 1"):
-        dp_sgd_noise_multiplier(1.0, DELTA, RATE, 211, also=[(PureEvent(1.0), 1)])
-    with pytest.raises(InputError, match="delta > 0"):
-        dp_sgd_noise_multiplier(1.0, 0.0, RATE, 211)
-    with pytest.raises(InputError, match="delta above 1e-11"):
-        dp_sgd_noise_multiplier(1.0, 1e-13, RATE, 211)
-    with pytest.raises(InputError, match="steps"):
-        dp_sgd_noise_multiplier(1.0, DELTA, RATE, 0)
-    with pytest.raises(InputError, match="sampling_rate"):
-        dp_sgd_noise_multiplier(1.0, DELTA, 0.0, 211)
 
 
 @pytest.mark.parametrize("event", [PureEvent(0.3), ApproximateEvent(0.3, 1e-6), PureEvent(1000.0)])
