@@ -31,16 +31,6 @@ class Net(RecordLossModule):
         return (self.net(x).flatten(1).sum(1) - y) ** 2
 
 
-class WideAndDeep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Linear(Q, 1, bias=False)
-        self.deep = nn.Sequential(nn.Linear(Q, 5), nn.Tanh(), nn.Linear(5, 1))
-
-    def forward(self, x):
-        return self.wide(x) + self.deep(x)
-
-
 class TwoHeads(nn.Module):
     """A shared trunk, whose heads see what is in the graph, and one layer that is not trained."""
 
@@ -87,7 +77,6 @@ NETS = {
         nn.Linear(4, 1),
         nn.Tanh(),
     ),
-    "wide and deep": WideAndDeep,
     "two heads": TwoHeads,
     "half frozen": half_frozen,
     "rows": Pieces,
@@ -225,10 +214,6 @@ def twice(net, x):
     return net(x)[:, 0] + net(-x)[:, 0]
 
 
-def tied(net, x):
-    return (net(x) * net[2].weight[:, 0])[:, 0]
-
-
 def without_first(net, x):
     return net[2](torch.tanh(x[:, :1].expand(-1, 4)))[:, 0]
 
@@ -254,7 +239,6 @@ def in_place(net, x):
     ("loss", "message"),
     [
         (decayed, "other than by its pass"),
-        (tied, "other than by its pass"),
         (twice, "twice"),
         (without_first, r"net\.0\.weight"),
         (folded, "first dimension"),

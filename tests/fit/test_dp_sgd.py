@@ -17,7 +17,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import poisson_loader
-from torchdpcate.fit.engines import ChainEngine, engine_of
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
@@ -340,18 +339,6 @@ def test_one_batch_serves_one_step(dataset, kind):
     with pytest.raises(InputError, match="two steps on one batch"):
         fit(Twice(), dataset, plan(steps=5), ledger=ledger)
     assert ledger.entry(0).count == 1
-
-
-# ---- modes
-
-
-def test_auto_takes_the_chain_where_it_can(domain):
-    module = TrainableNuisances(domain, width=8)
-    for kind, extra in ((True, None), (False, nn.Embedding(3, 2))):
-        module.extra = extra
-        engine = engine_of(module, plan())
-        assert isinstance(engine, ChainEngine) is kind
-        engine.detach()
 
 
 # ---- precision of noise and clipping

@@ -8,11 +8,9 @@ import torch
 from tests.fit.cases import LINE, on_a_line
 from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.data.domain import Domain
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.fit.linear_fits import NoisyGradient
 from torchdpcate.fit.losses import BalancingLoss, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -85,16 +83,6 @@ def test_the_claimed_imbalance_is_that_of_the_draws():
     assert left.square().mean().sqrt().item() / fit.imbalance == pytest.approx(1, abs=0.1 + 5 / math.sqrt(800))
     one = 2 * math.sqrt(150 / 100) * analytic_gaussian_sigma(6.0, 1e-6) * math.sqrt(2)
     assert fit.imbalance == pytest.approx(one, rel=1e-3)  # as of one draw, whatever the number of steps
-
-
-@pytest.mark.parametrize(("loss", "never", "always"), [(ATE, 20, 60), (Logistic(), 30, 80)])
-def test_beyond_some_thirty_features_it_leaves_less_imbalance_than_the_pure_objective_noise(loss, never, always):
-    """Section 3.1 of the note, at delta = 1e-6 and epsilon = 0.3: no better up to d = 20 (40), better beyond."""
-    for size, better in ((never, False), (always, True)):
-        features = on_domain(None, Domain([0.0] * (size - 1), [1.0] * (size - 1), 0.0, 1.0))
-        budget = PrivacyBudget(0.3, 1e-6)
-        fits = [fitter.prepare(loss, 5000, features, budget) for fitter in (NoisyGradient(), ObjectiveFit())]
-        assert (fits[0].imbalance < fits[1].imbalance) == better
 
 
 def test_data_sets_together_and_batches_apart_give_the_same():

@@ -1,6 +1,5 @@
 """Tangent features against autograd, their products against the matrix, and the fits and releases made of them."""
 
-import copy
 import math
 from functools import partial
 
@@ -19,7 +18,6 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturb
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances
 from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -137,14 +135,6 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     queries = domain.grid(200)
     noise = fitted.features.product(head.output - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
-
-
-def test_recipe_takes_tangent_features_of_its_nuisances():
-    fitted, eta = stage(), nuisances()
-    recipe = copy.deepcopy(TangentSecondStage(ridge=0.01, threshold=0.2))
-    made = recipe.fit(fitted.block, eta, budget=BUDGET)
-    torch.testing.assert_close(made.theta, fitted.theta)
-    assert TangentSecondStage.choice == "tangent"
 
 
 def test_nuisances_without_a_network_are_refused():
