@@ -43,3 +43,11 @@ def test_the_slope_is_the_weight_and_so_the_minimiser_balances(estimand: str) ->
     for z in (0.0, 1.0):
         slope = BalancingLoss(of)(g, torch.full_like(g, 2 * z - 1)).first
         torch.testing.assert_close(-(2 * z - 1) * slope, of.weights(g, torch.full_like(g, z)), atol=0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_its_bounds_are_attained_and_no_more(estimand: str) -> None:
+    loss = BalancingLoss(make_estimand(estimand, ETA))
+    slopes = loss(torch.linspace(-40, 40, 80_001, dtype=torch.float64), torch.tensor([[-1.0], [1.0]]))
+    assert 0.999 * loss.slope < slopes.first.abs().max() <= loss.slope * (1 + 1e-12)
+    assert 0.998 * loss.curvature < slopes.second.max() <= loss.curvature * (1 + 1e-12)
