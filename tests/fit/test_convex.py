@@ -19,7 +19,7 @@ from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gaussian_dp import gaussian_curve
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([0.0] * 3, [1.0] * 3, outcome_low=-2.0, outcome_high=2.0, overlap=0.05)
@@ -210,6 +210,16 @@ def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
     assert ledger.spent()["n"]["epsilon"] <= 1.0
     assert ledger.spent()["n"]["delta"] <= 1e-5
     assert [entry.charge for entry in ledger.entries[2:]] == [MEDIAN, JOINT]
+
+
+def test_all_that_is_used_of_the_records_passes_as_paid():
+    class Nothing(FixedNoise):
+        def released(self, output):
+            return 0 * output
+
+    model = ConvexNuisanceConfig().fit(generated(300), DOMAIN, budget=BUDGET, session=of_ledger(None, "n", Nothing(0)))
+    assert not model.outcomes.any()
+    assert not model.propensity.any()
 
 
 def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
