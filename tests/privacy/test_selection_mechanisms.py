@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.selection_mechanisms import (
     SELECTIONS,
     ExponentialMechanism,
@@ -141,6 +141,15 @@ def test_gumbel_noise_has_the_scale_that_opendp_prices():
     )
     # epsilon^2 / 8 for utilities that move by half the spread either way
     assert mechanism.map(3.0) == pytest.approx(0.8**2 / 8)
+
+
+def test_what_is_chosen_is_handed_out_as_paid_for():
+    class Other(FixedNoise):
+        def released(self, output):
+            return output + 100
+
+    for kind in KINDS:
+        assert (kind(1.0, 1.0).select(torch.zeros(4), Other(0), runs=5) >= 100).all()
 
 
 def test_far_away_utilities_keep_their_differences():

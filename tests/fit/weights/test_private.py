@@ -9,13 +9,14 @@ from sklearn.linear_model import LogisticRegression
 from tests.fit.weights.cases import confounded, with_first
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
+from torchdpcate.errors import BudgetError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre
 from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.fit.weights.private import PrivatePropensity, PrivateWeights, largest_weight
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -31,6 +32,33 @@ def fit_privately(scheme, records, domain, budget=BUDGET, noise=None):
 def test_the_budget_is_charged_once():
     _, charges = fit_privately(PrivateWeights(), *confounded(100, 2))
     assert charges == [(PureEvent(1.0), Level.CERTIFIED, 1)]
+
+
+class Watched(FixedNoise):
+    """Counts what is drawn, and hands out nothing of what passes through it."""
+
+    drawn = 0
+
+    def _bytes(self, count):
+        self.drawn += count
+        return super()._bytes(count)
+
+    def released(self, output):
+        return 0 * output
+
+
+def test_the_ledger_comes_before_the_noise_and_the_coefficients_pass_as_paid():
+    (records, domain), noise = confounded(100, 2), Watched(0)
+
+    def refuse(*charge):
+        raise BudgetError("nothing is left")
+
+    with pytest.raises(BudgetError):
+        PrivateWeights().fit(records, domain, budget=BUDGET, session=noted(noise, refuse))
+    assert noise.drawn == 0
+    fitted, _ = fit_privately(PrivateWeights(), records, domain, noise=noise)
+    assert noise.drawn > 0
+    assert fitted.weights(records).tolist() == [1.0] * 100  # frozen at zero, so that nothing else was used
 
 
 def test_without_a_budget_the_fit_is_scikit_learns():
