@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from experiments.audit.neighbours import Retrain, refitted, worst_neighbour
 from experiments.audit.scale_search import ScaleSearch
-from tests.tools.neighbours import Retrain, refitted, worst_neighbour
 from torchdpcate.errors import NumericalError
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.stage import LinearStage, ParametricStage

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from tests.tools.neighbours import replaced
-from tests.tools.refit import Replacements, ReplaceOne
+from experiments.audit.neighbours import replaced
+from experiments.audit.refit import Replacements, ReplaceOne
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.heads.supremum import Supremum, maximise_over_box
 

@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from tests.tools.refit import Replacements, refit
+from experiments.audit.refit import Replacements, refit
 from torchdpcate.heads.linear import LinearProblem, solve
 
 BOUND, TARGET, RIDGE = 0.9, 1.0, 0.01

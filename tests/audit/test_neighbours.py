@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from experiments.audit import neighbours
+from experiments.audit.neighbours import worst_neighbour
+from experiments.audit.refit import refit
 from tests.release.helpers import DOMAIN, QUERIES, block
-from tests.tools import neighbours
-from tests.tools.neighbours import worst_neighbour
-from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Identity, Legendre

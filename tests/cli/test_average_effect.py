@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from torchdpcate.estimators.average.automatic import AverageEffect
 
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import leaks, one_line, redomained, summary, table
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.release.file import load_release
 

@@ -118,6 +118,11 @@ def test_a_mistake_is_one_line_and_leaves_no_run(here, capsys, case):
     assert not Path("r").exists()
 
 
+def test_generated_data_have_no_total(here, capsys):
+    assert main(["train", "task=average_effect", *SHARED, "run_dir=r"]) == 2
+    assert "generated data are nobody's records" in one_line(capsys)
+
+
 def installed(name: str) -> bool:
     """Whether a distribution of an extra is there."""
     try:

@@ -48,13 +48,6 @@ class Centred(RawCovariates):
         return super().forward(x - x.mean(0)) / 4
 
 
-class Ranked(RawCovariates):
-    """Rows that depend on how many others there are, and where they stand."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.argsort(0).double() / len(x)) / 2
-
-
 class Shuffled(RawCovariates):
     """Rows that differ from one evaluation to the next."""
 

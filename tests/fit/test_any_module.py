@@ -15,18 +15,15 @@ from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
 
 class Classifier(LightningModule):
     """What a tutorial of Lightning shows: logs, a metric, validation, dropout, a scheduler in a dict."""
 
-    def __init__(self, width: int = 4, interval: str = "step") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.save_hyperparameters()
-        self.net = nn.Sequential(nn.Linear(Q, width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1))
+        self.net = nn.Sequential(nn.Linear(Q, 4), nn.ReLU(), nn.Dropout(0.2), nn.Linear(4, 1))
         self.accuracy = BinaryAccuracy()
         self.rates, self.counted = [], []
 
@@ -49,7 +46,7 @@ class Classifier(LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.hparams.interval}}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 class Records(LightningDataModule):
@@ -64,19 +61,19 @@ class Records(LightningDataModule):
         return DataLoader(self.dataset, batch_size=20)
 
 
-def trained(dataset, module, folder, steps=20, ckpt_path=None, ledger=None):
-    private = DPSGD(plan(), NoiseSource.fixed(1), ledger)
+def trained(dataset, module, folder):
+    private = DPSGD(plan(), NoiseSource.fixed(1))
     kept = ModelCheckpoint(folder / "weights", every_n_train_steps=5, save_top_k=-1)
     trainer = default_trainer(
         callbacks=[private, kept, LearningRateMonitor()],
         max_epochs=-1,
-        max_steps=steps,
+        max_steps=20,
         logger=CSVLogger(folder),
         enable_checkpointing=True,
         num_sanity_val_steps=1,
         log_every_n_steps=1,
     )
-    trainer.fit(module, datamodule=Records(dataset), ckpt_path=ckpt_path, weights_only=True)
+    trainer.fit(module, datamodule=Records(dataset))
     return private, trainer
 
 
@@ -90,27 +87,6 @@ def test_a_tutorial_s_module_trains_with_logs_validation_and_a_scheduler(dataset
     assert set(log.splitlines()[0].split(",")) >= {"loss", "accuracy", "validation", "lr-AdamW"}
     assert len(list((tmp_path / "weights").glob("*.ckpt"))) == 4
     assert not any(part._forward_hooks for part in module.modules())
-
-
-def test_a_scheduler_by_epochs_goes_by_the_loader_s_public_length(dataset, tmp_path):
-    module = Classifier(interval="epoch")
-    trained(dataset, module, tmp_path)
-    assert module.rates == pytest.approx([0.1 * 0.5 ** (step // plan().epoch) for step in range(20)])
-
-
-def test_a_fit_resumes_with_its_rate_and_pays_each_step_once(dataset, tmp_path):
-    def paid(ledger):
-        return [(entry.event, entry.count) for entry in ledger.entries]
-
-    whole, halved = (Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False) for _ in range(2))
-    trained(dataset, Classifier(), tmp_path / "whole", ledger=whole)
-    trained(dataset, Classifier(), tmp_path / "half", steps=10, ledger=halved)
-    [path] = (tmp_path / "half" / "weights").glob("*step=10.ckpt")
-    module = Classifier.load_from_checkpoint(path, weights_only=True)
-    private, _ = trained(dataset, module, tmp_path / "rest", ckpt_path=path, ledger=halved)
-    assert paid(halved) == paid(whole)
-    assert private.spent == 20
-    assert module.rates == pytest.approx([0.1 * 0.5**step for step in range(10, 20)])
 
 
 def test_a_scheduler_takes_its_steps_where_steps_come_in_bursts(dataset):

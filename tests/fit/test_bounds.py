@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from torchdpcate.errors import InputError
 from torchdpcate.fit.private_fit import WeightBounds
 
 
@@ -25,12 +24,3 @@ def test_sums_of_changes_of_pairwise_weights_are_at_most_the_bounds():
     # terms that a record takes part in count with both weights, for its features and labels change
     assert (before + after).sum().item() == pytest.approx(WeightBounds.pairs(g).first)
     assert before.sum().item() == pytest.approx(WeightBounds.pairs(g).second)
-
-
-def test_impossible_bounds_are_refused():
-    with pytest.raises(InputError, match=r"bounds\.most"):
-        WeightBounds.per_record(0.0)
-    with pytest.raises(InputError, match=r"bounds\.first"):
-        WeightBounds(4.0, 4.0, 4.0, own=True)
-    with pytest.raises(InputError, match="indirect"):
-        WeightBounds.with_indirect(4.0, -1.0)

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback
 from torch import nn
 
-from tests.fit.nuisance_cases import Q, Recorder, fit, plan
+from tests.fit.nuisance_cases import Q, fit, plan
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit import engines
@@ -29,16 +29,6 @@ class Net(RecordLossModule):
     def record_loss(self, batch):
         x, _, y = batch
         return (self.net(x).flatten(1).sum(1) - y) ** 2
-
-
-class WideAndDeep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Linear(Q, 1, bias=False)
-        self.deep = nn.Sequential(nn.Linear(Q, 5), nn.Tanh(), nn.Linear(5, 1))
-
-    def forward(self, x):
-        return self.wide(x) + self.deep(x)
 
 
 class TwoHeads(nn.Module):
@@ -66,10 +56,6 @@ class Pieces(nn.Module):
         return self.outer(torch.tanh(self.inner(x[:, :, None].expand(-1, -1, 1)))) * x[:, :, None]
 
 
-def frozen_first():
-    return nn.Sequential(nn.Linear(Q, 4).requires_grad_(False), nn.ReLU(), nn.Linear(4, 3), nn.ELU(), nn.Linear(3, 1))
-
-
 def half_frozen():
     net = nn.Sequential(nn.Linear(Q, 4), nn.Identity(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
     net[0].weight.requires_grad_(False)
@@ -91,13 +77,9 @@ NETS = {
         nn.Linear(4, 1),
         nn.Tanh(),
     ),
-    "other activations": lambda: nn.Sequential(nn.Linear(Q, 5), nn.GELU(), nn.Linear(5, 4), nn.Softplus()),
-    "wide and deep": WideAndDeep,
     "two heads": TwoHeads,
-    "frozen first": frozen_first,
     "half frozen": half_frozen,
     "rows": Pieces,
-    "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(Q, 4), nn.ReLU()), nn.Sequential(nn.Linear(4, 1))),
 }
 
 
@@ -232,14 +214,6 @@ def twice(net, x):
     return net(x)[:, 0] + net(-x)[:, 0]
 
 
-def tied(net, x):
-    return (net(x) * net[2].weight[:, 0])[:, 0]
-
-
-def by_parts(net, x):
-    return net[-1](net[:-1](x) * 2)[:, 0]
-
-
 def without_first(net, x):
     return net[2](torch.tanh(x[:, :1].expand(-1, 4)))[:, 0]
 
@@ -265,7 +239,6 @@ def in_place(net, x):
     ("loss", "message"),
     [
         (decayed, "other than by its pass"),
-        (tied, "other than by its pass"),
         (twice, "twice"),
         (without_first, r"net\.0\.weight"),
         (folded, "first dimension"),
@@ -276,14 +249,6 @@ def in_place(net, x):
 def test_refuses_losses_that_go_another_way(dataset, loss, message):
     with pytest.raises(InputError, match=message):
         fit(Odd(loss), dataset, plan(sampling_rate=1.0), mode="chain")
-
-
-def test_layers_may_be_called_one_by_one():
-    torch.manual_seed(0)
-    module = Odd(by_parts).double()
-    batch = torch.rand(20, Q).double(), torch.zeros(20), torch.rand(20).double()
-    expected = clipped_sums(copy.deepcopy(module), batch, "hooks", 0.3)
-    torch.testing.assert_close(clipped_sums(module, batch, "chain", 0.3), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_a_pass_outside_the_loss_is_not_heard(dataset):
@@ -344,35 +309,6 @@ def test_other_layers_are_left_to_other_engines(dataset, make):
     engine.detach()
     with pytest.raises(InputError, match=r"nn\.Linear"):
         fit(module, dataset, plan(), mode="chain")
-
-
-def test_a_module_that_keeps_no_losses_has_hooks(dataset):
-    class Plain(Net):
-        def __init__(self):
-            super().__init__(nn.Linear(Q, 1))
-            del self.record_losses
-
-    with pytest.raises(InputError, match="record_losses"):
-        ChainEngine(Plain(), plan())
-
-
-def test_a_copy_made_during_a_fit_has_weights_of_its_own(dataset):
-    class Copy(Callback):
-        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            self.copied = copy.deepcopy(pl_module.net)
-            with torch.no_grad():
-                for p in self.copied.parameters():
-                    p.zero_()
-            x = torch.rand(4, Q)
-            assert bool((self.copied(x) == 0).all())
-            assert bool((pl_module.net(x) != 0).all())
-
-    torch.manual_seed(0)
-    recorder = Recorder()
-    module = Net(nn.Sequential(nn.Linear(Q, 4), nn.Tanh(), nn.Linear(4, 1)))
-    fit(module, dataset, plan(steps=3), mode="chain", callbacks=[Copy(), recorder])
-    assert len(recorder.grads) == 3
-    assert not any("forward" in vars(part) for part in module.modules())
 
 
 @pytest.mark.parametrize("listens", [False, True])

@@ -10,18 +10,16 @@ from sklearn.linear_model import LogisticRegression
 from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.errors import BudgetError, NumericalError
 from torchdpcate.fit import convex
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_corners, joint_objective
-from torchdpcate.fit.feature_maps import additive_legendre
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
-from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gaussian_dp import gaussian_curve
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([0.0] * 3, [1.0] * 3, outcome_low=-2.0, outcome_high=2.0, overlap=0.05)
@@ -34,19 +32,6 @@ def generated(n, seed=0):
     a = (torch.rand(n, generator=generator, dtype=torch.float64) < 0.3 + 0.4 * x[:, 1]).double()
     y = 3 * x[:, 0] ** 2 * a - x[:, 2] + 0.4 * torch.rand(n, generator=generator, dtype=torch.float64) - 0.2
     return CausalData(x, a, y)
-
-
-@pytest.mark.parametrize("degree", [0, 1, 2, 5])
-def test_features_are_legendre_polynomials_of_norm_at_most_one(degree):
-    z = 2 * torch.rand(200, 3, dtype=torch.float64) - 1
-    z[0] = 1.0
-    psi = additive_legendre(z, degree)
-    assert psi.norm(dim=1).max() == pytest.approx(1)  # at a corner
-    from numpy.polynomial.legendre import legval
-
-    for k in range(1, degree + 1):
-        expected = legval(z.numpy(), [0.0] * k + [1.0]) / math.sqrt(1 + 3 * degree)
-        assert torch.allclose(psi[:, 3 * k - 2 : 3 * k + 1], torch.as_tensor(expected))
 
 
 def test_constants_by_hand():
@@ -207,30 +192,11 @@ def test_the_minimiser_is_that_of_other_libraries():
     logistic.fit(psi[0].numpy(), data.a.numpy())
     assert torch.allclose(theta[:4], torch.as_tensor(logistic.coef_[0]), atol=1e-5)
     for arm in (0, 1):
-        free = torch.zeros(7, dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.LBFGS([free], max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
-
-        def closure(arm=arm, free=free, optimiser=optimiser):
-            optimiser.zero_grad()
-            r = (data.y - psi[1] @ free)[data.a == arm]
-            loss = 2 * torch.nn.functional.huber_loss(r, 0 * r, reduction="sum", delta=0.25)
-            loss = loss + joint.ridges[1] * free.square().sum()
-            loss.backward()
-            return loss
-
-        optimiser.step(closure)
-        assert torch.allclose(theta[4 + 7 * arm : 11 + 7 * arm], free.detach(), atol=1e-5)
-
-
-def test_without_privacy_the_truth_is_found():
-    data = generated(5_000)
-    model = ConvexNuisanceConfig(propensity_degree=2).fit(
-        data, DOMAIN, budget=None, session=of_ledger(None, "n", NoiseSource.system())
-    )
-    values = model.predict(data.x)
-    # two thousand records an arm, uniform noise of width 0.4: a mean has an error near 0.01
-    assert (values.mu1 - values.mu0 - 3 * data.x[:, 0] ** 2).abs().mean() < 0.05
-    assert (values.pi - 0.3 - 0.4 * data.x[:, 1]).abs().mean() < 0.05
+        free = theta[4 + 7 * arm : 11 + 7 * arm].clone().requires_grad_()
+        r = (data.y - psi[1] @ free)[data.a == arm]
+        loss = 2 * torch.nn.functional.huber_loss(r, 0 * r, reduction="sum", delta=0.25)
+        (slope,) = torch.autograd.grad(loss + joint.ridges[1] * free.square().sum(), free)
+        assert slope.norm() < 1e-4 * joint.ridges[1]
 
 
 def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
@@ -244,6 +210,16 @@ def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
     assert ledger.spent()["n"]["epsilon"] <= 1.0
     assert ledger.spent()["n"]["delta"] <= 1e-5
     assert [entry.charge for entry in ledger.entries[2:]] == [MEDIAN, JOINT]
+
+
+def test_all_that_is_used_of_the_records_passes_as_paid():
+    class Nothing(FixedNoise):
+        def released(self, output):
+            return 0 * output
+
+    model = ConvexNuisanceConfig().fit(generated(300), DOMAIN, budget=BUDGET, session=of_ledger(None, "n", Nothing(0)))
+    assert not model.outcomes.any()
+    assert not model.propensity.any()
 
 
 def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
@@ -262,39 +238,6 @@ def test_a_fit_that_does_not_converge_releases_nothing(monkeypatch):
         ConvexNuisanceConfig().fit(
             generated(300), DOMAIN, budget=BUDGET, session=of_ledger(None, "n", NoiseSource.system())
         )
-
-
-def test_five_relevant_covariates_beat_a_constant_at_2700_records():
-    study = Dataset2(n=3_000, seed=0).load()
-    domain, columns = study.domain, [0, 1]
-    data = study.records.subset(torch.arange(1_350))
-    data = CausalData(data.x[:, columns], data.a, data.y)
-    small = Domain([0.0] * 2, [1.0] * 2, domain.outcome_low, domain.outcome_high)
-    model = ConvexNuisanceConfig().fit(data, small, budget=BUDGET, session=of_ledger(None, "n", NoiseSource.fixed(0)))
-    error = (model.effect(study.queries[:, columns]) - study.effect).square().mean().sqrt()
-    assert error < 0.65 * study.effect.std()
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"degree": 0},
-        {"propensity_degree": -1},
-        {"threshold": 0.0},
-        {"threshold": math.inf},
-        {"propensity_share": 1.0},
-        {"jacobian_share": 0.0},
-        {"median_share": 1.5},
-    ],
-)
-def test_bad_settings_are_named(bad):
-    with pytest.raises(InputError, match=next(iter(bad))):
-        ConvexNuisanceConfig(**bad)
-
-
-def test_charges_that_leave_nothing_are_refused():
-    with pytest.raises(InputError, match="epsilon"):
-        ConvexNuisanceConfig().check(1350, DOMAIN, BUDGET, [(PureEvent(0.5), 2)])
 
 
 @pytest.mark.parametrize("epsilon", [1e4, 1e8])

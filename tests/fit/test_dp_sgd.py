@@ -16,15 +16,13 @@ from tests.fit.nuisance_cases import Foreign, Interrupt, N, Q, Recorder, fit, pl
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd import DPSGD
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.engines import ChainEngine, engine_of
-from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.dp_sgd_plan import poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 MODES = ["hooks", "chain"]
 CLIP = 0.3
@@ -83,15 +81,15 @@ class Flat(RecordLossModule):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_noise_has_the_planned_scale_in_every_step(dataset, mode):
-    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=100)
+    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=60)
     fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
     noise = torch.cat([g.flatten() for used in recorder.grads for g in used]).double() * 10
-    assert len(noise) == 100 * 160
+    assert len(noise) == 60 * 160
     # sd of a mean is 1/sqrt(m), of a variance sqrt(2/m): six of them alarm falsely 2e-9 of the time each
     assert abs(noise.mean()) < 6 * 0.6 / len(noise) ** 0.5
     assert abs(noise.var() / 0.36 - 1) < 6 * (2 / len(noise)) ** 0.5
-    steps = noise.view(100, 160)
-    assert abs((steps[:-1] * steps[1:]).mean()) < 6 * 0.36 / (99 * 160) ** 0.5
+    steps = noise.view(60, 160)
+    assert abs((steps[:-1] * steps[1:]).mean()) < 6 * 0.36 / (59 * 160) ** 0.5
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -104,38 +102,6 @@ def test_empty_batches_happen_and_take_a_noisy_step(module, dataset, mode):
     assert private.steps == private.spent == 40
     empty = recorder.grads[sizes.index(0)]
     assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for g in empty)
-
-
-class Handing(FixedNoise):
-    """Keeps what DP-SGD is about to use, and hands out a multiple of it."""
-
-    def __init__(self, factor):
-        super().__init__(0)
-        self.factor, self.retained = factor, []
-
-    def released(self, output):
-        self.retained.append([grad.clone() for grad in output])
-        return output if self.factor == 1 else [self.factor * grad for grad in output]
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("mode", MODES)
-def test_the_optimizer_uses_what_the_source_hands_out_of_each_noisy_gradient(module, dataset, mode):
-    before = [p.detach().clone() for p in module.parameters()]
-    for factor in (1, 3):
-        recorder, source = Recorder(), Handing(factor)
-        trained, run = copy.deepcopy(module), plan(steps=4)
-        trainer = default_trainer(
-            callbacks=[DPSGD(run, source, mode=mode), recorder], max_epochs=-1, max_steps=4, accelerator="cpu"
-        )
-        trainer.fit(trained, poisson_loader(dataset, run.sampling_rate, 4, source))
-        assert len(source.retained) == 4
-        for kept, used in zip(source.retained, recorder.grads, strict=True):
-            assert all(torch.equal(factor * k, u) for k, u in zip(kept, used, strict=True))
-            # clipped sum plus noise, over the expected ten records: noise in every number
-            assert all(bool((k != 0).all()) for k in kept)
-        assert all(not torch.equal(b, p) for b, p in zip(before, trained.parameters(), strict=True))
-    assert_ordinary(trained)
 
 
 def test_any_lightning_module_trains_and_is_ordinary_again(dataset):
@@ -312,15 +278,6 @@ def test_refuses_torchrun(records, monkeypatch):
         train(Flat(), records, default_trainer, **TRAINING)
 
 
-def test_refuses_a_sampler_that_lightning_replaced(dataset, monkeypatch):
-    def replace(trainer, trainer_fn, stage, loader):
-        return DataLoader(dataset, batch_size=10)
-
-    monkeypatch.setattr("lightning.pytorch.loops.fit_loop._process_dataloader", replace)
-    with pytest.raises(InputError, match="use_distributed_sampler=False"):
-        fit(Foreign(), dataset, plan())
-
-
 def test_refuses_a_sampler_that_lightning_replaced_between_epochs(dataset):
     class Reloading(Foreign):
         def train_dataloader(self):
@@ -384,63 +341,7 @@ def test_one_batch_serves_one_step(dataset, kind):
     assert ledger.entry(0).count == 1
 
 
-# ---- modes
-
-
-def test_auto_takes_the_chain_where_it_can(domain):
-    module = TrainableNuisances(domain, width=8)
-    for kind, extra in ((True, None), (False, nn.Embedding(3, 2))):
-        module.extra = extra
-        engine = engine_of(module, plan())
-        assert isinstance(engine, ChainEngine) is kind
-        engine.detach()
-
-
-def test_plan_refuses_bad_values():
-    for bad in (
-        {"noise_multiplier": 0.0},
-        {"max_grad_norm": -1.0},
-        {"sampling_rate": 1.5},
-        {"steps": 0},
-        {"noise_multiplier": float("nan")},
-    ):
-        with pytest.raises(InputError, match=next(iter(bad))):
-            plan(**bad)
-    assert DPSGDPlan(1.0, 1.0, 1 / 7, 5).epoch == 7
-
-
 # ---- precision of noise and clipping
-
-
-def circles(noise):
-    """How many pairs lie on a circle of torch's float32 normals, and of how many: radius^2 = -2 ln(k / 2^24).
-
-    Torch fills sixteen numbers at once, eight cosines and eight sines. Where k is small it is known to a tenth.
-    """
-    pairs = noise[: noise.numel() // 16 * 16].reshape(-1, 2, 8)
-    k = 2.0**24 * torch.exp(-pairs.square().sum(1) / 2).flatten()
-    k = k[(k > 0.3) & (k < 2**15)]
-    return int((k - k.round()).abs().lt(0.1).sum()), len(k)
-
-
-def test_float32_normals_of_torch_lie_on_circles():
-    parts = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
-    hits, of = circles(parts.double())
-    assert of > 25
-    assert hits == of
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_noise_is_on_no_circle_of_float32(dataset, mode):
-    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=400)
-    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
-    # six times sixteen weights, which torch would have filled by themselves; over the expected ten records
-    noise = torch.cat([used[0].flatten()[:96].double() for used in recorder.grads]) * (10 / 0.6)
-    hits, of = circles(noise)
-    # a fifth of about 38 lie there by chance: P(Binomial(38, 0.2) > 25) < 1e-9
-    assert of > 15
-    assert hits < 0.6 * of + 3
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -481,15 +382,6 @@ class Steep(TrainableNuisances):
 
 
 def test_refuses_runs_beyond_the_precision_of_the_noise(dataset):
-    with pytest.raises(InputError, match=r"steps=.* 2\^40"):
-        plan(steps=2**38).check_precision(160)
-    with pytest.raises(InputError, match="noise_multiplier"):
-        plan(noise_multiplier=1e7).check_precision(160)
     with pytest.raises(InputError, match="noise_multiplier"):
         fit(Foreign(), dataset, plan(noise_multiplier=1e9))
     plan(steps=4000).check_precision(2_000_000)
-
-
-def test_refuses_a_delta_beyond_the_tails_before_anything_is_trained(domain):
-    with pytest.raises(InputError, match="delta"):
-        NuisanceConfig(batch_size=10, epochs=1).check(N, domain, PrivacyBudget(1.0, 1e-30), ())

@@ -8,19 +8,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.device import trainer_on
-from torchdpcate.errors import InputError
-from torchdpcate.fit import engines, trainer, training
+from torchdpcate.fit import engines, trainer
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
-from torchdpcate.privacy.session import FitSession
 
-N, Q, STEPS = 200, 5, 12
+N, Q, STEPS = 200, 5, 8
 
 
 class Net(RecordLossModule):
@@ -66,8 +63,8 @@ def weights(device, mode, sigma=1e-13, rate=0.3, on="cpu"):
     return torch.cat([p.detach().cpu().flatten() for p in module.parameters()]), noise.made
 
 
-@pytest.mark.parametrize(("mode", "limit"), [("chain", 10**6), ("chain", 16), ("hooks", 10**6)])
-@pytest.mark.first(2)
+@pytest.mark.parametrize(("mode", "limit"), [("chain", 16), ("chain", 10**6), ("hooks", 10**6)])
+@pytest.mark.first(1)
 @pytest.mark.parametrize("moved", [False, True])
 def test_steps_on_a_device_are_those_on_the_cpu(mode, limit, moved, device, monkeypatch):
     on = device if moved else "cpu"
@@ -105,7 +102,7 @@ def test_noise_of_a_large_layer_is_drawn_in_a_thread_and_is_the_same(device, mon
 
     def trained(place):
         ledger = Ledger({"nuisance": PrivacyBudget(500.0, 1e-5)}, private=False)
-        noise, module, plan = Drawn(ledger), Net(), DPSGDPlan(1.0, 0.3, 0.25, STEPS)
+        noise, module, plan = Drawn(ledger), Net(), DPSGDPlan(4.0, 0.3, 0.25, STEPS)
         callbacks = [DPSGD(plan, noise, ledger)]
         fit = trainer_on(place)(max_steps=STEPS, precision="64-true", callbacks=callbacks).fit
         fit(module, poisson_loader(dataset(), 0.25, STEPS, NoiseSource.fixed(2)))
@@ -131,32 +128,3 @@ def test_records_of_a_device_train_on_the_cpu(device):
         return module.net[0].weight
 
     assert torch.equal(trained(device), trained("cpu"))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
-def test_a_gpu_that_is_full_names_the_setting(monkeypatch):
-    from torchdpcate.papers.oprescu import Dataset1
-
-    study = Dataset1(n=900, queries=5).load()
-
-    def factory(**settings):
-        return default_trainer(accelerator="gpu", **settings)
-
-    class Hungry(type(NuisanceConfig().module(study.domain))):
-        def record_loss(self, batch):
-            torch.empty(2**50, dtype=torch.uint8, device=batch[0].device)
-            return super().record_loss(batch)
-
-    plan, session = DPSGDPlan(1.0, 1.0, 0.1, 5), FitSession(NoiseSource.fixed(0), PrivacyBudget(1.0, 1e-5))
-    with pytest.raises(InputError, match="training: the GPU has too little memory; lower batch_size"):
-        training.train(
-            Hungry(study.domain),
-            study.records,
-            factory,
-            batch_size=90,
-            epochs=1,
-            seed=0,
-            plan=plan,
-            noise=session.noise,
-        )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.fit.weighted_basis import Feature, HiddenUnits, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import HiddenUnits, WeightedBasis, all_features
 
 K = 2
 ONE = torch.eye(K, dtype=torch.float64)
@@ -88,11 +88,6 @@ def test_malformed_numbers_are_refused(change, said):
         HiddenUnits.from_tensors(tensors, found.base.config(), K)
     with pytest.raises(ValueError, match="unknown kind"):
         HiddenUnits.from_tensors(found.tensors(), [["h", 0, 0]], K)
-
-
-def test_their_kind_is_no_feature_of_covariates():
-    with pytest.raises(ValueError, match="unknown kind"):
-        WeightedBasis.from_config([Feature("h", 0, 0)], torch.full((2,), 0.5).double(), K)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-9])

@@ -5,21 +5,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.errors import InputError
-from torchdpcate.fit.losses import CrossEntropy, Huber, HuberHinge, Logistic, Squared
+from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
+from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Squared
 
 LABELS = [HuberHinge(0.5), HuberHinge(0.01), HuberHinge(3.0), Logistic()]
+BALANCING = [BalancingLoss(make_estimand(name, 0.2)) for name in ESTIMANDS]
 NUMBERS = [Huber(0.7), Huber(40.0), Squared(30.0)]
 SHARES = [CrossEntropy()]
 POINTS = st.lists(st.floats(-15, 15), min_size=1, max_size=20)
 
 
-@pytest.mark.parametrize("loss", LABELS + NUMBERS + SHARES)
+@pytest.mark.parametrize("loss", LABELS + BALANCING + NUMBERS + SHARES)
 @given(points=POINTS, positive=st.booleans(), y=st.floats(-15, 15))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_slopes_are_the_derivatives_and_within_the_bounds(loss, points, positive, y):
     label = 1.0 if positive else -1.0
-    target = torch.tensor(label if loss in LABELS else (y + 15) / 30 if loss in SHARES else y, dtype=torch.float64)
+    target = torch.tensor(
+        label if loss in LABELS + BALANCING else (y + 15) / 30 if loss in SHARES else y, dtype=torch.float64
+    )
     u = torch.tensor(points, dtype=torch.float64)
     slopes, step = loss(u, target), 1e-6
     first = (loss(u + step, target).value - loss(u - step, target).value) / (2 * step)
@@ -27,7 +30,7 @@ def test_slopes_are_the_derivatives_and_within_the_bounds(loss, points, positive
     change = (loss(u + step, target).first - loss(u - step, target).first) / (2 * step)
     smooth = (loss(u + step, target).second - loss(u - step, target).second).abs() < 1e-3  # not across a corner
     assert ((slopes.second - change).abs()[smooth] <= 1e-5 * loss.curvature).all()
-    assert (slopes.value >= 0).all()
+    assert loss in BALANCING or (slopes.value >= 0).all()
     assert (slopes.first.abs() <= loss.slope * (1 + 1e-12)).all()
     assert ((slopes.second >= 0) & (slopes.second <= loss.curvature * (1 + 1e-12))).all()
 
@@ -47,15 +50,6 @@ def test_losses_at_points_worked_out_by_hand():
     assert Huber(math.inf)(u, one).value.tolist() == pytest.approx((one - u).square().tolist())
     assert Logistic()(800 * one, -one).value.item() == pytest.approx(800.0)  # no overflow
     assert Logistic()(u, one).value.tolist() == pytest.approx([math.log1p(math.exp(-v)) for v in u.tolist()])
-
-
-@pytest.mark.parametrize(
-    ("make", "name"), [(HuberHinge, "smoothing"), (Huber, "threshold"), (Squared, "most_residual")]
-)
-def test_shapes_that_are_not_positive_are_refused(make, name):
-    for bad in (0.0, -1.0, math.nan):
-        with pytest.raises(InputError, match=name):
-            make(bad)
 
 
 def test_cross_entropy_of_labels_is_logistic_and_of_shares_a_mean_of_both():

@@ -7,26 +7,20 @@ import pytest
 import torch
 
 from tests.composition.cases import Batches
-from tests.fit.cases import calibrate_objective
+from tests.fit.cases import LINE, LINE_DOMAIN, calibrate_objective, on_a_line
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.private_fit import WeightBounds, logistic_jacobian
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm, outcome
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
 PLAIN = PrivacyBudget(1 / 0.99, 0.0)  # 1 % of which pays for the solver's stop
-DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, better="higher")
-LINE = on_domain(None, DOMAIN)  # (1, x) / sqrt 2, so that phi = sqrt 2 psi has C^2 = 2
 ATE, LOGISTIC = BalancingLoss(make_estimand("ATE", 0.1)), Logistic()
 LOSSES = [BalancingLoss(make_estimand(e, 0.1)) for e in ("ATE", "ATT", "ATC", "ATO")] + [Logistic(), CrossEntropy()]
 
@@ -35,15 +29,6 @@ X = [(0.6, 0.2), (-0.4, 0.5), (0.1, -0.7), (0.9, -0.1), (-0.8, -0.3), (0.3, 0.4)
 PHI = torch.tensor([(1.0, *x) for x in X], dtype=torch.float64)
 Z = torch.tensor([1, 0, 1, 1, 0, 0, 1, 0], dtype=torch.float64)
 EIGHT = StackedRecords(Batch(PHI[:, 1:], PHI, Z, torch.tensor([1, 0, 0.5, 1, 0.25, 1, 0, 0.75]).double()))
-
-
-def records(n=200, seed=0, sets=None):
-    generator = torch.Generator().manual_seed(seed)
-    shape = (n,) if sets is None else (sets, n)
-    x = torch.rand(*shape, 1, dtype=torch.float64, generator=generator)
-    z = (torch.rand(shape, generator=generator) < torch.sigmoid(2 * x[..., 0] - 0.5)).double()
-    y = torch.rand(shape, dtype=torch.float64, generator=generator)
-    return StackedRecords(Batch(x, LINE(x.reshape(-1, 1)).reshape(*shape, 2), z, y))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +90,7 @@ def test_the_imbalance_is_noise_and_shrinkage(estimand):
 @pytest.mark.parametrize("loss", [ATE, LOGISTIC], ids=repr)
 def test_the_claimed_imbalance_is_that_of_the_draws(kind, loss):
     """Over 2000 runs; fourth moments are below 9 sd^4, so a relative error of 0.32 is five of its standard errors."""
-    sample = records()
+    sample = on_a_line(200)
     fit = ObjectiveFit(kind).prepare(loss, 200, LINE, PrivacyBudget(1.0, 1e-6))
     theta = fit.draw(sample, arm, NoiseSource.fixed(0), 2_000)
     assert theta.shape == (2_000, 2)
@@ -125,24 +110,12 @@ def test_the_solvers_noise_counts_where_there_are_many_records():
     assert fits[2].imbalance == pytest.approx((1e12 / 2 * math.sqrt(2) * xi).std().item(), rel=0.05)
 
 
-def test_one_run_on_each_data_set_is_that_run_alone():
-    many = records(sets=3)
-    fit = ObjectiveFit().prepare(ATE, 200, LINE, PLAIN)
-    together = fit.draw(many, arm, NoiseSource.fixed(2), 3)
-    for k in range(3):
-        own = StackedRecords(Batch(*(part[k] for part in many.batch)))
-        alone = fit.draw(own, arm, NoiseSource.fixed(2), 3)[k]
-        torch.testing.assert_close(together[k], alone, rtol=0, atol=1e-5)  # the stop, some 1e-6 / gamma
-    with pytest.raises(InputError, match="2 rows for 3 data sets"):
-        fit.draw(many, arm, NoiseSource.fixed(2), 2)
-
-
 @pytest.mark.parametrize(("loss", "target"), [(ATE, arm), (CrossEntropy(), outcome)])
 def test_a_stream_gives_the_same_fit(loss, target):
-    sample = records()
+    sample = on_a_line(200)
     own = sample.batch
-    stream = Batches(DOMAIN, CausalData(own.x, own.z, own.y), 37)
-    streamed = StreamedRecords(stream, LINE, DOMAIN)
+    stream = Batches(LINE_DOMAIN, CausalData(own.x, own.z, own.y), 37)
+    streamed = StreamedRecords(stream, LINE, LINE_DOMAIN)
     fit = ObjectiveFit().prepare(loss, 200, LINE, PLAIN)
     thetas = [fit.draw(source, target, NoiseSource.fixed(3), 4) for source in (sample, streamed)]
     torch.testing.assert_close(*thetas, rtol=0, atol=1e-5)
@@ -197,24 +170,3 @@ def test_more_budget_buys_less_ridge_and_noise_without_overflow():
     for more, less in pairwise(fits):
         assert more.ridge >= less.ridge
         assert more.imbalance > less.imbalance
-
-
-def test_settings_and_budgets_that_cannot_be_released_are_refused():
-    with pytest.raises(InputError, match="perturbation = 'laplace': choose one of gamma, box, gaussian"):
-        ObjectiveFit("laplace")
-    for share in (0.0, 1.0, -0.1, math.nan):
-        with pytest.raises(InputError, match="share"):
-            ObjectiveFit(share=share)
-    with pytest.raises(InputError, match=r"delta = 0: .*gamma or box"):
-        ObjectiveFit("gaussian").prepare(ATE, 100, LINE, PLAIN)
-    fit = ObjectiveFit("gaussian").prepare(ATE, 100, LINE, PrivacyBudget(1.0, 1e-6))
-    assert fit.event == ApproximateEvent(1.0, 1e-6)
-    assert ObjectiveFit(share=0.3).prepare(ATE, 100, LINE, PLAIN).public["share"] == 0.3
-
-
-def test_cube_noise_grows_with_the_largest_entry_alone():
-    wide = on_domain(Fourier(pairs=18), DOMAIN)
-    box, ball = (
-        ObjectiveFit(kind).prepare(LOGISTIC, 100, wide, PLAIN).public["perturbation_scale"] for kind in ("box", "gamma")
-    )
-    assert box / ball == pytest.approx(1 / math.sqrt(18))

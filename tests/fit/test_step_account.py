@@ -182,20 +182,6 @@ def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, checkpoin
     assert counts(crashed) == (20, 20)
 
 
-def test_a_resume_continues_the_same_weights_and_optimizer(dataset, path, checkpoint):
-    interrupted(dataset, path, checkpoint, saved=7, after=7)
-    first = torch.load(checkpoint, weights_only=True)["state_dict"]
-    seen = []
-
-    class Look(Interrupt):
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            seen.append({k: v.clone() for k, v in pl_module.state_dict().items()})
-
-    resume(dataset, path, checkpoint, callbacks=[Look(99)])
-    assert seen[0].keys() == first.keys()
-    assert all(torch.equal(first[k], v) for k, v in seen[0].items())
-
-
 def test_a_checkpoint_holds_plain_types_and_no_randomness(dataset, path, checkpoint):
     interrupted(dataset, path, checkpoint, saved=3, after=3)
     state = torch.load(checkpoint, weights_only=True)
@@ -216,13 +202,6 @@ def test_a_resume_needs_its_own_plan_and_ledger(dataset, path, checkpoint):
     with pytest.raises(InputError, match="entry 0"):
         fit(Foreign(), dataset, plan(), ledger=other, ckpt_path=checkpoint)
     assert counts(path) == (3, 3)
-
-
-def test_a_resume_without_a_ledger_goes_on_counting(dataset, checkpoint):
-    with pytest.raises(RuntimeError):
-        fit(Foreign(), dataset, plan(), callbacks=[Save(5, checkpoint), Interrupt(5, RuntimeError)])
-    private = fit(Foreign(), dataset, plan(), ckpt_path=checkpoint)
-    assert (private.steps, private.spent) == (20, 20)
 
 
 def test_two_runs_of_one_entry_are_noticed(path):

@@ -4,7 +4,7 @@ import torch
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit import minimise as solver
 from torchdpcate.fit.losses import CrossEntropy, Logistic
-from torchdpcate.fit.minimise import default_tolerance, minimise, minimise_batches, summed
+from torchdpcate.fit.minimise import minimise_batches, summed
 
 
 def records(*shape, p=3, seed=0):
@@ -36,32 +36,10 @@ def test_sums_in_batches_are_the_derivatives_of_one_sum(runs, numbers, monkeypat
         torch.testing.assert_close(hessian[run], torch.autograd.functional.hessian(total, theta[run]))
 
 
-@pytest.mark.parametrize("runs", [None, 3])
-@pytest.mark.parametrize("size", [1, 64, 10_000])
-def test_minimisers_in_batches_are_those_of_all_at_once(runs, size):
-    psi, target = records(*([200] if runs is None else [runs, 200]))
-    linear_terms, gamma = 3 * records(3)[0], torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    tolerance = default_tolerance(1.0, 1.0)
-    together = minimise(psi, target, torch.ones_like(target), CrossEntropy(), gamma, linear_terms, tolerance)
-    found = minimise_batches(in_batches(psi, target, size), CrossEntropy(), gamma, linear_terms, tolerance)
-    assert (found - together).norm(dim=1).max() <= 4 * tolerance / 0.5
-
-
-@pytest.mark.slow
-def test_a_million_records_meet_the_default_stop():
-    """Sorted, so that partial sums grow as large as they can."""
-    psi = records(1_000_000, p=2)[0]
-    batches = in_batches(psi[psi[:, 0].argsort()], (psi[:, 0].sort().values > 0).double(), 100_000)
-    tolerance = default_tolerance(1.0, 1.0)
-    theta = minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 2), tolerance)
-    gradient = summed(batches, CrossEntropy(), theta)[1] + theta
-    assert gradient.norm().item() <= tolerance * 1.01
-
-
 def test_what_has_no_minimiser_or_no_precision_is_refused():
     psi, target = records(20)
     batches = in_batches(psi, target, 6)
     with pytest.raises(InputError, match="ridge = 0: the sum is not strongly convex"):
         minimise_batches(batches, Logistic(), 0.0, torch.zeros(1, 3), 1e-9)
     with pytest.raises(NumericalError, match="nothing is released"):
-        minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 3), 1e-40)
+        minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 3), -1.0)

@@ -1,6 +1,5 @@
 """Heads with known answers: the worked examples of the theory note, and small networks."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -109,7 +108,3 @@ def neural_head(n: int = 50, q: int = 3, width: int = 4, depth: int = 2, ridge: 
 
 def relative(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
-
-
-def is_close(found: float, expected: float, tolerance: float) -> bool:
-    return math.isclose(found, expected, rel_tol=tolerance)

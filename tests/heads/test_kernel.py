@@ -11,18 +11,17 @@ import torch
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.kernel_ridge import KernelRidge
 
+from experiments.audit.refit import refit
 from tests.release.helpers import DOMAIN, QUERIES, block
-from tests.tools.refit import refit
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
 from torchdpcate.heads import kernel_system
 from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
 from torchdpcate.heads.kernel_system import SQUARED, DenseSystem, ResidualLoss, minimise
 from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
-from torchdpcate.heads.stage import LinearStage, SecondStageBlock
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 
@@ -127,19 +126,6 @@ def test_squared_head_is_scikit_learns_weighted_kernel_ridge():
     np.testing.assert_allclose(answers.numpy(), ridge.predict(stage.system.z.numpy()), atol=1e-9)
 
 
-@pytest.mark.parametrize("threshold", [math.inf, 0.3, 0.02])
-@pytest.mark.parametrize("ridge", [1e-2, 1e-4])
-def test_kernel_and_feature_paths_agree_on_the_features_own_kernel(threshold, ridge):
-    records = block(120)
-    linear = LinearStage(records, Legendre(3).setup(DOMAIN), ridge, threshold)
-    psi = linear.problem.psi
-    system = DenseSystem(lambda z, other: z @ other.T, psi, records.w, 120 * ridge)
-    fit = minimise(system, records.s, ResidualLoss(threshold), linear.problem.tolerance)
-    theta = psi.T @ (records.w * fit.u)
-    torch.testing.assert_close(theta, solve(linear.problem).theta, rtol=0, atol=1e-9)
-    assert system.norm(fit.u) == pytest.approx(theta.norm().item(), rel=1e-8)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     """In coordinates of the Hilbert space, so that the solver does not judge itself."""
@@ -160,16 +146,7 @@ def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     assert all(objective(other) > value for other in perturbed)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_products_and_factor_give_the_same_fit(loss):
-    dense, lazy = random_stage(loss, n=80), random_stage(loss, n=80, largest_dense=10)
-    assert isinstance(dense.system, DenseSystem)
-    assert not isinstance(lazy.system, DenseSystem)
-    assert dense.system.norm(dense.fit.u - lazy.fit.u) <= dense.tolerance / dense.ridge
-    assert lazy.gradient_norm <= lazy.tolerance
-
-
-@pytest.mark.parametrize(("loss", "name"), zip(LOSSES, ("matern12", "gaussian", "matern12"), strict=True))
+@pytest.mark.parametrize(("loss", "name"), zip(LOSSES[1:], ("gaussian", "matern12"), strict=True))
 def test_tiles_in_float32_give_the_fit_of_the_factor(loss, name, monkeypatch):
     """Tiles that do not divide n, few landmarks, and no array of n^2 numbers anywhere."""
     monkeypatch.setattr(kernel_system, "_TILE", 32)
@@ -215,16 +192,6 @@ def test_distances_by_products_are_used_where_they_are_exact(bandwidth, exact):
     gap = (kernel.between_by_products(z, z.clone()) - kernel.between(z, z)).abs().max().item()
     assert gap <= 1e-14 * max(1.0, 1 / bandwidth**2)
     assert not dataclasses.replace(kernel, name="matern12").exact_by_products
-
-
-@pytest.mark.parametrize("threshold", [0.3, 0.02])
-def test_a_start_from_fewer_records_leads_to_the_same_fit(threshold, monkeypatch):
-    plain = random_stage(ResidualLoss(threshold))
-    before = plain.fit.u
-    monkeypatch.setattr("torchdpcate.heads.kernel._COARSE_RECORDS", 20)
-    coarse = random_stage(ResidualLoss(threshold))
-    assert coarse._start().count_nonzero() > 30
-    assert plain.system.norm(coarse.fit.u - before) <= plain.tolerance / plain.ridge
 
 
 def test_updates_of_a_factor_are_exact():

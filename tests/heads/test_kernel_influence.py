@@ -1,8 +1,5 @@
 """The kernel head's influence function against the theory note, refits, and features; its bound against searches."""
 
-import dataclasses
-import math
-
 import pytest
 import torch
 
@@ -98,36 +95,6 @@ def test_it_is_the_feature_paths_influence_function(name):
     s, w = real(0.4, -0.9, 0.0, 1.0), real(0.5, -0.7, 0.9, 0.0)
     assert relative(F.at(points, s, w), other.at(psi[n + 5 :], s, w)) < 1e-8
     assert relative(F.offset, other.offset) < 1e-8
-
-
-def reweighted(stage: KernelStage, x, s, w, weight: float) -> KernelStage:
-    """The squared fit to (1 - weight) sample + weight record: weight c in a mean is s and w times sqrt(c)."""
-    n, block = stage.n, stage.block
-    old, new = math.sqrt((1 - weight) * (n + 1) / n), math.sqrt(weight * (n + 1))
-    changed = dataclasses.replace(
-        block,
-        x=torch.cat([block.x, x]),
-        s=torch.cat([old * block.s, new * s]),
-        w=torch.cat([old * block.w, new * w]),
-    )
-    return dataclasses.replace(stage, block=changed)
-
-
-def test_finite_differences_of_refits():
-    """One record reweighted: a one-sided difference of eighth order agrees to nine digits."""
-    stage, queries = random_stage(), grid(5)
-    F = KernelInfluenceFunction(stage, queries)
-    x, s, w = grid(3), real(0.8, -0.6, 1.0), real(0.9, -0.5, 0.2)
-    step = 1e-3
-    for i in range(3):
-        rows = x[i : i + 1], s[i : i + 1], w[i : i + 1]
-        at = [
-            reweighted(stage, *rows, k * step).correction(queries) if k else stage.correction(queries) for k in range(9)
-        ]
-        # weights of the one-sided difference that is exact for polynomials of degree 8
-        shares = (-761 / 280, 8, -14, 56 / 3, -35 / 2, 56 / 5, -14 / 3, 8 / 7, -1 / 8)
-        difference = sum(c * f for c, f in zip(shares, at, strict=True)) / step
-        assert relative(difference, F.at(*rows)[0]) < 1e-9
 
 
 def test_finite_differences_of_huber_refits():

@@ -54,16 +54,6 @@ def test_it_is_the_network_of_torch_nn(depth):
     torch.testing.assert_close(head.functional(theta, x[0]), expected[0])
 
 
-def test_initial_weights_are_glorot_and_seeded():
-    head = NeuralHead(30, [0.0] * 30, [1.0] * 30, generator=generator())
-    for W, b in head.functional.layers(head.theta.detach()):
-        limit = math.sqrt(6 / sum(W.shape))
-        assert 0.9 * limit < float(W.abs().max()) <= limit
-        assert not bool(b.any())
-    assert torch.equal(head_of(seed=4).theta, head_of(seed=4).theta)
-    assert not torch.equal(head_of(seed=4).theta, head_of(seed=5).theta)
-
-
 def test_the_ridge_is_in_the_objective_and_nowhere_else():
     x, s, w = records()
     free, ridged = head_of(ridge=0.0), head_of(ridge=0.3)
@@ -94,28 +84,6 @@ def test_the_fit_is_a_stationary_minimum(epochs, ridge):
     assert float(torch.linalg.eigvalsh(H)[0]) > 0
 
 
-@pytest.mark.slow
-def test_adam_runs_under_the_trainer():
-    x, s, w = records()
-    head, made = head_of(), []
-
-    def factory(**settings):
-        made.append(default_trainer(**settings))
-        return made[-1]
-
-    fit_neural_head(head, x, s, w, factory, epochs=4, batch_size=16, generator=generator())
-    assert [(trainer.max_epochs, trainer.global_step) for trainer in made] == [(4, 20)]
-
-
-@pytest.mark.slow
-def test_a_seeded_fit_is_reproducible():
-    thetas = [
-        fit_neural_head(head_of(), *records(), default_trainer, epochs=2, generator=generator(7)).theta
-        for _ in range(2)
-    ]
-    assert torch.equal(*thetas)
-
-
 @pytest.mark.parametrize(
     ("factor", "settings", "said"),
     [
@@ -144,15 +112,6 @@ def test_newton_leaves_a_saddle_and_descends():
     assert steps < 20
     assert abs(abs(float(theta[0])) - math.sqrt(0.5)) < 1e-10
     assert abs(float(theta[1])) < 1e-10
-
-
-def test_newton_solves_the_rosenbrock_function():
-    def rosenbrock(t):
-        return ((1 - t[:-1]) ** 2 + 100 * (t[1:] - t[:-1] ** 2) ** 2).sum()
-
-    theta, _ = neural._trust_region(rosenbrock, torch.full((6,), -1.2, dtype=torch.float64), 1e-10, 300)
-    _, gradient = neural._gradient(rosenbrock, theta)
-    assert float(gradient.norm()) <= 1e-10
 
 
 def test_the_ridge_falls_with_records_and_budget_down_to_that_without_privacy():

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.heads.cases import draws, neural_head, relative
+from tests.heads.cases import draws, relative
 from torchdpcate.errors import NumericalError
 from torchdpcate.heads.hessian import (
     CholeskySolver,
@@ -23,7 +23,7 @@ def quadratic(eigenvalues: torch.Tensor, seed: int = 0) -> tuple[HessianVectorPr
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     decades=st.floats(0, 4),
@@ -39,15 +39,6 @@ def test_solves_as_dense_linear_algebra_does(solver, seed, decades, damping, col
     assert relative(X, torch.linalg.solve(damped, B)) < 1e-5
 
 
-def test_conjugate_gradients_agree_with_cholesky_on_a_network():
-    head = neural_head()
-    product = HessianVectorProduct(head.objective, head.theta)
-    B = draws(product.size, 6)
-    dense, iterative = CholeskySolver().solve(product, B), ConjugateGradientSolver().solve(product, B)
-    assert relative(iterative, dense) < 1e-7
-    assert relative(torch.func.hessian(head.objective)(head.theta) @ iterative, B) < 1e-10
-
-
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("smallest", [-1.0, -1e-3])
 def test_negative_curvature_stops_and_names_the_ridge(solver, smallest):
@@ -55,16 +46,6 @@ def test_negative_curvature_stops_and_names_the_ridge(solver, smallest):
     with pytest.raises(NumericalError, match="ridge"):
         solver().solve(product, draws(4, 2))
     solver(damping=-2 * smallest).solve(product, draws(4, 2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_an_unpolished_network_stops(solver):
-    head = neural_head(ridge=1e-4)
-    product = HessianVectorProduct(head.objective, draws(head.theta.numel(), seed=9))
-    assert float(torch.linalg.eigvalsh(product.dense())[0]) < -1e-3
-    with pytest.raises(NumericalError, match="no strict minimum"):
-        solver().solve(product, draws(product.size, 3))
 
 
 def test_too_few_iterations_miss_the_tolerance():

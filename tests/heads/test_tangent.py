@@ -1,7 +1,5 @@
 """Tangent features against autograd, their products against the matrix, and the fits and releases made of them."""
 
-import copy
-import dataclasses
 import math
 from functools import partial
 
@@ -20,9 +18,6 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturb
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances
 from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.heads import linear
-from torchdpcate.heads.influence import InfluenceFunction
-from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -130,43 +125,6 @@ def test_a_linear_network_gives_ridge_regression_on_intercept_and_covariates():
     np.testing.assert_allclose(fitted.correction(queries).numpy(), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("threshold", [0.2, math.inf])
-@pytest.mark.parametrize("factored", [0, 8_192])
-def test_a_fit_without_the_matrix_is_the_fit_with_it(threshold, factored, monkeypatch):
-    """By the n by n matrix, and by conjugate gradients where nothing is factored."""
-    expected = stage(threshold=threshold).theta
-    monkeypatch.setattr(linear, "_DENSE_NUMBERS", 0)
-    monkeypatch.setattr(linear, "_FACTORED", factored)
-    lazy = stage(threshold=threshold)
-    assert isinstance(lazy.problem.psi, linear.LazyDesign)
-    torch.testing.assert_close(lazy.theta, expected, rtol=1e-7, atol=1e-9)
-    linear_terms = torch.randn(3, len(expected), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    moved = linear.solve_perturbed(stage(threshold=threshold).problem, linear_terms)
-    torch.testing.assert_close(linear.solve_perturbed(lazy.problem, linear_terms), moved, rtol=1e-6, atol=1e-8)
-
-
-def test_the_influence_function_is_exact():
-    """Against the derivative of refits in the weight of an added record; the Hessian is Gauss-Newton's."""
-    fitted, block = stage(threshold=math.inf), stage().block
-    queries, x = DOMAIN.grid(4), DOMAIN.grid(5)[4:]
-    s, w = torch.tensor([0.7], dtype=torch.float64), torch.tensor([0.6], dtype=torch.float64)
-    influence = InfluenceFunction(fitted.model, fitted.theta, block.x, block.s, block.w, fitted.ridge, queries)
-
-    def mixed(t: float) -> torch.Tensor:
-        """Answers where the record has weight t: the others' squares are scaled by the root of 1 - t."""
-        n, root = block.s.shape[0], math.sqrt(1 - t)
-        added = math.sqrt(t * (n + 1))
-        scale = root * math.sqrt((n + 1) / n)
-        psi = torch.cat([fitted.problem.psi, fitted.features(x)])
-        targets, weights = torch.cat([scale * block.s, added * s]), torch.cat([scale * block.w, added * w])
-        problem = dataclasses.replace(fitted.problem, psi=psi, s=targets, w=weights)
-        return fitted.features.product(linear.solve(problem).theta, queries)
-
-    step = 1e-6
-    slope = (mixed(step) - mixed(0.0)) / step
-    torch.testing.assert_close(influence.at(x, s, w)[0], slope, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("mechanism", [OutputPerturbation(), ObjectivePerturbation()])
 def test_function_mechanisms_release_the_tangent_head(mechanism):
     """p = 1,058, more than the records: the default network on 30 covariates."""
@@ -177,28 +135,6 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     queries = domain.grid(200)
     noise = fitted.features.product(head.output - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
-
-
-@pytest.mark.slow
-def test_a_million_parameters_are_released_from_a_wide_network():
-    """p = 1,023,002 and n = 40: no matrix of features (327 MB) is ever made; the noise is drawn by a fixed seed."""
-    domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
-    wide = stage(width=31_000, n=40, domain=domain)
-    wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=linear.LazyDesign(wide.features, wide.block.x))
-    head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
-    assert head.output.shape == (1_023_002,)
-    # an answer's noise is N(0, s^2): the norm of psi is one, whatever p
-    queries = domain.grid(50)
-    noise = wide.features.product(head.output, queries) - wide.correction(queries)
-    assert 0.3 < noise.square().mean().sqrt().item() / head.noise_scale < 2
-
-
-def test_recipe_takes_tangent_features_of_its_nuisances():
-    fitted, eta = stage(), nuisances()
-    recipe = copy.deepcopy(TangentSecondStage(ridge=0.01, threshold=0.2))
-    made = recipe.fit(fitted.block, eta, budget=BUDGET)
-    torch.testing.assert_close(made.theta, fitted.theta)
-    assert TangentSecondStage.choice == "tangent"
 
 
 def test_nuisances_without_a_network_are_refused():

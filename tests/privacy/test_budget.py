@@ -52,10 +52,6 @@ def test_a_release_states_no_such_delta(delta):
     assert is_delta(None)
 
 
-def test_the_least_delta_itself_is_taken():
-    assert PrivacyBudget(1.0, LEAST_DELTA).delta == ApproximateEvent(1.0, 1e-30).delta == LEAST_DELTA == 1e-30
-
-
 def test_persons_whose_records_are_left_less_delta_are_told_so():
     with pytest.raises(InputError, match=r"4 records of a person leave delta = 1.*e-31 by record"):
         PrivacyUnit.person("id", 4).record_budget(PrivacyBudget(1.0, 1e-30))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torchdpcate.privacy.exact_sums import sum_grid
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4000), st.floats(1e-6, 1e6), st.integers(0, 2**31))
 def test_sums_on_the_grid_are_exact_in_any_order(n, bound, seed):
     step = sum_grid(n, bound)

@@ -107,7 +107,7 @@ charged = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(["sums", "gaussian"]), st.lists(charged, max_size=6))
 def test_whatever_is_accepted_the_block_is_within_its_budget_and_what_is_left_fits(filter, events):
     opened = ledger(filter)

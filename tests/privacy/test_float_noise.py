@@ -4,15 +4,12 @@ import os
 import numpy as np
 import pytest
 from mpmath import mp, mpf
-from scipy.stats import chisquare, norm
+from scipy.stats import chisquare
 
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.domain import Domain
 from torchdpcate.fit.dp_sgd_plan import MOST_DRAWS
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
-from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.budget import LEAST_DELTA
 from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource, float_loss
 
@@ -72,18 +69,12 @@ def test_exponentials_are_right_to_their_last_bits_however_small_or_large(words)
     assert abs(mpf(float(found)) / truth - 1) < mpf(2) ** -49
 
 
-def test_the_longest_exponential_and_the_smallest():
-    assert draws.exponentials(bytes, 1)[0] == pytest.approx(961 * math.log(2), rel=1e-12)
-    smallest = draws.exponentials(of_words([2**64 - 1, 0], [0] * 13), 1)[0]
-    assert 0 < smallest < 2.0**-900
-
-
 def test_normals_are_right_to_their_last_bits_and_have_their_law():
     take = Bytes()
-    found = draws.normals(take, 2000)
+    found = draws.normals(take, 400)
     lengths, angles, octants = take.given
-    high, low = np.frombuffer(lengths, "<u8").reshape(2, 1000)
-    turn, more = np.frombuffer(angles, "<u8").reshape(2, 1000)
+    high, low = np.frombuffer(lengths, "<u8").reshape(2, 200)
+    turn, more = np.frombuffer(angles, "<u8").reshape(2, 200)
     for k, octant in enumerate(octants):
         length = mp.sqrt(
             -2
@@ -97,7 +88,7 @@ def test_normals_are_right_to_their_last_bits_and_have_their_law():
         parts = [mp.cos(angle), mp.sin(angle)]
         first, second = parts[::-1] if octant & 1 else parts
         signs = [1 if octant & 2 else -1, 1 if octant & 4 else -1]
-        for value, truth in ((found[k], signs[0] * length * first), (found[1000 + k], signs[1] * length * second)):
+        for value, truth in ((found[k], signs[0] * length * first), (found[200 + k], signs[1] * length * second)):
             assert abs(mpf(float(value)) / truth - 1) < mpf(2) ** -48
     around = np.arctan2(*draws.normals(os.urandom, 160_000).reshape(2, -1)) % (2 * math.pi)
     assert chisquare(np.bincount((around * 20 / math.pi).astype(int), minlength=40)).pvalue > ALARM
@@ -204,12 +195,6 @@ def test_the_released_scale_pays_for_float64_and_for_rounding(mechanism, size, s
     assert scale < mechanism.scale * (1 + 2e-3)
 
 
-@pytest.mark.parametrize("size", [2, 4, 25, 91])
-def test_at_common_sizes_noise_grows_by_less_than_a_ten_thousandth(size):
-    for mechanism in (KNormMechanism(0.5, 1.0), KNormMechanism(0.5, 1.0, math.inf)):
-        assert 1 < mechanism.released_scale(size) / mechanism.scale < 1 + 1e-4
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0, 600.0])
 def test_what_gaussian_noise_in_great_number_leaves_out_is_nothing_beside_the_least_delta(epsilon):
     tails = MOST_DRAWS * mp.erfc(fine_gaussian.REACH / mp.sqrt(2))  # of all numbers, on both sides
@@ -218,19 +203,3 @@ def test_what_gaussian_noise_in_great_number_leaves_out_is_nothing_beside_the_le
     kappa = 2.0**-50
     moved = MOST_DRAWS * kappa**2 + kappa * math.sqrt(2 * MOST_DRAWS * 1150 * math.log(2))
     assert 2 * moved < 8e-8
-
-
-def test_a_cut_at_13_deviations_would_not_do_at_large_epsilons():
-    shift = 1 / analytic_gaussian_sigma(50.0, 1e-22)
-    assert norm.sf(13 - shift) > 1e-19 > 1e-22
-    assert norm.sf(fine_gaussian.REACH - shift) < 1e-250
-
-
-@pytest.mark.parametrize("covariates", [1, 12, 80])
-@pytest.mark.parametrize("n", [500, 100_000, 10_000_000])
-@pytest.mark.parametrize("epsilon", [0.1, 100.0])
-def test_compositions_draw_fewer_numbers_than_the_page_says(covariates, n, epsilon):
-    domain = Domain([0.0] * covariates, [1.0] * covariates, 0.0, 1.0, better="higher")
-    plan = AdaptiveSecondStage().plan(n, PrivacyBudget(epsilon, 1e-5), domain)
-    most = max(plan.effect().basis.dimension, 2 * covariates + 1)
-    assert 4 * plan.steps * most < 2**20  # outcome, propensity, effect and another for good measure

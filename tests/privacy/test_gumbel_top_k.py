@@ -3,12 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, log_expit, ndtri_exp
-from scipy.stats import binom, norm
+from scipy.special import log_expit, ndtri_exp
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import privacy_curve
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import bounded_range, gumbel_top_k
@@ -61,6 +60,7 @@ def test_no_neighbours_are_found_that_tell_more_than_the_event(mu):
     assert most_over(1.1 * eta, mu) > 1e-3 * mu
 
 
+@pytest.mark.slow
 def test_it_chooses_the_best_few_as_the_exponential_mechanism_does():
     noise, event = NoiseSource.system(), GaussianEvent(1.0)
     scores, runs = torch.tensor([0.0, 2.0, 1.0], dtype=torch.float64), 1_500
@@ -74,15 +74,3 @@ def test_more_than_there_are_cannot_be_chosen():
     with pytest.raises(InputError, match="there are 2 candidates"):
         gumbel_top_k(torch.zeros(2), 3, GaussianEvent(1.0), NoiseSource.system())
     assert analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(1 / MU)
-
-
-@pytest.mark.parametrize(("count", "shown"), [(1, 1.0), (2, 0.88), (3, 0.85), (4, 0.83)])
-def test_how_much_of_a_claim_binary_choices_can_show(count, shown):
-    """Half of the scores rise: one choice meets the Gaussian curve, several fall short of their composition."""
-    eta, found = bounded_range(GaussianEvent(math.sqrt(count) / MU)), 0.0
-    for first in (expit(-eta / 2), 0.5):
-        second = expit(math.log(first / (1 - first)) + eta)
-        for least in range(1, count + 1):
-            false, true = (binom.sf(least - 1, count, p) for p in (first, second))
-            found = max(found, gaussian_epsilon(1 / (norm.ppf(true) - norm.ppf(false)), 1e-5))
-    assert found == pytest.approx(shown, abs=0.005)

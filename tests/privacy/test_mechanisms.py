@@ -71,13 +71,6 @@ def test_release_is_the_value_on_the_grid_plus_noise(mechanism):
     assert kstest(((out - value.double()) / scale).flatten().numpy(), law).pvalue > 1e-8
 
 
-def test_release_of_a_single_number_and_repeatability():
-    mechanism = GaussianMechanism(BUDGET, 1.0)
-    first, second = (mechanism.release(torch.tensor(2.0), NoiseSource.fixed(1)) for _ in range(2))
-    assert first.shape == ()
-    assert torch.equal(first, second)
-
-
 @pytest.mark.parametrize("count", [2, 300])
 def test_gaussian_releases_that_share_a_budget_compose_to_it(count):
     budget = PrivacyBudget(1.0, 1e-5)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import compose, privacy_curve
+from torchdpcate.privacy.accounting import compose, dp_sgd_noise_multiplier, privacy_curve
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import (
     analytic_gaussian_sigma,
@@ -25,7 +25,6 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 NAN, INF = math.nan, math.inf
@@ -37,10 +36,6 @@ OPEN, FAILED = Condition("C2", "the bound is smooth", None), Condition("C3", "n 
 
 def ledger() -> Ledger:
     return Ledger(BLOCKS)
-
-
-def quantile(values, grid, share):
-    return private_quantile(values, grid, share, 1.0, NOISE)
 
 
 CASES = {
@@ -82,6 +77,14 @@ CASES = {
         (lambda: compose([(PureEvent(1.0), 1.5)], 1e-5), "count"),
         (lambda: compose([], 1.0), "delta"),
         (lambda: privacy_curve([], [1.0]), "charges"),
+        (
+            lambda: dp_sgd_noise_multiplier(1.0, 1e-5, 0.1, 211, also=[(PureEvent(1.0), 1)]),
+            "charges alone cost 1",
+        ),
+        (lambda: dp_sgd_noise_multiplier(1.0, 0.0, 0.1, 211), "delta > 0"),
+        (lambda: dp_sgd_noise_multiplier(1.0, 1e-13, 0.1, 211), "delta above 1e-11"),
+        (lambda: dp_sgd_noise_multiplier(1.0, 1e-5, 0.1, 0), "steps"),
+        (lambda: dp_sgd_noise_multiplier(1.0, 1e-5, 0.0, 211), "sampling_rate"),
     ],
     "calibration": [
         (lambda: analytic_gaussian_sigma(0.0, 1e-5), "epsilon"),

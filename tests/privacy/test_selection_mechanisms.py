@@ -3,25 +3,18 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import beta, chisquare
+from scipy.stats import chisquare
 
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.selection_mechanisms import (
-    _BEHIND,
     SELECTIONS,
     ExponentialMechanism,
     PermuteAndFlip,
     _exponential,
     _permute_and_flip,
-    expected_regret,
     exponential_law,
 )
 
@@ -72,23 +65,6 @@ def test_one_ahead_of_many_equal_rivals_has_a_closed_form(count, gap):
     assert chances.sum().item() == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("count", "width"), [(1, 0), (2, 1e4), (160, 0), (160, 300), (10_000, 0), (10_000, 25)])
-def test_laws_sum_to_one(kind, count, width):
-    chances = kind(1.0, 2.0).probabilities(-gaps(count, width))
-    assert chances.min() >= 0
-    assert chances.sum().item() == pytest.approx(1, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_laws_of_many_rows_are_those_of_each_and_ignore_a_common_shift(kind):
-    mechanism = kind(0.7, 3.0)
-    rows = torch.stack([gaps(9, 8.0, seed) for seed in range(6)]).reshape(2, 3, 9)
-    together = mechanism.probabilities(rows)
-    assert torch.allclose(together[1, 2], mechanism.probabilities(rows[1, 2]), atol=1e-14)
-    assert torch.allclose(together, mechanism.probabilities(rows + 1024), atol=1e-10)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [NoiseSource.system, lambda: NoiseSource.fixed(5)])
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,20 +73,6 @@ def test_choices_have_the_stated_law(source, kind, utilities, epsilon, spread):
     mechanism, utilities = kind(epsilon, spread), torch.tensor(utilities, dtype=torch.float64)
     counts = torch.bincount(mechanism.select(utilities, source(), 5_000), minlength=len(utilities))
     assert chisquare(counts.numpy(), 5_000 * mechanism.probabilities(utilities).numpy()).pvalue > ALARM
-
-
-UTILITIES = st.lists(st.floats(-30, 30), min_size=1, max_size=12)
-
-
-@given(UTILITIES, st.floats(0.05, 20))
-@settings(deadline=None)
-def test_permute_and_flip_never_regrets_more_than_the_exponential_mechanism(utilities, epsilon):
-    u = torch.tensor(utilities, dtype=torch.float64)
-    flip, exponential = (
-        expected_regret(u, kind(epsilon, 1.0).probabilities(u)).item()
-        for kind in (PermuteAndFlip, ExponentialMechanism)
-    )
-    assert flip <= exponential + 1e-9
 
 
 def worst_loss(kind, epsilon: float, spread: float, moved: float, candidates: int, runs: int = 400) -> float:
@@ -181,47 +143,17 @@ def test_gumbel_noise_has_the_scale_that_opendp_prices():
     assert mechanism.map(3.0) == pytest.approx(0.8**2 / 8)
 
 
+def test_what_is_chosen_is_handed_out_as_paid_for():
+    class Other(FixedNoise):
+        def released(self, output):
+            return output + 100
+
+    for kind in KINDS:
+        assert (kind(1.0, 1.0).select(torch.zeros(4), Other(0), runs=5) >= 100).all()
+
+
 def test_far_away_utilities_keep_their_differences():
     # the noise moves nothing by 300 scales but with probability e^-299
     utilities = torch.tensor([2.0**40, 2.0**40 + 300], dtype=torch.float64)
     for kind in KINDS:
         assert kind(1.0, 1.0).select(utilities, NoiseSource.system(), 3).tolist() == [1, 1, 1]
-
-
-def test_what_is_chosen_is_handed_out_as_paid_for():
-    class Noted(FixedNoise):
-        def __init__(self):
-            super().__init__(0)
-            self.outputs = []
-
-        def released(self, output):
-            self.outputs.append(output)
-            return output
-
-    for kind in KINDS:
-        noise = Noted()
-        chosen = kind(1.0, 1.0).select(torch.zeros(4), noise, runs=5)
-        assert chosen.dtype == torch.int64
-        assert chosen.shape == (5,)
-        assert noise.outputs[-1] is chosen
-
-
-@pytest.mark.parametrize("name", SELECTIONS)
-def test_price_and_claim(name):
-    mechanism = SELECTIONS[name](0.4, 20.0)
-    assert mechanism.name == name
-    assert mechanism.event == PureEvent(0.4)
-    assert mechanism.guarantee.level is Level.CERTIFIED
-    assert mechanism.guarantee.budget == PrivacyBudget(0.4, 0.0)
-    assert mechanism.scale == pytest.approx(50.0, rel=1e-5)
-
-
-def test_no_attack_on_the_exponential_mechanism_shows_more_at_that_number_of_runs():
-    """Limits at expected counts of the pair of docs/guarantees/noise.md, w over a grid."""
-    game, runs, each = _exponential(PrivacyBudget(1.0, 0.0)), 40_000, 0.025
-    w = np.geomspace(1, 100, 400)
-    hits = runs / (1 + w), runs / (1 + w * math.e)
-    found = np.log(beta.ppf(each, hits[0], runs - hits[0] + 1) / beta.ppf(1 - each, hits[1] + 1, runs - hits[1]))
-    assert game.most_runs == runs
-    assert found.max() == pytest.approx(0.860, abs=5e-4)
-    assert w[found.argmax()] == pytest.approx(math.exp(_BEHIND), rel=0.03)

@@ -76,12 +76,6 @@ def test_nothing_is_certified_in_a_conditional_scope():
     assert [e.level for e in scope.ledger.entries] == [Level.CONDITIONAL, Level.HEURISTIC]
 
 
-def test_a_ledger_file_is_never_shared(tmp_path):
-    opened(tmp_path / "ledger.sqlite").charging(["first"], THRESHOLD).pay(PureEvent(0.25))
-    with pytest.raises(InputError, match="exists already"):
-        opened(tmp_path / "ledger.sqlite")
-
-
 def test_nothing_is_drawn_that_nobody_pays_for():
     """Errors, not assertions, which ``python -O`` leaves out."""
     session = opened()

@@ -60,15 +60,6 @@ def test_runs_add_up_and_the_one_beyond_the_total_is_refused(path):
     assert ledger.left() is None
 
 
-@pytest.mark.parametrize(("total", "each", "count"), [((3, 3e-5), (1, 1e-5), 3), ((1, 1e-5), (0.1, 1e-6), 10)])
-def test_equal_shares_of_the_total_all_fit(path, total, each, count):
-    ledger = shared(path, PrivacyBudget(*total))
-    for _ in range(count):
-        ledger.reserve(PrivacyBudget(*each), "run")
-    with pytest.raises(BudgetError, match="leaves, nothing"):
-        ledger.reserve(PrivacyBudget(0.01, 0.0), "run")
-
-
 def test_gaussian_runs_add_up_by_the_squares_of_mu(path):
     """Theory: M(1, 1e-5) = .2680511232; nine runs of (.3, 1e-5) fit where sums leave three (and of delta one)."""
     ledger = shared(path, PrivacyBudget(1.0, 1e-5), filter="gaussian")

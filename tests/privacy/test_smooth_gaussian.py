@@ -6,7 +6,6 @@ from scipy.stats import chi2
 
 from tests.privacy.scaled_gaussians import exact_delta
 from torchdpcate.privacy.calibration import (
-    SmoothNoise,
     analytic_gaussian_sigma,
     largest_smoothness,
     smooth_gaussian_delta,
@@ -62,24 +61,5 @@ def test_three_hundred_answers_need_a_fifth_of_the_earlier_noise(epsilon, kappa)
     assert smooth_sensitivity_multiplier(epsilon, 1e-5) / least > 4.8
 
 
-def test_multipliers_are_never_below_those_of_a_fixed_scale_and_grow_with_smoothness():
-    for epsilon, d in CELLS:
-        ladder = largest_smoothness(epsilon, d) * 2.0 ** -np.arange(8)
-        least = [smooth_gaussian_multiplier(epsilon, 1e-5, d, xi) for xi in ladder]
-        assert least == sorted(least, reverse=True)
-        assert least[-1] >= analytic_gaussian_sigma(epsilon, 1e-5) * (1 - 1e-9)
-
-
 def test_scales_that_alone_tell_neighbours_apart_have_no_multiplier():
     assert math.isinf(smooth_gaussian_multiplier(1.0, 1e-5, 1, largest_smoothness(1.0, 1)))
-
-
-@pytest.mark.slow
-@pytest.mark.first(4)
-@pytest.mark.parametrize("d", [1, 10, 300])
-@pytest.mark.parametrize("condition", [1.0, 100.0, 0.02, 0.001])
-def test_the_smoothness_picked_is_near_the_best_of_all(condition, d):
-    noise = SmoothNoise(1.0, 1e-5, d, condition, n=4_000)
-    everywhere = np.geomspace(1e-9, 1, 400) * largest_smoothness(1.0, d)
-    assert noise.expected(noise.smoothness) <= 1.05 * min(map(noise.expected, everywhere))
-    assert noise.multiplier == smooth_gaussian_multiplier(1.0, 1e-5, d, noise.smoothness)

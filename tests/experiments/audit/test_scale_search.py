@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from experiments.audit.neighbours import refitted
 from experiments.audit.scale_search import ScaleSearch
 from tests.release.helpers import DOMAIN, QUERIES, block
-from tests.tools.neighbours import refitted
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.stage import LinearStage

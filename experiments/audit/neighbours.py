@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tests.tools.refit import Replacements, ReplaceOne
+from experiments.audit.refit import Replacements, ReplaceOne
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import trainer_on

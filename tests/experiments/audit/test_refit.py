@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from tests.tools import refit
-from tests.tools.refit import Replacements, ReplaceOne
-from torchdpcate.errors import InputError, NumericalError
+from experiments.audit import refit
+from experiments.audit.refit import Replacements, ReplaceOne
+from torchdpcate.errors import NumericalError
 from torchdpcate.heads.linear import LinearProblem, sensitivity, solve
 
 B, S = 0.9, 1.0
@@ -103,28 +103,6 @@ def test_chunks_of_any_size_agree(threshold, elements, monkeypatch):
     torch.testing.assert_close(refits(base, given), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.slow
-def test_many_crossings_are_solved_densely(monkeypatch):
-    """A crowd of residuals sits at the threshold: one record moves more of them across it than there are features."""
-    base = problem(0.05, n=40, p=2, ridge=1e-3)
-    given = candidates(base)
-    with monkeypatch.context() as patch:
-        short = []
-        patch.setattr(
-            refit, "_woodbury", lambda U, *rest, own=refit._woodbury: (short.append(U.shape[1]), own(U, *rest))[1]
-        )
-        found = refits(base, given)
-    assert not short or max(short) <= 2
-    check_against_single_solves(base, given, found)
-
-
-@pytest.mark.parametrize("threshold", [math.inf, 0.3])
-def test_a_record_replaced_by_itself_changes_nothing(threshold):
-    base = problem(threshold)
-    same = Replacements(torch.arange(base.n), base.psi, base.s, base.w)
-    torch.testing.assert_close(refits(base, same), solve(base).theta.expand(base.n, -1), rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("threshold", [math.inf, 0.3])
 def test_curvature_is_half_autograds_hessian(threshold):
     base = problem(threshold)
@@ -171,21 +149,3 @@ def test_a_tolerance_that_is_missed_is_an_error(monkeypatch):
     monkeypatch.setattr("torchdpcate.fit.descent._MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="a refit stopped at a gradient norm"):
         refits(base, candidates(base))
-
-
-def test_no_candidates_are_no_refits():
-    base = problem(0.1)
-    assert refits(base, candidates(base, 0)).shape == (0, 5)
-
-
-@pytest.mark.parametrize("index", [[-1, 0], [0, 60]])
-def test_records_that_are_not_there_are_refused(index):
-    given = candidates(problem(1.0), 2)
-    with pytest.raises(InputError, match="outside 0 to 59"):
-        refits(problem(1.0), dataclasses.replace(given, index=torch.tensor(index)))
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    given = candidates(problem(1.0), 2)
-    with pytest.raises(InputError, match=r"psi \[2, 5\]"):
-        refits(problem(1.0), dataclasses.replace(given, psi=given.psi[:, :4]))
