@@ -75,7 +75,6 @@ class Quiet(FixedNoise):
         ("output_gaussian", 8_000),
         ("private_propensity", 8_000),
         ("outcome_weighted_learner", 8_000),
-        ("balancing_weights", 20_000),
         ("permute_and_flip", 8_000),
         ("exponential_mechanism", 50_000),
     ],

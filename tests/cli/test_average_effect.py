@@ -200,7 +200,7 @@ HALF = shipped(
         "task=average_effect effect=covariate_balancing effect.estimand=ATO",
         "task=subgroups subgroups=everybody",
         "task=rule",
-        "task=two_stage_rule weights=ipw",
+        "task=two_stage_rule weights=constant",
         "task=two_stage_rule weights=private",
     ]
 )

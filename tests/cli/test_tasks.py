@@ -101,5 +101,5 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
     assert (summary["task"], summary["learner"], summary["weights"]) == ("eager", "Eager", "known")
     assert main(["report", str(run.parent)]) == 0
     capsys.readouterr()
-    assert main(["train", "weights=ipw", f"run_dir={tmp_path / 'x'}"]) == 2
+    assert main(["train", "weights=constant", f"run_dir={tmp_path / 'x'}"]) == 2
     assert "it is of task=eager, owl" in one_line(capsys)

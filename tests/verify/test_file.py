@@ -100,9 +100,6 @@ MADE = {
     "owl": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL),
     "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL, loss="logistic"),
     "private weights": lambda: other(TwoStageRule, PURE),
-    "weights with indirect sensitivity": lambda: other(
-        TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
-    ),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
 }

@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "convex": ("ConvexNuisanceConfig",),
-        "descent": ("Ball", "ConvexDomain", "L1Ball", "newton"),
+        "descent": ("newton",),
         "dp_sgd": ("DPSGD",),
         "dp_sgd_plan": ("DPSGDPlan", "PoissonSampler", "poisson_loader"),
         "feature_maps": (

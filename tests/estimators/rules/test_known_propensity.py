@@ -63,7 +63,7 @@ def test_a_private_propensity_is_not_paid_for_where_it_is_known() -> None:
     learner = OutcomeWeightedLearner(domain(0.4), PURE, weights="private").fit(X, A, Y)
     assert learner.settings_["weights"] == "known"
     assert TwoStageRule(domain(), PURE).scheme().name == "private"
-    assert TwoStageRule(domain(0.4), PURE, weights="ipw").scheme().name == "ipw"
+    assert TwoStageRule(domain(0.4), PURE, weights="constant").scheme().name == "constant"
 
 
 def test_a_table_without_one_is_refused() -> None:

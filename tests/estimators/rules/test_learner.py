@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.dp_2erm.balancing import with_indirect
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
@@ -252,7 +253,7 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
 @pytest.mark.parametrize("epsilon", [1e4, 1e8])
 @pytest.mark.parametrize("own", [True, False])
 def test_a_budget_without_end_has_a_ridge(own, epsilon):
-    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_indirect(1.0, 2.0)
+    bounds = WeightBounds.per_record(1.0) if own else with_indirect(1.0, 2.0)
     assert default_ridge(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
     assert 0 < bounds.ridge_for(1.0, epsilon / 2) < 1e-3
 

@@ -12,7 +12,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.weighted_erm import make_loss
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
-from torchdpcate.fit.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, propensity=0.5, better="higher")
@@ -107,7 +106,7 @@ def records(x: float, a: float) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor([[x], [0.0], [0.0], [0.0]]).double(), torch.tensor([a, 1.0, 1.0, 0.0]).double(), y
 
 
-@pytest.mark.parametrize("loss", [CrossEntropy(), TiltingLoss(0.1), Shares()])
+@pytest.mark.parametrize("loss", [CrossEntropy(), Shares()])
 @pytest.mark.parametrize("mechanism", ["objective", "output"])
 def test_losses_for_other_targets_are_refused(loss, mechanism):
     """Fed labels of -1 and 1 they lost 1.95, 2.50 and more at a claim of one."""
@@ -159,17 +158,6 @@ def test_losses_that_break_what_they_declare_are_refused(loss, why):
 )
 def test_losses_that_keep_what_they_declare_are_taken(loss):
     assert make_loss(loss) == loss
-
-
-def test_the_tilting_loss_keeps_its_bounds_at_its_own_targets():
-    """What broke the claim were the targets: at -1 it is neither convex nor as flat as it says."""
-    loss, u = TiltingLoss(0.1), torch.linspace(-3, 3, 6_001).double()
-    assert loss.targets == (0.0, 1.0)
-    for target in (0.0, 1.0):
-        found = loss(u, torch.tensor(target).double())
-        assert found.first.abs().max().item() <= loss.slope * (1 + 1e-12)
-        assert 0 <= found.second.min().item() <= found.second.max().item() <= loss.curvature * (1 + 1e-12)
-    assert loss(u, torch.tensor(-1.0).double()).second.min().item() < 0
 
 
 def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) -> Tensor:

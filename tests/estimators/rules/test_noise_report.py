@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from experiments.dp_2erm.balancing import with_indirect
 from tests.fit.cases import calibrate_objective
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -81,5 +82,5 @@ def test_accuracy_runs_from_chance_to_one(kind):
 def test_the_ridge_that_a_budget_needs():
     bounds = WeightBounds.per_record(4.0)
     assert bounds.ridge_for(1.0, 0.25) == pytest.approx(400 * 0.03520812, rel=1e-6)
-    spilled = WeightBounds.with_indirect(4.0, 21.908902)
+    spilled = with_indirect(4.0, 21.908902)
     assert spilled.ridge_for(1.0, 0.6477226) == pytest.approx(40.0, rel=1e-6)

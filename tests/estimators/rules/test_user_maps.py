@@ -11,7 +11,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
-from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -35,8 +34,6 @@ LEARNERS = [
     lambda features: OutcomeWeightedLearner(TRIAL, BUDGET, features=features, mechanism="output"),
     lambda features: TwoStageRule(AGE, BUDGET, features=features),
     lambda features: TwoStageRule(AGE, BUDGET, weights=PrivateWeights(features=features)),
-    lambda features: TwoStageRule(AGE, BUDGET, weights=TiltingWeights(10.0, features=features)),
-    lambda features: TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features)),
 ]
 CASES = range(len(LEARNERS))
 

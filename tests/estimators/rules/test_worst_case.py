@@ -9,7 +9,6 @@ import torch
 from torchdpcate.audit.report import find
 from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
-from torchdpcate.estimators.rules.worst_case import _OVERLAPPING, _SCHEME, _balancing, crossing_pair, free_weights
 from torchdpcate.fit.losses import HuberHinge, Logistic, LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.user_maps import on_domain
@@ -124,23 +123,3 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     assert wrong.mean().item() - 1 > 5 * wrong.std().item() / math.sqrt(runs)
     most = max(ratio.abs().max().item() for ratio in ratios)
     assert 0.8 < most < 1.0  # how far a bound can reach, and never beyond the claim
-
-
-def test_the_crossing_record_would_reveal_a_forgotten_spill():
-    scheme, datasets = _SCHEME, crossing_pair()
-    assert sum(bool((datasets[0].x[i] != datasets[1].x[i]).any()) for i in range(99)) == 1
-    before, after = (free_weights(scheme, records) for records in datasets)
-    moved = ((after - before)[1:].abs().sum() + before[0] + after[0]).item()
-    bounds = scheme.bounds(99, _OVERLAPPING)
-    assert 3.2 * bounds.most < moved < bounds.first
-    assert moved / bounds.first == pytest.approx(0.970, abs=2e-3)
-
-
-def test_the_game_adds_all_movements_up():
-    """Worlds lie as far apart as the weights moved, less the solver's distance: 0.970 of what the noise hides."""
-    game = _balancing(PrivacyBudget(1.0, 0.0))
-    noise = NoiseSource.fixed(0)
-    middles = [game.draw(dataset, 20_001, noise).median().item() for dataset in (0, 1)]
-    hidden = _SCHEME.bounds(99, _OVERLAPPING).first / 1_000.0
-    assert (middles[1] - middles[0]) / hidden == pytest.approx(0.970, abs=0.05)
-    assert torch.isfinite(game.evidence(game.draw(0, 3, noise))).all()

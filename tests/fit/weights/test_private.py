@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from tests.fit.weights.cases import confounded, with_first
+from tests.experiments.dp_2erm.cases import confounded, with_first
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import BudgetError
