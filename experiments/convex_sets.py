@@ -123,8 +123,8 @@ def descend_within(
 
     .. math:: \theta_{k+1} = P(y_k - F'(y_k)/L), \quad G(\theta) = L (\theta - P(\theta - F'(\theta)/L))
 
-    The rate is that of ``torchdpcate.fit.descent.descend`` (Nesterov 2004, section 2.2.4). The bracket is at most G^2 / mu, for
-    :math:`\langle F'(\theta_0), \theta_0 - \theta^*\rangle \ge \mu\|\theta_0 - \theta^*\|^2` on a convex set too; and
+    The rate is that of ``torchdpcate.fit.descent.descend`` (Nesterov 2004, section 2.2.4). The bracket is at most
+    G^2 / mu, for :math:`\langle F'(\theta_0), \theta_0 - \theta^*\rangle \ge \mu\|\theta_0 - \theta^*\|^2`; and
     as a gradient step takes no point away from the minimiser, :math:`\|G(\theta_k)\| \le 2L\|\theta_k - \theta^*\|
     \le 2\sqrt2 (L/\mu)\, G (1 - r)^{k/2}`.
 

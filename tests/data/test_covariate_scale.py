@@ -15,7 +15,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
-from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.neural import NeuralHead
 
@@ -203,7 +202,7 @@ def test_a_range_that_float64_can_tell_is_taken() -> None:
     assert CovariateScales([Numeric("x", 0.0, 1.0, scale="log")]).numbers(0)["ratio"] == 1000
 
 
-@pytest.mark.parametrize("features", [Identity, Legendre, Products, Fourier, lambda: Nystrom(points=20)])
+@pytest.mark.parametrize("features", [Identity, Legendre, Products, Fourier])
 def test_maps_are_those_of_scaled_covariates(features) -> None:
     domain = TableSchema.from_dict(ENTRIES).domain
     q, x = domain.dimension, domain.grid(50)

@@ -59,12 +59,6 @@ def fourier(facts, schema, tensors):
     tensors["pad"] = torch.zeros(100_000, dtype=torch.float64)
 
 
-def nystrom(facts, schema, tensors):
-    """A square matrix on as many points as the file has numbers."""
-    facts["features"] = {"name": "nystrom", "points": 100_000, "bandwidth": 1.0, "seed": 0}
-    tensors["pad"] = torch.zeros(100_000, dtype=torch.float64)
-
-
 def legendre(facts, schema, tensors):
     """A degree that is no whole number."""
     facts["features"]["degree"] = 1e9
@@ -99,7 +93,7 @@ def spoiled(folder, edit):
     return forgery.write_file(tensors, path, metadata)
 
 
-BOMBS = [networks, convex, nested, wide_members, many_members, fourier, nystrom, legendre]
+BOMBS = [networks, convex, nested, wide_members, many_members, fourier, legendre]
 BOMBS += [many_covariates, many_levels, many_codes]
 
 

@@ -11,7 +11,6 @@ from torchdpcate._process import BATCH
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
 from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
@@ -86,7 +85,6 @@ RELEASES = {
     "linear": lambda: function(Legendre(3), "convex"),
     "products": lambda: function(Products(squares=True), "averaged"),
     "fourier": lambda: function(Fourier(16)),
-    "kernel": lambda: function(Nystrom(40), "convex"),
     "layer": lambda: function(Representation()),
     "tangent": lambda: function(Tangent()),
     "tangent of several": lambda: function(Tangent(), "averaged"),

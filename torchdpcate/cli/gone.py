@@ -9,6 +9,7 @@ _CHOICE = "the scores decide on the mechanism of a choice: the one of least nois
 _CELLS = "where no propensity is known, doubly robust scores of one composition estimate it (with privacy.delta)"
 _OVERLAP = "the domain's overlap is the public clip of the propensity"
 _RIDGE = "rule.ridge bounds the coefficients: null takes what n and the budget need"
+_FREE_WEIGHTS = "weights=private pays for a propensity and needs less noise; torchdpcate study dp_2erm has the paper's"
 _PLAN = "the plan decides it, by public facts"
 _LAW = "the law of generated data is fixed; give its class other arguments in Python"
 GONE = {
@@ -53,6 +54,7 @@ GONE = {
     "nuisance.solver.mode": "gradients are clipped layer by layer, the fastest way",
     "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
     "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
+    "features=nystrom": "second_stage=kernel_ridge has the kernel itself, features=fourier approximates it",
     "features.scale": "features=representation has half of its length for the nuisances' features",
     "features.seed": "random features are drawn with a seed of the library's",
     "features.squares": "features=legendre has squares, products of covariates alone are features=products",
@@ -121,6 +123,9 @@ GONE = {
     "second_stage.tolerance": "the neural head is polished to a stationary point, however it was trained",
     "split.nuisance_share": "the nuisances of two folds have 0.7 of the budget",
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
+    "weights=entropy": _FREE_WEIGHTS,
+    "weights=ipw": _FREE_WEIGHTS,
+    "weights=mmd": _FREE_WEIGHTS,
     "weights.alpha": _PLAN,
     "weights.bandwidth": _PLAN,
     "weights.block_fraction": "a private propensity is fitted on all records, for weights.budget_fraction of epsilon",

@@ -20,7 +20,6 @@ __getattr__, __dir__, __all__ = exports(
             "conditions_of",
         ),
         "gaussian_scale": ("gaussian_scale", "objective_delta", "objective_sigma"),
-        "kernels": ("Nystrom",),
         "losses": (
             "CrossEntropy",
             "Huber",

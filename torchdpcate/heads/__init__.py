@@ -13,11 +13,7 @@ __getattr__, __dir__, __all__ = exports(
             "StreamedHessian",
             "solver_for",
         ),
-        "influence": (
-            "FeedForwardHessian",
-            "FeedForwardModel",
-            "InfluenceFunction",
-        ),
+        "influence": ("InfluenceFunction",),
         "kernel": (
             "KernelInfluenceFunction",
             "KernelSecondStage",
@@ -43,10 +39,6 @@ __getattr__, __dir__, __all__ = exports(
             "RidgeSecondStage",
             "SecondStage",
             "TangentSecondStage",
-        ),
-        "released_process": (
-            "ReleasedProcess",
-            "released_process",
         ),
         "stage": (
             "FittedStage",

@@ -82,7 +82,7 @@ def log_density(
     pair="a treated record where only controls are, or a control where only treated are, either of full weight",
 )
 def _objective(budget: PrivacyBudget) -> Game:
-    fit = ObjectiveFit("box", share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
+    fit = ObjectiveFit(share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
     scale = fit.public["perturbation_scale"]
     # k records on either side, of least weight, pull by k w_min max|psi_j| in each entry of two against the ridge
     entry, least = _FEATURES.largest_entry, _STEEP.estimand.smallest
@@ -159,7 +159,7 @@ def _user_basis(budget: PrivacyBudget) -> Game:
     # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
     features = on_domain(_Ages(), _YEARS)
     pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
-    fit = ObjectiveFit("box", share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
+    fit = ObjectiveFit(share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
     datasets, scale = [_ages(features, treated) for treated in (0.0, 1.0)], fit.public["perturbation_scale"]
 
     return Game(
