@@ -103,7 +103,7 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
         plain = DifferenceInMeans(*facts).run(records, noise)
         for name, estimate in (("default", found), ("difference in means", plain), ("non-private", exact)):
             errors[name].append(estimate.estimate - EFFECT)
-        half = half_width(0.95, found.gaussian, found.laplace, found.polytope)
+        half = half_width(0.95, found.gaussian, found.laplace)
         errors["covered"].append(((found.estimate - EFFECT).abs() <= half).double())
     every = {name: torch.cat(parts) for name, parts in errors.items()}
     row: dict[str, object] = {

@@ -122,7 +122,7 @@ def _balancing(
         plan.total(records, learnt), lambda query, exact: estimator.laws[query].draw(noise, len(exact), exact)
     )
     found = estimator.concluded(answers)
-    return found.estimate - effect(law), half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
+    return found.estimate - effect(law), half_width(LEVEL, found.gaussian, found.laplace)
 
 
 def _composed(law: str, epsilon: float, records: StackedRecords, noise: NoiseSource) -> Found:

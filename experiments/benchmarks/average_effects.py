@@ -51,7 +51,7 @@ def one_of(records: StackedRecords, i: int) -> StackedRecords:
 def estimated(records: StackedRecords, plan: BalancingPlan) -> tuple[torch.Tensor, torch.Tensor]:
     """Run the mechanism on each data set; return estimates and half widths of their intervals, [runs] each."""
     found = plan.run(records, NoiseSource.system())
-    return found.estimate, half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
+    return found.estimate, half_width(LEVEL, found.gaussian, found.laplace)
 
 
 def repeats(runs: int, n: int, epsilon: float, looped: int) -> bool:

@@ -48,9 +48,6 @@ class Quiet(FixedNoise):
     def k_norm(self, size, dimension, scale, order=2.0, step=None):
         return super().k_norm(size, dimension, scale / 2, order, step)
 
-    def root_polytope(self, size, scale):
-        return super().root_polytope(size, scale / 2)
-
     def _noisy_max(self, scores, epsilon, sensitivity):
         return super()._noisy_max(scores, 2 * epsilon, sensitivity)
 
@@ -64,7 +61,6 @@ class Quiet(FixedNoise):
         ("gaussian", 20_000),
         ("laplace", 20_000),
         ("k_norm", 20_000),
-        ("root_polytope", 8_000),
         ("quantile", 8_000),
         ("output", 20_000),
         ("objective", 150_000),

@@ -21,7 +21,6 @@ __getattr__, __dir__, __all__ = exports(
             "smoothness",
             "theorem1_multiplier",
         ),
-        "draws": ("root_norm", "root_simplices"),
         "events": (
             "ApproximateEvent",
             "BoundedRangeEvent",
@@ -40,7 +39,6 @@ __getattr__, __dir__, __all__ = exports(
             "GaussianMechanism",
             "KNormMechanism",
             "LaplaceMechanism",
-            "RootPolytopeMechanism",
             "k_norm_deviation",
         ),
         "noise": ("NoiseSource",),

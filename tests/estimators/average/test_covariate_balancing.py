@@ -42,7 +42,7 @@ def test_error_and_coverage_in_the_confounded_design(loss, most):
     plan = make_plan(5_000, FEATURES, ATE, budget, loss=loss)
     found = plan.run(records, NoiseSource.system())
     error = (found.estimate - EFFECT).abs()
-    inside = error <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
+    inside = error <= half_width(0.95, found.gaussian, found.laplace)
     assert inside.sum().item() > 172
     assert error.square().mean().item() < most
 
@@ -61,7 +61,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     psi = features(x.reshape(-1, 2)).reshape(runs, 5_000, -1)
     plan = make_plan(5_000, features, make_estimand("ATE", 0.05), PrivacyBudget(5.0, 0.0))
     found = plan.run(StackedRecords(Batch(x, psi, z, y)), NoiseSource.system())
-    inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
+    inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace)
     return int(inside.sum())
 
 
