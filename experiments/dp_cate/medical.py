@@ -6,7 +6,7 @@ medical_LABEL.png and .csv into the folder of runs.
 
     python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
     python -m experiments.dp_cate.medical --data mimic --path EXTRACT --label full --runs RUNS
-    python -m experiments.dp_cate.medical --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
+    python -m experiments.dp_cate.medical --path mimiciv/3.1 --label mimic_iv --runs RUNS
 """
 
 import argparse
@@ -121,7 +121,6 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
 def main() -> None:
     """Run, collect, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", choices=("mimic", "mimic_iii", "mimic_iv"), default="mimic")
     parser.add_argument("--path", required=True)
     parser.add_argument("--label", required=True)
     parser.add_argument("--runs", type=Path, required=True)

@@ -4,19 +4,18 @@ import pytest
 import torch
 
 from tests.data.conftest import SHARED
-from tests.papers.layouts import extract_tables, raw_tables, write_extract, write_raw
+from tests.papers.layouts import extract_tables, write_extract
 from torchdpcate.errors import InputError
-from torchdpcate.papers import MimicExtract
+from torchdpcate.papers import Mimic
 from torchdpcate.papers.mimic import read_extract
 from torchdpcate.papers.mimic_hours import Window, time_points
-from torchdpcate.papers.mimic_tables import read_tables
 
 DEMO = SHARED / "mimic_extract_layout"
 demo = pytest.mark.skipif(not DEMO.exists(), reason="the demonstration of MIMIC-Extract's layout is not here")
 
 
 def test_one_record_a_person_within_public_bounds(tmp_path) -> None:
-    study = MimicExtract(write_extract(tmp_path / "e", *extract_tables())).load()
+    study = Mimic(write_extract(tmp_path / "e", *extract_tables())).load()
     assert study.n == 12
     assert study.unit.to_dict() == {"column": "subject_id", "records": 1}
     assert study.name == "mimic"
@@ -28,22 +27,22 @@ def test_one_record_a_person_within_public_bounds(tmp_path) -> None:
 
 def test_the_seed_draws_time_points_and_each_person_has_k(tmp_path) -> None:
     folder = write_extract(tmp_path / "e", *extract_tables())
-    x = [MimicExtract(folder, seed=seed).load().records.x for seed in (0, 0, 1)]
+    x = [Mimic(folder, seed=seed).load().records.x for seed in (0, 0, 1)]
     assert torch.equal(x[0], x[1])
     assert not torch.equal(x[0], x[2])
-    four = MimicExtract(folder, per_person=4).load()
+    four = Mimic(folder, per_person=4).load()
     assert (four.n, four.unit.records) == (48, 4)
     assert (four.records.x[:, -1].reshape(12, 4).std(1) == 0).all()  # a person's gender
 
 
 def test_replacing_a_person_leaves_the_others_as_they_are(tmp_path) -> None:
     tables = extract_tables()
-    first = MimicExtract(write_extract(tmp_path / "a", *tables), per_person=3).load().records
+    first = Mimic(write_extract(tmp_path / "a", *tables), per_person=3).load().records
     gone = [table.drop(index=10_004, level=0) for table in tables]
     others = [table[table.index.get_level_values(0) == 10_004] for table in extract_tables(hours=33, seed=9)]
     new = [other.rename(index={10_004: 9_000}, level=0) for other in others]  # the first of all, and a shorter stay
     changed = [pd.concat([one, two]) for one, two in zip(new, gone, strict=True)]
-    second = MimicExtract(write_extract(tmp_path / "b", *changed), per_person=3).load().records
+    second = Mimic(write_extract(tmp_path / "b", *changed), per_person=3).load().records
     kept = torch.cat([torch.arange(12), torch.arange(15, 36)])
     assert torch.equal(first.x[kept], second.x[3:])
     assert torch.equal(first.y[kept], second.y[3:])
@@ -53,7 +52,7 @@ def test_rows_may_stand_in_any_order(tmp_path) -> None:
     tables = extract_tables()
     shuffled = [table.sample(frac=1, random_state=3) for table in tables]
     one, two = (
-        MimicExtract(write_extract(tmp_path / name, *t)).load().records for name, t in (("a", tables), ("b", shuffled))
+        Mimic(write_extract(tmp_path / name, *t)).load().records for name, t in (("a", tables), ("b", shuffled))
     )
     assert torch.equal(one.x, two.x)
 
@@ -117,23 +116,18 @@ def test_missing_files_and_tables_are_named(tmp_path) -> None:
         read_extract(folder)
 
 
-def test_other_layouts_are_named_with_their_choice(tmp_path) -> None:
-    with pytest.raises(InputError, match="holds MIMIC's own tables, not MIMIC-Extract's: data=mimic_iii"):
-        read_extract(write_raw(tmp_path / "iii", raw_tables("iii")))
+def test_what_is_no_layout_is_answered_by_how_to_export(tmp_path) -> None:
     (tmp_path / "h").mkdir()
     (tmp_path / "h" / "all_hourly_data.h5").write_bytes(b"")
     with pytest.raises(InputError, match=r"no parquet file of table vitals_labs_mean or vitals_labs; .*read_hdf"):
-        read_extract(tmp_path / "h")
+        Mimic(tmp_path / "h").hours()
     with pytest.raises(InputError, match=r"is no folder; .*read_hdf"):
-        read_extract(tmp_path / "h" / "all_hourly_data.h5")
-    for path in (tmp_path / "h" / "all_hourly_data.h5", write_extract(tmp_path / "e", *extract_tables())):
-        with pytest.raises(InputError, match="is MIMIC-Extract's, not MIMIC-IV's tables: data=mimic"):
-            read_tables(path, "iv")
+        Mimic(tmp_path / "h" / "all_hourly_data.h5").hours()
 
 
 def test_nobody_with_a_record_is_said(tmp_path) -> None:
     with pytest.raises(InputError, match="nobody has a time point"):
-        MimicExtract(write_extract(tmp_path / "e", *extract_tables(hours=8))).load()
+        Mimic(write_extract(tmp_path / "e", *extract_tables(hours=8))).load()
 
 
 @demo
@@ -141,4 +135,4 @@ def test_the_demonstration_is_read() -> None:
     found = read_extract(DEMO)
     assert (found.n, len(found.age)) == (5175, 84)
     assert len(np.unique(found.person[time_points(found, Window())])) == 65
-    assert MimicExtract(DEMO).load().n == 65
+    assert Mimic(DEMO).load().n == 65

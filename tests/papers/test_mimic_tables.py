@@ -6,7 +6,7 @@ import torch
 from tests.data.conftest import SHARED
 from tests.papers.layouts import USUAL, raw_tables, write_raw
 from torchdpcate.errors import InputError
-from torchdpcate.papers import MimicTables
+from torchdpcate.papers import Mimic
 from torchdpcate.papers.mimic import read_extract
 from torchdpcate.papers.mimic_hours import VARIABLES
 from torchdpcate.papers.mimic_tables import read_tables
@@ -18,7 +18,7 @@ demo = pytest.mark.skipif(not DEMO.exists(), reason="the demonstration of MIMIC-
 @pytest.mark.parametrize(("version", "upper"), [("iv", False), ("iii", False), ("iii", True)])
 def test_values_ages_and_ventilation_by_hour(tmp_path, version: str, upper: bool) -> None:
     tables = raw_tables(version)
-    hours = read_tables(write_raw(tmp_path, tables, upper), version)
+    hours = read_tables(write_raw(tmp_path, tables, upper))
     assert hours.n == 6 * 41
     lab = tables["hosp/labevents" if version == "iv" else "LABEVENTS"]
     sodium = lab[lab.itemid == 50983].valuenum.to_numpy()
@@ -27,7 +27,7 @@ def test_values_ages_and_ventilation_by_hour(tmp_path, version: str, upper: bool
     assert hours.gender.tolist() == ["F", "M"] * 3
     expected = np.tile(np.isin(np.arange(41), np.arange(2, 40)), 6) & (np.repeat(np.arange(6), 41) % 2 == 1)
     assert (hours.ventilated == expected).all()
-    study = MimicTables(tmp_path, version=version).load()
+    study = Mimic(tmp_path).load()
     assert (study.n, study.name) == (6, f"mimic_{version}")
 
 
@@ -39,9 +39,9 @@ def test_an_hour_is_the_mean_of_its_values_in_any_order_and_unit(tmp_path) -> No
     glucose = (changed.itemid == 50931) & (np.arange(len(lab)) % 3 == 0)
     changed.loc[glucose, "valuenum"] = changed.valuenum[glucose] / 18.016
     changed.loc[glucose, "valueuom"] = "mmol/L"
-    one = read_tables(write_raw(tmp_path / "a", tables | {"hosp/labevents": lab}), "iv")
-    two = read_tables(write_raw(tmp_path / "b", tables | {"hosp/labevents": lab.sample(frac=1, random_state=0)}), "iv")
-    other = read_tables(write_raw(tmp_path / "c", tables | {"hosp/labevents": changed}), "iv")
+    one = read_tables(write_raw(tmp_path / "a", tables | {"hosp/labevents": lab}))
+    two = read_tables(write_raw(tmp_path / "b", tables | {"hosp/labevents": lab.sample(frac=1, random_state=0)}))
+    other = read_tables(write_raw(tmp_path / "c", tables | {"hosp/labevents": changed}))
     np.testing.assert_array_equal(one.values, two.values)  # to the last bit
     np.testing.assert_allclose(one.values, other.values, rtol=1e-4)
 
@@ -53,7 +53,7 @@ def test_the_first_stay_of_a_person_counts_if_it_is_long_enough(tmp_path) -> Non
     later["outtime"] = later.intime + pd.Timedelta(hours=50)
     stays.loc[5, "outtime"] = stays.intime[5] + pd.Timedelta(hours=5)  # too short
     tables["hosp/patients"].loc[4, "anchor_age"] = 9
-    hours = read_tables(write_raw(tmp_path, tables | {"icu/icustays": pd.concat([later, stays])}), "iv")
+    hours = read_tables(write_raw(tmp_path, tables | {"icu/icustays": pd.concat([later, stays])}))
     assert np.unique(hours.person).tolist() == ["10000", "10001", "10002", "10003"]
     assert hours.n == 4 * 41
 
@@ -107,19 +107,15 @@ def _changed(change: str) -> dict[str, pd.DataFrame]:
 )
 def test_faults_are_refused_with_their_number(tmp_path, change: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_tables(write_raw(tmp_path, _changed(change)), "iv")
+        read_tables(write_raw(tmp_path, _changed(change)))
 
 
-def test_missing_tables_and_other_versions_are_named(tmp_path) -> None:
+def test_missing_tables_are_named(tmp_path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        read_tables(tmp_path / "none", "iv")
+        Mimic(tmp_path / "none").hours()
     write_raw(tmp_path / "iv", {k: v for k, v in raw_tables("iv").items() if "events" not in k})
     with pytest.raises(InputError, match="has no table icu/chartevents, hosp/labevents, icu/procedureevents"):
-        read_tables(tmp_path / "iv", "iv")
-    with pytest.raises(InputError, match="holds another version's tables, not MIMIC-IV's: data=mimic_iii"):
-        read_tables(write_raw(tmp_path / "iii", raw_tables("iii")), "iv")
-    with pytest.raises(InputError, match="choose from iii, iv"):
-        read_tables(tmp_path, "ii")
+        read_tables(tmp_path / "iv")
 
 
 def test_ventilator_settings_within_eight_hours_are_one_episode(tmp_path) -> None:
@@ -128,7 +124,7 @@ def test_ventilator_settings_within_eight_hours_are_one_episode(tmp_path) -> Non
     at = [begin + pd.Timedelta(hours=h) for h in (3, 11, 20)]
     settings = pd.DataFrame({"subject_id": 10_000, "itemid": 682, "charttime": at, "valuenum": 500, "valueuom": "ml"})
     tables["CHARTEVENTS"] = pd.concat([tables["CHARTEVENTS"], settings])
-    hours = read_tables(write_raw(tmp_path, tables), "iii")
+    hours = read_tables(write_raw(tmp_path, tables))
     assert np.flatnonzero(hours.ventilated[:41]).tolist() == [*range(3, 12), 20]
 
 
@@ -142,7 +138,7 @@ def test_the_demonstration_agrees_with_mimic_extract() -> None:
         own = pd.Series(hours.stay).groupby(hours.stay).cumcount()
         return frame.assign(person=hours.person.astype(int), hour=own, vent=hours.ventilated)
 
-    raw = read_tables(DEMO, "iii")
+    raw = read_tables(DEMO)
     assert (raw.n, len(raw.age)) == (5239, 85)
     both = flat(raw).merge(flat(read_extract(EXTRACT)), on=["person", "hour"])
     assert len(both) == 5175
@@ -150,9 +146,9 @@ def test_the_demonstration_agrees_with_mimic_extract() -> None:
         pair = both[[f"{variable.name}_x", f"{variable.name}_y"]].dropna()
         assert (abs(pair.iloc[:, 0] - pair.iloc[:, 1]) < 1e-3).mean() >= least, variable.name
     assert (both.vent_x == both.vent_y).mean() > 0.95
-    assert MimicTables(DEMO, version="iii").load().n == 61
+    assert Mimic(DEMO).load().n == 61
 
 
 def test_usual_values_are_plausible() -> None:
     assert all(variable.low < usual < variable.high for variable, usual in zip(VARIABLES, USUAL, strict=True))
-    assert torch.is_tensor(MimicTables("nowhere").public().queries)
+    assert torch.is_tensor(Mimic("nowhere").public().queries)

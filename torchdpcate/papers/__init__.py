@@ -10,11 +10,7 @@ __getattr__, __dir__, __all__ = exports(
             "Expression",
             "SumOfGenes",
         ),
-        "mimic": (
-            "IntensiveCare",
-            "MimicExtract",
-            "MimicTables",
-        ),
+        "mimic": ("Mimic",),
         "oprescu": (
             "Dataset1",
             "Dataset2",
