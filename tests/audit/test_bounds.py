@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from torchdpcate.audit.bounds import (
+from torchdpcate.audit.attack import (
     Rates,
     best_factors,
     clopper_pearson,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {

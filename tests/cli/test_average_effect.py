@@ -11,7 +11,7 @@ import yaml
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import checked, one_line, redomained, summary, table
 from tests.registered import shipped
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tasks import averages
 from torchdpcate.cli.tasks.averages import true_average

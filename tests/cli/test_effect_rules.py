@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.helpers import summary
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.file import load_release

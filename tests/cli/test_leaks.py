@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.registered import shipped
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {

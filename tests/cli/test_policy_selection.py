@@ -12,7 +12,7 @@ import yaml
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import checked, released, summary, table
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.selection_mechanisms import exponential_law

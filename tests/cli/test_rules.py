@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.cli.helpers import TABLE, checked, one_line, redomained, summary, table
 from tests.registered import shipped
 from tests.verify.forgery import write_anew
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RuleLearner

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from torchdpcate import load_release
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {

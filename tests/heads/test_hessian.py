@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.heads.cases import box, draws, neural_head, relative
-from torchdpcate.heads import hessian as hessian_module
-from torchdpcate.heads.hessian import HessianVectorProduct, StreamedHessian
+from torchdpcate.heads import influence as hessian_module
+from torchdpcate.heads.influence import HessianVectorProduct, StreamedHessian
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Feature, Standardisation, WeightedBasis
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.offline import questions
+from torchdpcate.pages.reader import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 

@@ -19,8 +19,7 @@ from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.file import file_sum, load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.card import UNSIGNED, card_html, write_card
-from torchdpcate.verify.card_words import most_detected
+from torchdpcate.verify.card import UNSIGNED, card_html, most_detected, write_card
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 

@@ -7,10 +7,8 @@ __getattr__, __dir__, __all__ = exports(
     {
         "attack": (
             "AuditResult",
-            "audit",
-        ),
-        "bounds": (
             "Rates",
+            "audit",
             "clopper_pearson",
             "epsilon_bound",
         ),

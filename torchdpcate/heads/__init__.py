@@ -5,15 +5,15 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "hessian": (
+        "influence": (
             "CholeskySolver",
             "ConjugateGradientSolver",
             "HessianSolver",
             "HessianVectorProduct",
+            "InfluenceFunction",
             "StreamedHessian",
             "solver_for",
         ),
-        "influence": ("InfluenceFunction",),
         "kernel": (
             "KernelInfluenceFunction",
             "KernelSecondStage",

@@ -1,18 +1,292 @@
 """Influence functions of heads that minimise weighted least squares with a ridge term."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from torchdpcate.heads.hessian import (
-    DENSE_PARAMETERS,
-    HessianSolver,
-    HessianVectorProduct,
-    StreamedHessian,
-    solver_for,
+from torchdpcate.errors import NumericalError
+from torchdpcate.fit.descent import conjugate_gradients
+
+STREAMED_RECORDS = 1_024
+"""Records whose graph is held at a time: 8 MiB a layer of 1,000 units, several times over."""
+
+_BATCHED_PARAMETERS = 16_384  # above this a batch of products needs too much memory for its activations
+
+
+class HessianVectorProduct:
+    r"""The linear map ``v -> H v`` with ``H = d^2 F / d theta^2`` at a fixed theta, exact.
+
+    Source: Pearlmutter (1994). The graph of the gradient is built once and kept, so that a product costs one
+    backward pass: as fast as ``torch.func.linearize``, for every operation that autograd differentiates twice.
+
+    Args:
+        objective: ``F``, a twice differentiable function of a vector of p parameters, with a scalar result.
+            It must not use ``torch.nn.functional.huber_loss``, which has no second backward pass.
+        theta: Where the Hessian is taken, [p]; its dtype and device are those of every result.
+
+    Example:
+        >>> H = HessianVectorProduct(lambda t: (t**4).sum(), torch.tensor([1.0, 2.0], dtype=torch.float64))
+        >>> H.matvec(torch.tensor([1.0, 1.0], dtype=torch.float64))
+        tensor([12., 48.], dtype=torch.float64)
+        >>> H.dense()
+        tensor([[12.,  0.],
+                [ 0., 48.]], dtype=torch.float64)
+    """
+
+    def __init__(self, objective: Callable[[Tensor], Tensor], theta: Tensor):
+        self._theta = theta.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(objective(self._theta), self._theta, create_graph=True)
+        self._gradient = gradient
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether ``matmat`` also takes float32, for products that are quick and less exact."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Number of parameters p."""
+        return self._theta.numel()
+
+    @property
+    def gradient(self) -> Tensor:
+        """Gradient of the objective at theta, [p]."""
+        return self._gradient.detach()
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """``H v`` for one vector v, [p] -> [p]."""
+        (product,) = torch.autograd.grad(self._gradient, self._theta, v, retain_graph=True)
+        return product
+
+    def matmat(self, V: Tensor) -> Tensor:
+        """``H V``, column by column, [p, k] -> [p, k]; columns share a backward pass where they are short."""
+        chunk = self._columns_per_pass()
+        if chunk == 1:
+            return torch.stack([self.matvec(v) for v in V.unbind(1)], 1)
+        rows = [
+            torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[0]
+            for block in V.T.split(chunk)
+        ]
+        return torch.cat(rows).T
+
+    def dense(self) -> Tensor:
+        """The Hessian, [p, p], symmetric; p products, so for small p only."""
+        H = self.matmat(torch.eye(self.size, dtype=self._theta.dtype, device=self._theta.device))
+        return (H + H.T) / 2
+
+    def _columns_per_pass(self) -> int:
+        if self.size > _BATCHED_PARAMETERS:
+            return 1
+        return 8 if self._theta.device.type == "cpu" else 128
+
+
+class StreamedHessian(HessianVectorProduct):
+    r"""Products with the Hessian of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``, in batches.
+
+    The graph of a batch's gradient is built, used for all columns, and let go: memory beyond the records and a few
+    vectors does not grow with n. A product costs the gradients once more than with a graph that is kept.
+
+    Args:
+        model: ``f(theta, x)``, [p] and [B, q] -> [B].
+        theta: Parameters, [p].
+        x: Covariates, [n, q].
+        s: Targets, [n].
+        w: Weights, [n].
+        ridge: Weight of ``||theta||^2`` (no one half).
+        in_float32: Whether the model also takes float32 parameters and covariates.
+        batch: Records at a time.
+
+    Example:
+        >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        >>> one = torch.ones(2, dtype=torch.float64)
+        >>> StreamedHessian(lambda theta, x: x @ theta, one[:1], x, one, one, 0.5, batch=1).matvec(one[:1])
+        tensor([6.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        model: Callable[[Tensor, Tensor], Tensor],
+        theta: Tensor,
+        x: Tensor,
+        s: Tensor,
+        w: Tensor,
+        ridge: float,
+        in_float32: bool = False,
+        batch: int = STREAMED_RECORDS,
+    ):
+        self._theta, self._model, self._ridge = theta.detach(), model, ridge
+        self._records, self._batch, self._in_float32 = (x, s, w), batch, in_float32
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether ``matmat`` also takes float32."""
+        return self._in_float32
+
+    @property
+    def gradient(self) -> Tensor:
+        """Gradient of the objective at theta, [p]."""
+        total = 2 * self._ridge * self._theta
+        for _, gradient in self._gradients(self._theta):
+            total = total + gradient.detach()
+        return total
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """``H v`` for one vector v, [p] -> [p]."""
+        return self.matmat(v[:, None])[:, 0]
+
+    def matmat(self, V: Tensor) -> Tensor:
+        """``H V``, [p, k] -> [p, k], in V's type."""
+        columns = V.T.contiguous()
+        out = 2 * self._ridge * columns
+        for theta, gradient in self._gradients(self._theta.to(V)):
+            for k, v in enumerate(columns):
+                out[k] += torch.autograd.grad(gradient, theta, v, retain_graph=k + 1 < len(columns))[0]
+        return out.T
+
+    def _gradients(self, theta: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Parameters and the gradient of each batch's part of the mean, with its graph."""
+        n = len(self._records[0])
+        for batch in zip(*(t.split(self._batch) for t in self._records), strict=True):
+            with torch.enable_grad():
+                here = theta.clone().requires_grad_()
+                x, s, w = (t.to(here) for t in batch)
+                value = ((s - w * self._model(here, x)) ** 2).sum() / n
+                (gradient,) = torch.autograd.grad(value, here, create_graph=True)
+            yield here, gradient
+
+
+DENSE_PARAMETERS = 8_192
+"""The largest p that ``solver_for`` gives to the dense solver (a Hessian of 512 MiB in float64)."""
+
+_GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
+_NO_MINIMUM = (
+    "theta is no strict minimum, so it has no influence function; polish the head to a minimum or raise its `ridge`"
 )
+
+
+class HessianSolver(ABC):
+    """A way to solve ``(H + damping I) X = B`` that checks what it returns.
+
+    Args:
+        damping: Added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
+            anti-conservative: it shrinks the influence function, hence the noise, so that a release
+            calibrated with it is heuristic.
+        tolerance: Largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10):
+        self.damping, self.tolerance = float(damping), float(tolerance)
+
+    @abstractmethod
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k].
+
+        Raises:
+            NumericalError: if H + damping I is not positive definite, or the tolerance is missed.
+        """
+
+    def _check(self, worst: float) -> None:
+        if not worst <= self.tolerance:
+            raise NumericalError(
+                f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance "
+                f"{self.tolerance:.1e}): raise the head's `ridge`, or the solver's `tolerance`"
+            )
+
+
+class CholeskySolver(HessianSolver):
+    """A dense Hessian and its Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
+
+    Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
+
+    Example:
+        >>> H = HessianVectorProduct(lambda t: (t**2).sum(), torch.ones(2, dtype=torch.float64))
+        >>> CholeskySolver().solve(H, torch.eye(2, dtype=torch.float64))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-8):
+        super().__init__(damping, tolerance)
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        H = hessian.dense()
+        H.diagonal().add_(self.damping)
+        L, failed_at = torch.linalg.cholesky_ex(H)
+        if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} is not positive definite (leading minor "
+                f"{int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
+            )
+        X = torch.cholesky_solve(B, L)
+        self._check(_relative(B - H @ X, B))
+        return X
+
+
+class ConjugateGradientSolver(HessianSolver):
+    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
+
+    Products in float32, where the Hessian has them, do most of the work, and residuals in float64 correct them
+    (iterative refinement): the true residual is that of float64.
+
+    Negative curvature stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove
+    that there is none.
+
+    Args:
+        damping: Added to the diagonal of H; see ``HessianSolver``.
+        tolerance: Largest relative true residual of a column.
+        max_iterations: Products per column before the solver gives up.
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
+        super().__init__(damping, tolerance)
+        self.max_iterations = max_iterations
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        columns = max(1, _GROUP_ELEMENTS // hessian.size)
+        return torch.cat([self._solve(hessian, group) for group in B.split(columns, dim=1)], 1)
+
+    def _solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            return self._apply(hessian, V)
+
+        X, worst = conjugate_gradients(
+            apply,
+            B,
+            self.tolerance,
+            self.max_iterations,
+            look=self._refuse_negative,
+            rough=apply if hessian.in_float32 else None,
+        )
+        self._check(worst)
+        return X
+
+    def _apply(self, hessian: HessianVectorProduct, V: Tensor) -> Tensor:
+        return hessian.matmat(V) + self.damping * V
+
+    def _refuse_negative(self, curvature: Tensor) -> None:
+        if not bool((curvature > 0).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a "
+                f"search direction: {_NO_MINIMUM}"
+            )
+
+
+def solver_for(parameters: int, damping: float = 0.0) -> HessianSolver:
+    """The solver for a head of that many parameters: dense up to ``DENSE_PARAMETERS``, else by products."""
+    return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
+
+
+def _relative(residual: Tensor, B: Tensor) -> float:
+    """Largest ``||r|| / ||b||`` over columns; a zero column counts as solved by zero."""
+    norms = B.norm(dim=0)
+    return float((residual.norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax())
+
 
 _CHUNK_ELEMENTS = 2**24  # of the largest per-record array: 128 MiB in float64
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from torchdpcate.audit.bounds import Rates, pure_bound
+from torchdpcate.audit.attack import Rates, pure_bound
 
 DELTA = 1e-5
 KAPPA, XI = 5 * math.sqrt(2 * math.log(2 / DELTA)), 1 / (4 * (1 + 2 * math.log(2 / DELTA)))
