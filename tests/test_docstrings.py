@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 import torchdpcate
-from torchdpcate._docstrings import constructor_arguments, described, entries, sections
+from torchdpcate._lazy import constructor_arguments, described, entries, sections
 
 PUBLIC = {name: getattr(torchdpcate, name) for name in torchdpcate.__all__}
 CLASSES = [name for name, public in PUBLIC.items() if isinstance(public, type)]

@@ -22,8 +22,8 @@ from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent

@@ -24,8 +24,8 @@ from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.weighted import BalancedDifference
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 

@@ -24,8 +24,8 @@ from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, Tab
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, make_batch
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.estimate import half_width
 

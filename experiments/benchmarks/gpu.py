@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.networks import mlp
+from torchdpcate.fit.nuisance_kinds import mlp
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
 from torchdpcate.heads.influence import HessianVectorProduct

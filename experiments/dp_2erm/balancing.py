@@ -17,12 +17,11 @@ from experiments.convex_sets import Ball, minimise_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.losses import Logistic, Loss, Slopes
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.scheme import FittedWeights, WeightScheme
+from torchdpcate.fit.weights import FittedWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, number, positive
 from torchdpcate.privacy.session import FitSession
 

@@ -12,7 +12,7 @@ from experiments.dp_2erm.sample import Sample
 from experiments.frame.study import OTHER, Found, Place
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 
 CONSTANT, PRIVATE = "two-stage rule, constant weights", "two-stage rule, private propensity"
 CENTRED = "two-stage rule, constant weights, outcomes minus a public 4"

@@ -15,8 +15,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.fit.losses import HuberHinge, Squared
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import WeightScheme
+from torchdpcate.fit.weights import PrivateWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

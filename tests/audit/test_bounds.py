@@ -16,10 +16,9 @@ from torchdpcate.audit.attack import (
     pure_bound,
 )
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
+from torchdpcate.privacy.accounting import dp_sgd_epsilon, gaussian_curve, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 
 @pytest.mark.parametrize("trials", [1, 7, 60])

@@ -20,7 +20,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit import dp_sgd_plan as poisson
 from torchdpcate.fit import dp_sgd_worst_case as worst_case
 from torchdpcate.fit.linear_taps import Use
-from torchdpcate.privacy import selection_mechanisms
+from torchdpcate.privacy import selection as selection_mechanisms
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 

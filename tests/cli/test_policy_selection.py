@@ -15,7 +15,7 @@ from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.papers.rules import RareRegion
-from torchdpcate.privacy.selection_mechanisms import exponential_law
+from torchdpcate.privacy.selection import exponential_law
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -19,9 +19,8 @@ from torchdpcate.composition.networks import full_batches
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.fit import engines
 from torchdpcate.fit.linear_taps import Use
-from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.accounting import compose, event_mu
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
-from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.session import FitSession
 

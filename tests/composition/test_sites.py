@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.sessions import noted
-from torchdpcate.composition import AdaptiveSecondStage, Additive, Meeting, Site, WideAndDeep
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.rows import InMemory
-from torchdpcate.composition.sites import SiteSteps, added_up, require_same
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
+from torchdpcate.composition.sites import Meeting, Site, SiteSteps, added_up, require_same
 from torchdpcate.composition.steps import NoisySteps, Shares, Statistic, total_mu
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain

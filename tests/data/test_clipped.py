@@ -12,8 +12,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
-from torchdpcate.estimators.average import AverageEffect
-from torchdpcate.estimators.cate import RLearner
+from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 
 FACTS = {

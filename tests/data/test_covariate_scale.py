@@ -15,7 +15,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.neural import NeuralHead
 
 calm = settings(deadline=None, max_examples=25)  # shared machines pause
@@ -236,7 +236,8 @@ def test_policies_are_cut_along_the_scale() -> None:
 
 def test_a_learner_needs_the_scale_of_a_wide_range() -> None:
     from torchdpcate.estimators.cate.learner import RLearner
-    from torchdpcate.privacy import NoiseSource, PrivacyBudget
+    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.privacy.noise import NoiseSource
 
     draws, n = torch.Generator().manual_seed(0), 20_000
     z = torch.randn(n, 1, dtype=torch.float64, generator=draws)

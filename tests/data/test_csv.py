@@ -6,11 +6,11 @@ import torch
 import yaml
 
 from torchdpcate.cli.main import main
-from torchdpcate.data import CsvForm
+from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.papers import Dataset1
+from torchdpcate.papers.oprescu import Dataset1
 
 FACTS = {
     "treatment": "treat",

@@ -3,9 +3,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.data.checked import column_faults
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.data.split import public_generator, public_split
+from torchdpcate.data.records import public_generator, public_split
 from torchdpcate.errors import InputError
 
 

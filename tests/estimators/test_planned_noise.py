@@ -30,12 +30,12 @@ from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, expected_regret
+from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip, expected_regret
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
 TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})

@@ -17,8 +17,8 @@ from tests.data.conftest import DOMAIN
 from tests.faults.guards import answered, refusal
 from tests.faults.mutations import byte_faults, examples, met_both
 from tests.faults.test_hostile_tables import PEOPLE, SECRET, N
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 

@@ -16,10 +16,10 @@ from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_corners, joint_ob
 from torchdpcate.fit.feature_maps import additive_legendre
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.papers.oprescu import Dataset2
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -15,8 +15,8 @@ from torchdpcate.fit.gaussian_scale import (
     objective_delta,
     objective_sigma,
 )
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 # policy_learning, section 8: epsilon, delta, xi, J, k, sigma
 SIGMAS = [

@@ -10,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit import tangent_features as tangent
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, step
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)

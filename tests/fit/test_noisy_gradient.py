@@ -9,11 +9,10 @@ from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.feature_maps import Fourier, on_domain
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit, length_of
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm, outcome
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

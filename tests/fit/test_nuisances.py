@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.networks import Nuisances, OutcomeNetwork, PropensityNetwork
+from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
 

@@ -12,13 +12,12 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.feature_maps import Fourier, on_domain
 from torchdpcate.fit.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.private_fit import WeightBounds, logistic_jacobian
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, StreamedRecords, arm, outcome
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.fit import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation, on_domain
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.tangent_features import Tangent
-from torchdpcate.fit.user_maps import on_domain
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 AGE = Domain([0.0], [90.0], 0.0, 1.0)

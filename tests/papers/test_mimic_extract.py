@@ -6,8 +6,7 @@ import torch
 from tests.data.conftest import SHARED
 from tests.papers.layouts import extract_tables, write_extract
 from torchdpcate.errors import InputError
-from torchdpcate.papers import Mimic
-from torchdpcate.papers.mimic import read_extract
+from torchdpcate.papers.mimic import Mimic, read_extract
 from torchdpcate.papers.mimic_hours import Window, time_points
 
 DEMO = SHARED / "mimic_extract_layout"

@@ -6,8 +6,7 @@ import torch
 from tests.data.conftest import SHARED
 from tests.papers.layouts import USUAL, raw_tables, write_raw
 from torchdpcate.errors import InputError
-from torchdpcate.papers import Mimic
-from torchdpcate.papers.mimic import read_extract
+from torchdpcate.papers.mimic import Mimic, read_extract
 from torchdpcate.papers.mimic_hours import VARIABLES
 from torchdpcate.papers.mimic_tables import read_tables
 

@@ -14,7 +14,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
-from torchdpcate.privacy.selection_mechanisms import (
+from torchdpcate.privacy.selection import (
     _BEHIND,
     SELECTIONS,
     ExponentialMechanism,

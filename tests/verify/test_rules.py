@@ -7,7 +7,7 @@ from tests.verify import test_file
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.fit.losses import HuberHinge
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify.file import verify_release

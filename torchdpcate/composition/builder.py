@@ -42,9 +42,9 @@ from torchdpcate.composition.steps import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gaussian_dp import range_beside
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.composition.linear_fit import FitPlan, newton_law
 from torchdpcate.composition.plan import ArmRegression, ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes, held_shares, prior_variances
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 from torchdpcate.fit.weighted_basis import KINDS, WeightedBasis, all_features, lengths
 
 _HALVINGS = 60

@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_log_delta
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 

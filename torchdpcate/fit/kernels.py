@@ -30,7 +30,7 @@ class UnitKernel:
         domain: Public bounds, by which covariates are scaled.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> kernel = UnitKernel("gaussian", 0.6, Domain([0.0], [1.0], 0.0, 1.0))  # 0.3 in the covariate's own units
         >>> round(kernel(torch.tensor([[0.2]]), torch.tensor([[0.5]])).item(), 6), round(math.exp(-0.5), 6)
         (0.606531, 0.606531)

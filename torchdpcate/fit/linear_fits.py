@@ -146,8 +146,8 @@ class ObjectiveFit(PrivateLinearFit):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.fit import Logistic
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.losses import Logistic
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = ObjectiveFit().prepare(Logistic(), 5000, features, PrivacyBudget(1 / 0.99, 0.0))
         >>> round(2 * fit.ridge, 8), round(math.sqrt(2) * fit.public["perturbation_scale"], 8)  # of phi = sqrt(2) psi
@@ -190,7 +190,7 @@ class ObjectiveFit(PrivateLinearFit):
         """Return q for a loss.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge, Logistic
+            >>> from torchdpcate.fit.losses import HuberHinge, Logistic
             >>> ObjectiveFit().share_of(Logistic()), ObjectiveFit().share_of(HuberHinge(0.5))
             (0.85, 0.6)
         """
@@ -222,7 +222,7 @@ def typical_curvature(loss: Loss) -> float:
     That of balancing losses is 1 for the ATE, e for the ATT and 1 - e for the ATC, far below its bound kappa.
 
     Example:
-        >>> from torchdpcate.fit import Logistic
+        >>> from torchdpcate.fit.losses import Logistic
         >>> typical_curvature(Logistic())
         0.25
     """
@@ -276,8 +276,8 @@ class NoisyGradient(PrivateLinearFit):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.fit import Logistic
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.losses import Logistic
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0))
         >>> fit = NoisyGradient(steps=100).prepare(Logistic(), 5000, features, PrivacyBudget(0.5, 1e-6))
         >>> fit.count, round(fit.event.noise_multiplier / 10, 6)

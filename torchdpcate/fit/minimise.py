@@ -65,7 +65,7 @@ def minimise(
             released.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t, w = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double(), torch.ones(2).double()
         >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
@@ -201,7 +201,7 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         theta: Where, one point a run.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> value, gradient, hessian = summed(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double())
         >>> value.tolist(), gradient.tolist(), hessian.tolist()
@@ -235,7 +235,7 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
         bound: Public bound of |l' psi_j|; ``sum_grid`` of both adds to what one record moves an entry by.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
         [[-2.0, -4.0]]
@@ -277,7 +277,7 @@ def minimise_batches(
         NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> one_by_one = lambda: zip(psi[:, None], t[:, None])
         >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()

@@ -326,7 +326,7 @@ class PrivateFit:
             InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or a fact is outside its range.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge
+            >>> from torchdpcate.fit.losses import HuberHinge
             >>> fit = PrivateFit(LossBounds.of(HuberHinge()), WeightBounds.per_record(4.0), 40.0, size=3)
             >>> noise = fit.objective(PrivacyBudget(1 / 0.99, 0.0), "gamma")
             >>> round(noise.jacobian, 7), round(1 / noise.scale, 7)
@@ -374,7 +374,7 @@ class PrivateFit:
             InputError: If the budget has no delta for a Gaussian, or a fact is outside its range.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge
+            >>> from torchdpcate.fit.losses import HuberHinge
             >>> fit = PrivateFit(LossBounds.of(HuberHinge()), WeightBounds.per_record(30.0), 141.0, size=5)
             >>> round(fit.output(PrivacyBudget(1.0, 0.0), "gamma").sensitivity, 6)
             0.425532

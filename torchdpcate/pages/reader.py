@@ -31,8 +31,7 @@ from torchdpcate.pages.figures import (
     released_rows,
 )
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined
-from torchdpcate.release.combined_lines import CombinedLines
+from torchdpcate.release.combined import Combined, CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release, load_release, subject
 from torchdpcate.release.release import EffectRelease, QueryRelease

@@ -11,9 +11,8 @@ from tests.tools.replay.check import learner_pipeline, neighbours_for_replay, re
 from tests.tools.replay.tape import ReplayingNoise
 from torchdpcate import DRLearner, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.fit.dp_sgd import DPSGD

@@ -15,11 +15,10 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.fit.feature_maps import FeatureMap, Products
+from torchdpcate.fit.feature_maps import FeatureMap, Products, on_domain
 from torchdpcate.fit.losses import BalancingLoss
 from torchdpcate.fit.minimise import linear_predictor, minimise
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 

@@ -12,9 +12,8 @@ from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
 )
-from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.feature_maps import Fourier, on_domain
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
-from torchdpcate.fit.user_maps import on_domain
 
 ATE = make_estimand("ATE", 0.1)
 BUDGET = PrivacyBudget(1.0, 0.0)

@@ -10,9 +10,9 @@ from tests.fit import own_maps
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import BalancingLoss, Logistic
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

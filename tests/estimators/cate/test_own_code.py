@@ -13,8 +13,7 @@ from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.losses import Logistic
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import KnownWeights
+from torchdpcate.fit.weights import KnownWeights, PrivateWeights
 from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.verify.file import verify_release
 

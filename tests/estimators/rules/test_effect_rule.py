@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from torchdpcate import load_release
+from torchdpcate.cli.plan import planned_targets
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.targets import planned_targets
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

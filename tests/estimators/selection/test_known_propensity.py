@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PolicySelector, PrivacyBudget
-from torchdpcate.candidates import Constants, Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release

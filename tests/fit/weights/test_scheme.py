@@ -12,8 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import WEIGHTS, ConstantWeights, FittedWeights, KnownWeights, WeightScheme
+from torchdpcate.fit.weights import WEIGHTS, ConstantWeights, FittedWeights, KnownWeights, PrivateWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource

@@ -17,11 +17,10 @@ from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, UserFeatures, on_domain
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
-from torchdpcate.fit.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
 from torchdpcate.privacy.charge import Charge, Purpose, fits_by, propensity_by
 from torchdpcate.privacy.events import PureEvent

@@ -26,12 +26,10 @@ from torchdpcate.estimators.rules.weighted_erm import (
     default_ridge,
     make_loss,
 )
-from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
+from torchdpcate.fit.feature_maps import FeatureMap, conditions_of, on_domain
 from torchdpcate.fit.losses import Loss, LossBounds, loss_conditions
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import WEIGHTS, KnownWeights, WeightScheme
+from torchdpcate.fit.weights import WEIGHTS, KnownWeights, PrivateWeights, WeightScheme
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose

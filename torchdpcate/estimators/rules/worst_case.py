@@ -10,9 +10,9 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, WeightedERM
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import Logistic
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.private import PrivateWeights, logistic_fits
+from torchdpcate.fit.weights import PrivateWeights, logistic_fits
 from torchdpcate.fit.worst_pairs import log_density, objective_game
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

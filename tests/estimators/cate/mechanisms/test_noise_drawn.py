@@ -27,7 +27,7 @@ from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
 from tests.sessions import noted
 from torchdpcate import LinearSecondStage
 from torchdpcate.causal.score import DRScore
-from torchdpcate.data.split import public_split
+from torchdpcate.data.records import public_split
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import NeuralSecondStage
