@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.privacy.regret import expected_regret
 from tests.registered import (
     CovariateBalancingEffect,
     DRLearner,
@@ -35,7 +36,7 @@ from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip, expected_regret
+from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
 TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})

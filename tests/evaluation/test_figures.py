@@ -2,12 +2,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.evaluation.drawn import effect_figure
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.figures import (
     FEW,
     INTERVAL,
     EffectPanel,
-    effect_figure,
     effect_panels,
     rule_figure,
 )

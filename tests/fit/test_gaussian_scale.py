@@ -5,6 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi, norm
 
+from tests.fit.cases import objective_delta
 from torchdpcate.errors import InputError
 from torchdpcate.fit.gaussian_scale import (
     CONVEX_LOSS,
@@ -12,7 +13,6 @@ from torchdpcate.fit.gaussian_scale import (
     TRIANGLE,
     Corners,
     gaussian_scale,
-    objective_delta,
     objective_sigma,
 )
 from torchdpcate.privacy.accounting import gaussian_curve

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chisquare
 
+from tests.privacy.regret import expected_regret
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
@@ -21,7 +22,6 @@ from torchdpcate.privacy.selection import (
     PermuteAndFlip,
     _exponential,
     _permute_and_flip,
-    expected_regret,
     exponential_law,
 )
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from torch import Tensor
 from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.trainer import trainer_on
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
@@ -55,7 +56,9 @@ def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
     head = copy.deepcopy(stage.head)
     with torch.no_grad():
         head.theta.copy_(stage.theta)
-    fit = fit_neural_head(head, block.x, block.s, block.w, trainer_on(stage.theta.device), epochs=0)
+    accelerator = "cpu" if stage.theta.device.type == "cpu" else "gpu"
+    trainer = functools.partial(default_trainer, accelerator=accelerator, devices=1)
+    fit = fit_neural_head(head, block.x, block.s, block.w, trainer, epochs=0)
     return dataclasses.replace(stage, block=block, head=head, fit=fit)
 
 

@@ -440,24 +440,6 @@ SELECTIONS = {kind.name: kind for kind in (ExponentialMechanism, PermuteAndFlip)
 """Every mechanism of selection by name."""
 
 
-def expected_regret(utilities: Tensor, probabilities: Tensor) -> Tensor:
-    r"""Return how far the choice is expected to fall short of the best: max U - E U_I.
-
-    Args:
-        utilities: [..., M].
-        probabilities: Law of the choice, [..., M].
-
-    Returns:
-        float64 [...], in the utilities' units; the curator's.
-
-    Example:
-        >>> expected_regret(torch.tensor([30.0, 20.0, 0.0]), torch.tensor([0.5, 0.5, 0.0]))
-        tensor(5., dtype=torch.float64)
-    """
-    exact = _finite(utilities)
-    return ((exact.amax(-1, keepdim=True) - exact) * probabilities).sum(-1)
-
-
 def _finite(utilities: Tensor) -> Tensor:
     if utilities.ndim == 0 or utilities.shape[-1] == 0 or not bool(torch.isfinite(utilities).all()):
         raise InputError(f"utilities of shape {tuple(utilities.shape)}: give finite numbers, one a candidate")

@@ -203,7 +203,7 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
         given: Its further arguments.
         settings: Those with names.
     """
-    return getattr(import_module("torchdpcate.pages"), function)(release, *given, **settings)
+    return getattr(import_module("torchdpcate.pages.figures"), function)(release, *given, **settings)
 
 
 def subject(release: Release) -> str:
