@@ -1,8 +1,8 @@
 r"""Weights of the records in a rule's objective, and the public bounds of what one record can do to them.
 
 The weight of a record is omega = 1 / (2 pi(a|x)), about one on average: it makes the treated and the untreated stand
-for everybody. What one record does to the weights of the others is the *indirect sensitivity*; weights that are a
-public function of their own record have none.
+for everybody. A weight is a public function of its own record: what one record does to the weights of the others, the
+*indirect sensitivity*, is nothing.
 """
 
 import math

@@ -195,7 +195,7 @@ def table(release: Release) -> str:
 
 
 def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figure":
-    """Return what a function of ``torchdpcate.pages.figures`` draws; nothing else in a reader's process loads matplotlib.
+    """Return what a function of ``torchdpcate.pages.figures`` draws; nothing else of a reader loads matplotlib.
 
     Args:
         function: Its name.
