@@ -37,6 +37,7 @@ GONE = {
     "data.surface.noise": _LAW,
     "data.too_many": "data.per_person records of each person are drawn",
     "data.train_fraction": "nine tenths of generated data are records",
+    "data.version": "data=mimic reads either version, the folder tells which",
     "data.trailing_separator": "write the table without a separator at the end of rows",
     "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
     "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
@@ -135,6 +136,7 @@ GONE = {
     "weights.features": _PLAN,
     "weights.kernel": _PLAN,
     "weights.perturbation": _PLAN,
+    "weights.ridge": _PLAN,
     "weights.propensity": "state propensity: in the domain file (a number, a column, or one for each stratum)",
     "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
 }
