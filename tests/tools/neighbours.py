@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.device import trainer_on
 from tests.tools.refit import Replacements, ReplaceOne
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
@@ -56,9 +55,7 @@ def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
     head = copy.deepcopy(stage.head)
     with torch.no_grad():
         head.theta.copy_(stage.theta)
-    accelerator = "cpu" if stage.theta.device.type == "cpu" else "gpu"
-    trainer = functools.partial(default_trainer, accelerator=accelerator, devices=1)
-    fit = fit_neural_head(head, block.x, block.s, block.w, trainer, epochs=0)
+    fit = fit_neural_head(head, block.x, block.s, block.w, trainer_on(stage.theta.device.type), epochs=0)
     return dataclasses.replace(stage, block=block, head=head, fit=fit)
 
 
