@@ -23,7 +23,7 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan
-from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism, k_norm_deviation
+from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import Release, load_release
 from torchdpcate.verify import statement as known
@@ -177,8 +177,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def deviation(law: AddedNoise) -> float:
     """Return the standard deviation of the noise in each number."""
-    if isinstance(law.mechanism, RootPolytopeMechanism):
-        return law.scale * 4.8**0.5
     if isinstance(law.mechanism, KNormMechanism):
         return law.scale * k_norm_deviation(law.size, law.mechanism.norm)
     return law.scale * (1.0 if law.mechanism.norm == 2 else 2**0.5)

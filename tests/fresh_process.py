@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # What trains, draws noise, makes figures or composes a configuration, and what only a table of that kind needs.
-TRAINING = ("lightning", "opacus", "torchmetrics", "matplotlib", "gpytorch", "linear_operator", "sklearn", "piqp")
+TRAINING = ("lightning", "opacus", "torchmetrics", "matplotlib", "gpytorch", "linear_operator", "sklearn")
 CURATOR = ("hydra", "omegaconf", "dp_accounting", "opendp", "scipy.stats", "scipy.optimize")
 TABLES = ("pandas", "pyarrow", "rich", "scipy.special")
 ROOMS = ("heads", "estimators", "papers", "verify", "audit", "evaluation", "pages")

@@ -3,7 +3,7 @@ import inspect
 import pytest
 
 import torchdpcate
-from torchdpcate._docstrings import constructor_arguments, entries, sections
+from torchdpcate._lazy import constructor_arguments, entries, sections
 
 PUBLIC = {name: getattr(torchdpcate, name) for name in torchdpcate.__all__}
 CLASSES = [name for name, public in PUBLIC.items() if isinstance(public, type)]

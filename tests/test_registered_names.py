@@ -14,7 +14,7 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
 from torchdpcate.fit.arms.base import GUARANTEES
 from torchdpcate.fit.linear_fits import LINEAR_FITS
-from torchdpcate.fit.weights.scheme import WEIGHTS
+from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, propensity=0.5, better="higher")

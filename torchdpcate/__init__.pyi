@@ -19,8 +19,8 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects as Subgroup
 from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
 from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig
-from torchdpcate.fit.weights.private import PrivateWeights as PrivateWeights
-from torchdpcate.fit.weights.scheme import KnownWeights as KnownWeights
+from torchdpcate.fit.weights import KnownWeights as KnownWeights
+from torchdpcate.fit.weights import PrivateWeights as PrivateWeights
 from torchdpcate.heads.kernel import KernelSecondStage as KernelSecondStage
 from torchdpcate.heads.recipes import LinearSecondStage as LinearSecondStage
 from torchdpcate.heads.recipes import NeuralSecondStage as NeuralSecondStage

@@ -90,16 +90,6 @@ def markdown_text(text: Any) -> str:
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", plain(text).replace("](", "]\\("))
 
 
-def markdown_cell(text: Any) -> str:
-    r"""Return a text for a table of a page of markdown: no new column either.
-
-    Example:
-        >>> print(markdown_cell("a|b"))
-        a\|b
-    """
-    return markdown_text(plain(text).replace("\\", "\\\\")).replace("|", "\\|")
-
-
 def spreadsheet_cell(value: Any) -> Any:
     """Return a cell of a csv file: a text that a spreadsheet would take for a formula begins with an apostrophe.
 
@@ -111,13 +101,3 @@ def spreadsheet_cell(value: Any) -> Any:
         return value
     shown = value.replace("\x00", "?")
     return f"'{shown}" if shown.startswith(_FORMULAS) and shown != "-" else shown
-
-
-def file_name(text: Any) -> str:
-    """Return a text as part of a file's name: letters, digits, points and dashes, and no folder.
-
-    Example:
-        >>> file_name("../a b")
-        '.._a_b'
-    """
-    return re.sub(r"[^\w.-]+", "_", str(text))[:100]

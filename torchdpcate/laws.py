@@ -19,8 +19,7 @@ from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, Pure
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, Spread
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import chosen_quantile
-from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
+from torchdpcate.privacy.selection import SelectionMechanism, chosen_quantile
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
 

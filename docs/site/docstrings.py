@@ -15,7 +15,7 @@ _DISPLAY = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +\S.*| *(?=\n)))*)", re.MU
 
 
 class ShownDocstrings(Extension):
-    """Show what stands in docstrings when the package is imported: ``torchdpcate._docstrings`` completes them."""
+    """Show what stands in docstrings when the package is imported: ``torchdpcate._lazy`` completes them."""
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         """Write an object's docstring in the site's form."""

@@ -30,7 +30,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.fit.feature_maps import Fourier, Legendre
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.heads.stage import LinearStage, NeuralStage, SecondStageBlock

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from experiments.audit.refit import Replacements, ReplaceOne
+from tests.device import trainer_on
 from torchdpcate.audit.learners import replaced
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.trainer import trainer_on
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.linear import sensitivity
 from torchdpcate.heads.neural import fit_neural_head
@@ -55,7 +55,7 @@ def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
     head = copy.deepcopy(stage.head)
     with torch.no_grad():
         head.theta.copy_(stage.theta)
-    fit = fit_neural_head(head, block.x, block.s, block.w, trainer_on(stage.theta.device), epochs=0)
+    fit = fit_neural_head(head, block.x, block.s, block.w, trainer_on(stage.theta.device.type), epochs=0)
     return dataclasses.replace(stage, block=block, head=head, fit=fit)
 
 

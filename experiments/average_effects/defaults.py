@@ -22,8 +22,8 @@ from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
         plain = DifferenceInMeans(*facts).run(records, noise)
         for name, estimate in (("default", found), ("difference in means", plain), ("non-private", exact)):
             errors[name].append(estimate.estimate - EFFECT)
-        half = half_width(0.95, found.gaussian, found.laplace, found.polytope)
+        half = half_width(0.95, found.gaussian, found.laplace)
         errors["covered"].append(((found.estimate - EFFECT).abs() <= half).double())
     every = {name: torch.cat(parts) for name, parts in errors.items()}
     row: dict[str, object] = {

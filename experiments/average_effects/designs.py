@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate import Domain
-from torchdpcate.data.split import public_generator
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.data.records import public_generator
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.papers.confounded import Confounded
 
 Printed = tuple[Tensor, float]

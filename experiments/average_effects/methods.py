@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from experiments.covariate_balancing.outcome_table import DifferenceInMeans, plain_difference
 from experiments.covariate_balancing.peers import HorvitzThompson, SubsampleAggregate
+from experiments.covariate_balancing.root_polytope import error_width
 from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.estimate import half_width
 
 LEVEL = 0.95
 
@@ -84,7 +84,7 @@ def found(conclusion: NoisyEstimate) -> Found:
     """Estimate and exact half width; the whole range where noise dominates the denominator."""
     none = ~conclusion.gaussian.isfinite()
     gaussian = conclusion.gaussian.nan_to_num(0.0, posinf=0.0)
-    half = half_width(LEVEL, gaussian, conclusion.laplace, conclusion.polytope)
+    half = error_width(LEVEL, replace(conclusion, gaussian=gaussian))
     half = torch.where(conclusion.noise_dominated, 2.0, half)
     return Found(conclusion.estimate, half.masked_fill(none, math.nan))
 

@@ -24,8 +24,8 @@ from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, Tab
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, make_batch
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.estimate import half_width
 
@@ -51,7 +51,7 @@ def one_of(records: StackedRecords, i: int) -> StackedRecords:
 def estimated(records: StackedRecords, plan: BalancingPlan) -> tuple[torch.Tensor, torch.Tensor]:
     """Run the mechanism on each data set; return estimates and half widths of their intervals, [runs] each."""
     found = plan.run(records, NoiseSource.system())
-    return found.estimate, half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
+    return found.estimate, half_width(LEVEL, found.gaussian, found.laplace)
 
 
 def repeats(runs: int, n: int, epsilon: float, looped: int) -> bool:

@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
-from torchdpcate.fit.networks import mlp
+from torchdpcate.fit.nuisance_kinds import mlp
 from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource

@@ -52,7 +52,7 @@ def one(path: Path, domain: Path, parts: int, folder: Path) -> Iterator[tuple[fl
 @contextmanager
 def ray(path: Path, domain: Path, parts: int, folder: Path) -> Iterator[tuple[float, Pass, Callable[[], float]]]:
     """See ``one``."""
-    from torchdpcate.data.ray_cluster import RayCluster
+    from torchdpcate.data.ray_table import RayCluster
 
     start = time.perf_counter()
     with RayCluster(None, parts) as cluster:

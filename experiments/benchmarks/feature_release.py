@@ -23,7 +23,7 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Fourier
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.release.statement import PrivacyStatement
 

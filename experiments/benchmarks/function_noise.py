@@ -26,7 +26,7 @@ from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.fit.feature_maps import Fourier
 from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.kernel_system import ResidualLoss
 from torchdpcate.heads.stage import LinearStage, RKHSStage, SecondStageBlock

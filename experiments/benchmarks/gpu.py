@@ -29,10 +29,10 @@ from torch.utils.data import TensorDataset
 
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.networks import mlp
+from torchdpcate.fit.nuisance_kinds import mlp
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
-from torchdpcate.heads.hessian import HessianVectorProduct
+from torchdpcate.heads.influence import HessianVectorProduct
 from torchdpcate.heads.kernel_system import DenseSystem
 from torchdpcate.heads.neural import NeuralHead
 from torchdpcate.privacy.noise import NoiseSource

@@ -15,8 +15,7 @@ import time
 
 import torch
 
-from torchdpcate.heads.hessian import ConjugateGradientSolver, HessianVectorProduct
-from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.influence import ConjugateGradientSolver, HessianVectorProduct, InfluenceFunction
 from torchdpcate.heads.neural import NeuralHead
 
 LIMIT_GIB = 3.0

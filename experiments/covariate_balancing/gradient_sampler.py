@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.convex_sets import ConvexDomain, L1Ball
 from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import ConvexDomain, L1Ball
 from torchdpcate.fit.losses import BalancingLoss, Slopes
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, Target

@@ -13,13 +13,12 @@ from experiments.covariate_balancing.gradient_sampler import CurvedBalancingLoss
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.linear_fits import PreparedFit, PrivateLinearFit
 from torchdpcate.fit.losses import BalancingLoss, Loss
 from torchdpcate.fit.minimise import default_tolerance
 from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, Target, arm
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
@@ -71,7 +70,7 @@ class KNormGradient(PrivateLinearFit):
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = KNormGradient(2).prepare(BalancingLoss(ATE(0.1)), 5000, features,
         ...                                PrivacyBudget(1 / 0.99, 0.0))

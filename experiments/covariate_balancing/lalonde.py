@@ -20,9 +20,9 @@ from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, Found, P
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

@@ -9,15 +9,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from experiments.covariate_balancing.root_polytope import RootPolytopeMechanism, TableEstimate
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, NoisyEstimate, RatioOfSums, Sums, Total, upper_bound
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, RatioOfSums, Sums, Total, upper_bound
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.fit.stacked_records import Batch, Records
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.exact_sums import sum_grid
-from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -75,21 +76,21 @@ class OutcomeTable(RatioOfSums):
         most = means.largest_term(bounds)[:, None]
         return Sums(("variance",), partial(_variances, means, most), n, (1.0,), unit=most)
 
-    def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
+    def estimate(self, numbers: Mapping[str, Tensor]) -> TableEstimate:
         """See ``RatioOfSums``."""
         facts, means, scales = self.facts, self.means(numbers), self.scales(numbers)
         most = facts.n * means.largest_term(facts.weight_bounds)
         variance = upper_bound(numbers["variance"], scales["variance"], most)
         imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
         polytope = means.pulls() * facts.weight_bounds.repeat_interleave(2, -1) * self.scale("table")
-        return NoisyEstimate(
+        return TableEstimate(
             means.mu[:, 0] - means.mu[:, 1],
             (variance + imbalance.square()).sqrt(),
             polytope.new_zeros(len(polytope), 0),
-            polytope if self.private else None,
             (means.size <= SCALES * self.floors).any(1),
             means.size.mean(1),
             numbers,
+            polytope if self.private else None,
         )
 
     def means(self, numbers: Mapping[str, Tensor]) -> "_Means":
@@ -197,6 +198,6 @@ def _weighing_the_same(batch: Batch) -> Weighted:
     return Weighted(z, y, w, torch.full_like(w, 0.5))
 
 
-def plain_difference(records: Records) -> NoisyEstimate:
+def plain_difference(records: Records) -> TableEstimate:
     """Return the difference in means without noise. The curator's, never to be published."""
     return plain_table(records.n, 1.0).without_noise(equal_weights(records))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.data.split import public_permutation
+from torchdpcate.data.records import public_permutation
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import (
     AverageEffectPlan,
@@ -32,12 +32,11 @@ from torchdpcate.estimators.average.ratio_of_sums import (
     sums_law,
 )
 from torchdpcate.estimators.average.weighted import EffectFacts, released_ranges
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.minimise import linear_predictor, minimise
 from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.charge import propensity_by

@@ -29,8 +29,7 @@ from experiments.csv_files import Appender, read_rows, write_rows
 from experiments.defaults.methods import DELTA
 from experiments.designs.hospital import Hospital
 from experiments.tables import paragraph, table
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

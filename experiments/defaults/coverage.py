@@ -33,8 +33,7 @@ from experiments.designs.niu import Niu
 from experiments.tables import paragraph, table
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

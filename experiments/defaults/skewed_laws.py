@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 
 TUNING, REPORTED = range(200), range(1_000, 2_000)
 """Seeds by which constants may be chosen, and seeds of tables, by which none was."""

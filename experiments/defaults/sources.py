@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from experiments.designs.niu import Niu
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_permutation, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.papers.semi_synthetic import GivenOutcomes

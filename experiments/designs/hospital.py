@@ -12,9 +12,8 @@ from experiments.designs.hospital_law import REACH, SHAPES, PatientLaw, Traits, 
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 
 LEVELS = 12
 """Levels of a code."""

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from experiments.dp_2erm.balancing import LogisticWeights, TiltingWeights
 from experiments.dp_2erm.methods import Certified, FirstStage
+from experiments.dp_2erm.mmd import MMDWeights
 from experiments.dp_2erm.sample import Sample
 from experiments.frame.study import OTHER, Found, Place
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
-from torchdpcate.fit.weights.mmd import MMDWeights
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 
 CONSTANT, PRIVATE = "two-stage rule, constant weights", "two-stage rule, private propensity"
 CENTRED = "two-stage rule, constant weights, outcomes minus a public 4"

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from experiments.convex_sets import L1Ball, minimise_within
 from experiments.dp_2erm import printed
 from experiments.dp_2erm.sample import Sample
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.fit.descent import L1Ball
 from torchdpcate.fit.losses import HuberHinge, Squared
-from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import WeightScheme
+from torchdpcate.fit.weights import PrivateWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -179,7 +177,7 @@ class Printed(Method):
             linear_terms = self._linear_terms(first.noise, epsilon, slope, movement, runs, n, p)
         loss = Squared(2 * self.most_outcome + self.radius)
         stop = 1e-6 * slope * n
-        return minimise(x, target, omega, loss, gamma, linear_terms, stop, L1Ball(self.radius))
+        return minimise_within(x, target, omega, loss, gamma, linear_terms, stop, L1Ball(self.radius))
 
     def _linear_terms(
         self, noise: NoiseSource, epsilon: float, slope: float, movement: printed.Movement, runs: int, n: int, p: int

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from experiments.dp_2erm import certified, laws, own_laws, printed
+from experiments.dp_2erm.balancing import LogisticWeights, TiltingWeights
 from experiments.dp_2erm.certified import CONFOUNDED
 from experiments.dp_2erm.methods import FirstStage, Printed
+from experiments.dp_2erm.mmd import MMDWeights
 from experiments.dp_2erm.sample import Sample
 from experiments.frame.figures import draw_lines
 from experiments.frame.study import (
@@ -29,8 +31,6 @@ from experiments.frame.study import (
 from experiments.frame.table import Row, Summary
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
-from torchdpcate.fit.weights.mmd import MMDWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

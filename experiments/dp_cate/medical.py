@@ -4,9 +4,9 @@ One run a budget on the cohort of docs/clinical_data.md; a run that is there alr
 records of its test patients; here 1,312 public points are requested at, for queries are published. Writes
 medical_LABEL.png and .csv into the folder of runs.
 
-    python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
-    python -m experiments.dp_cate.medical --data mimic --path EXTRACT --label full --runs RUNS
-    python -m experiments.dp_cate.medical --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
+    python -m experiments.dp_cate.medical --path DEMO --label demo --runs RUNS --batch-size 16
+    python -m experiments.dp_cate.medical --path EXTRACT --label full --runs RUNS
+    python -m experiments.dp_cate.medical --path mimiciv/3.1 --label mimic_iv --runs RUNS
 """
 
 import argparse
@@ -56,7 +56,7 @@ def public_points(count: int = QUERIES) -> pd.DataFrame:
 
 def words_of(method: str, epsilon: float, given: argparse.Namespace, points: Path) -> list[str]:
     """Return the words of a run."""
-    words = [f"data={given.data}", f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", "force=true"]
+    words = ["data=mimic", f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", "force=true"]
     words += [f"data.per_person={given.per_person}", f"queries.path={points}", "trainer.progress=false"]
     small = [f"nuisance.batch_size={given.batch_size}"] if METHODS[method] and given.batch_size else []
     return [*words, *METHODS[method], *small]
@@ -106,7 +106,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
 def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     """Return the page: what was run, and spread and mean of the released effects."""
     demo = f"{DEMO}\n\n" if given.label.startswith("demo") else ""
-    command = f"python -m experiments.dp_cate.medical --data {given.data} --path PATH --label {given.label} --runs RUNS"
+    command = f"python -m experiments.dp_cate.medical --path PATH --label {given.label} --runs RUNS"
     command += f" --per-person {given.per_person}" if given.per_person > 1 else ""
     command += f" --batch-size {given.batch_size}" if given.batch_size else ""
     return (
@@ -121,7 +121,6 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
 def main() -> None:
     """Run, collect, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", choices=("mimic", "mimic_iii", "mimic_iv"), default="mimic")
     parser.add_argument("--path", required=True)
     parser.add_argument("--label", required=True)
     parser.add_argument("--runs", type=Path, required=True)

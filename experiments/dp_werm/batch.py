@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdpcate.fit.descent import ConvexDomain
 from torchdpcate.fit.losses import HuberHinge, Loss, LossBounds
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import SOLVER_SHARE, PrivateFit, WeightBounds
@@ -25,7 +24,6 @@ class Batch:
         bounds: How far one record moves the weights.
         largest_entry: Public bound of |psi_j|.
         loss: Convex loss.
-        domain: Public set of coefficients; None leaves them free.
     """
 
     psi: Tensor
@@ -34,7 +32,6 @@ class Batch:
     bounds: WeightBounds
     largest_entry: float = 1.0
     loss: Loss = HINGE
-    domain: ConvexDomain | None = None
 
     def fit(self, gamma: float, linear_terms: Tensor | None = None, tolerance: float | None = None) -> Tensor:
         """Minimisers [runs, p] of the sums, perturbed by b [runs, p]."""
@@ -42,12 +39,12 @@ class Batch:
             self.psi.new_zeros(self.psi.shape[0], self.psi.shape[2]) if linear_terms is None else linear_terms
         )
         stop = tolerance or self.public(gamma).stop
-        return minimise(self.psi, self.target, self.weights, self.loss, gamma, linear_terms, stop, self.domain)
+        return minimise(self.psi, self.target, self.weights, self.loss, gamma, linear_terms, stop)
 
     def public(self, gamma: float) -> PrivateFit:
         """What is public of each sum with this ridge."""
         facts = LossBounds.of(self.loss), self.bounds, gamma, self.psi.shape[2], self.largest_entry
-        return PrivateFit(*facts, constrained=self.domain is not None)
+        return PrivateFit(*facts)
 
     def affordable(self, gamma: float, way: str, epsilon: float) -> bool:
         """Whether the determinants leave something of epsilon (objective perturbation)."""

@@ -177,7 +177,7 @@ def pair_bounds(gap: str) -> WeightBounds:
     """
     if gap not in GAPS:
         raise InputError(f"gap = {gap}: choose one of {', '.join(GAPS)}")
-    return WeightBounds(1.0, 2.0, 2.0, own=False) if gap == "difference" else WeightBounds.pairs(1.0)
+    return WeightBounds(1.0, 2.0 if gap == "difference" else 4.0, 2.0, own=False)
 
 
 def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:

@@ -22,7 +22,7 @@ from torch import Tensor
 from experiments.defaults.hospital_laws import HospitalCase
 from experiments.hospital.measured import LEVEL
 from experiments.peers.averages import Estimate
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 FOLD = 40

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from experiments.defaults.sources import Case
 from experiments.designs.niu import Niu
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import CausalData, public_generator
 
 POINTS = 10_000
 

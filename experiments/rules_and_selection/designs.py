@@ -20,9 +20,8 @@ from experiments.dp_2erm.own_laws import Law, confounded, scenario
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.rule_pages import HERE
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from experiments.designs.niu import Niu
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.papers.oprescu import Dataset2
 

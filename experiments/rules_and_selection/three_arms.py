@@ -8,9 +8,8 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Constants, LinearPolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 
 ARMS, COVARIATES, POLICIES, QUERIES, OVERLAP = 3, 5, 160, 3_000, 0.05
 THREE = "three arms"

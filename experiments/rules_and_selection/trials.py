@@ -27,9 +27,8 @@ from experiments.rules_and_selection.designs import DELTA
 from experiments.rules_and_selection.rule_pages import HERE
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.checked import encode_records
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -37,9 +37,8 @@ from experiments.tables import standard_error
 from experiments.tuning import Tuning
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -22,7 +22,8 @@ from experiments.csv_files import Appender, read_lines
 from experiments.designs.niu import Niu
 from experiments.tables import paragraph, standard_error, table
 from torchdpcate import PrivacyBudget, RLearner, combine
-from torchdpcate.composition import AdaptiveSecondStage, Meeting, Site
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.sites import Meeting, Site
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study
 

@@ -26,7 +26,7 @@ from experiments.spillover.pairs import (
 from experiments.spillover.stable import IndirectBound, StableFits, indirect_bound
 from torchdpcate.fit.arms.base import SelectionFacts
 from torchdpcate.fit.arms.fixed import FixedNuisances
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.privacy.selection import SELECTIONS
 
 TABLE, SETTING = "table5_certified_erm", "certified_erm_positive_control"
 ROW = "ridge and logistic ERM, lambda = 50"

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.privacy.selection import SELECTIONS
 
 _LEAST = 1e-300  # probabilities below are taken for it, so that ratios are lower bounds
 

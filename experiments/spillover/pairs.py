@@ -12,7 +12,7 @@ from experiments.spillover.likelihood import log_likelihood_ratio
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism
+from torchdpcate.privacy.selection import ExponentialMechanism
 
 FLOOR = 2 * (1 + 1 / OVERLAP)
 """2 B_psi: how far one scoring record moves a utility, by the paper."""

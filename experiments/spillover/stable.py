@@ -22,8 +22,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.descent import newton
-from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 
 _STEPS = 200  # of fixed points and bisections: far beyond what float64 resolves
 _PROVED = 1.5  # largest |theta'x| for which the distance of logistic gradients is proved

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from torchdpcate.audit.bounds import Rates, curve_bound
+from torchdpcate.audit.attack import Rates, curve_bound
 from torchdpcate.fit.convex import joint_corners
 from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
 from torchdpcate.fit.private_fit import SOLVER_SHARE

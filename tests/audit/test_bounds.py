@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from torchdpcate.audit.bounds import (
+from torchdpcate.audit.attack import (
     Rates,
     best_factors,
     clopper_pearson,
@@ -15,10 +15,9 @@ from torchdpcate.audit.bounds import (
     gaussian_bound,
     pure_bound,
 )
-from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
+from torchdpcate.privacy.accounting import dp_sgd_epsilon, gaussian_curve, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 
 @pytest.mark.parametrize("trials", [1, 60])

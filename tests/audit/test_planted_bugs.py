@@ -20,7 +20,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit import dp_sgd_plan as poisson
 from torchdpcate.fit import dp_sgd_worst_case as worst_case
 from torchdpcate.fit.linear_taps import Use
-from torchdpcate.privacy import selection_mechanisms
+from torchdpcate.privacy import selection as selection_mechanisms
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
@@ -48,9 +48,6 @@ class Quiet(FixedNoise):
     def k_norm(self, size, dimension, scale, order=2.0, step=None):
         return super().k_norm(size, dimension, scale / 2, order, step)
 
-    def root_polytope(self, size, scale):
-        return super().root_polytope(size, scale / 2)
-
     def _noisy_max(self, scores, epsilon, sensitivity):
         return super()._noisy_max(scores, 2 * epsilon, sensitivity)
 
@@ -64,7 +61,6 @@ class Quiet(FixedNoise):
         ("gaussian", 20_000),
         ("laplace", 20_000),
         ("k_norm", 20_000),
-        ("root_polytope", 8_000),
         ("quantile", 8_000),
         ("output", 20_000),
         ("objective", 150_000),
@@ -75,7 +71,6 @@ class Quiet(FixedNoise):
         ("output_gaussian", 8_000),
         ("private_propensity", 8_000),
         ("outcome_weighted_learner", 8_000),
-        ("balancing_weights", 20_000),
         ("permute_and_flip", 8_000),
         ("exponential_mechanism", 50_000),
     ],

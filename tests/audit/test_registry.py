@@ -13,12 +13,11 @@ from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.linear_fits import PrivateLinearFit
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.selection import private_quantile
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.privacy.selection import SELECTIONS, private_quantile
 
 for _module in pkgutil.walk_packages(
     torchdpcate.__path__, "torchdpcate."

@@ -9,7 +9,7 @@ import pandas as pd
 import yaml
 
 from tests.registered import shipped
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 
 DOMAIN = {

@@ -21,11 +21,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.cli.helpers import DOMAIN, table
+from tests.evaluation.drawn import effect_figure
 from tests.verify.forgery import write_anew
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import effect_figure, save_figure
+from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.file import RELEASE_FILE, read_release_file, write_sums
 
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
@@ -266,7 +267,7 @@ def test_pixels_whose_shade_is_a_little_different_are_the_figure(run):
         return pixels
 
     before = (run.release / "effect.png").read_bytes()
-    from torchdpcate.cli.derived import _same
+    from torchdpcate.cli.audit import _same
 
     picture = Image.open(run.release / "effect.png")
     again = run.release / "again.png"

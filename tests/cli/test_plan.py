@@ -10,7 +10,7 @@ from tests.cli.helpers import DOMAIN, one_line
 from tests.registered import shipped
 from torchdpcate.cli.main import main
 from torchdpcate.data.table import Table
-from torchdpcate.papers import Dataset1
+from torchdpcate.papers.oprescu import Dataset1
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
 TASKS = shipped(

@@ -13,7 +13,7 @@ from tests.cli.helpers import leaks, summary, table
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
 from torchdpcate.papers.rules import OWL
-from torchdpcate.privacy.selection_mechanisms import exponential_law
+from torchdpcate.privacy.selection import exponential_law
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

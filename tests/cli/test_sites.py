@@ -20,7 +20,9 @@ from tests.composition.test_sites import BUDGET, DOMAIN, SIZES, records, togethe
 from torchdpcate.cli.coordinator import MESSAGES, coordinated
 from torchdpcate.cli.main import main
 from torchdpcate.cli.site_link import SocketLink, carried
-from torchdpcate.composition import AdaptiveSecondStage, Meeting, PlanConstants, Site
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.sites import Meeting, Site
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

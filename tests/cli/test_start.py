@@ -27,8 +27,7 @@ def fresh():
 def test_a_mistake_in_train_is_answered_without_a_trainer(fresh):
     lines = [f"assert main({['train', *words]!r}) == 2" for words in MISTAKES]
     modules = fresh("\n".join(["from torchdpcate.cli.main import main", *lines]))
-    trainers = [name for name in TRAINING if name != "piqp"]
-    assert not of(modules, (*trainers, *FIGURES_AND_TABLES, "dp_accounting", "opendp"))
+    assert not of(modules, (*TRAINING, *FIGURES_AND_TABLES, "dp_accounting", "opendp"))
 
 
 def test_a_release_is_looked_at_without_a_trainer(fresh, tmp_path):

@@ -18,9 +18,8 @@ from torchdpcate.composition.settings import LightningFit
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.fit import engines
 from torchdpcate.fit.linear_taps import Use
-from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.accounting import compose, event_mu
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
-from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.privacy.session import FitSession
 

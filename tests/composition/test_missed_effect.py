@@ -7,8 +7,7 @@ import torch
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.effect_law import Estimates
-from torchdpcate.composition.interval_events import interval_plan
-from torchdpcate.composition.missed_effect import missed_variance, with_hidden, with_missed
+from torchdpcate.composition.interval_events import interval_plan, missed_variance, with_hidden, with_missed
 from torchdpcate.composition.priors import held_shares
 from torchdpcate.composition.summaries import LEAST_SCALE, unseen_scale
 from torchdpcate.fit.weighted_basis import WeightedBasis

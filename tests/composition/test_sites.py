@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tests.sessions import noted
-from torchdpcate.composition import AdaptiveSecondStage, Additive, Meeting, Site, WideAndDeep
 from torchdpcate.composition.rows import InMemory
-from torchdpcate.composition.sites import SiteSteps, added_up
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
+from torchdpcate.composition.sites import Meeting, Site, SiteSteps, added_up
 from torchdpcate.composition.steps import NoisySteps, Shares, Statistic
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain

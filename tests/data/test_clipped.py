@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
-from torchdpcate.estimators.average import AverageEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 
 FACTS = {

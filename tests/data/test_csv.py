@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import CsvForm
+from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.cli.domain_questions import ask_domain
+from torchdpcate.cli.domain import ask_domain
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain_draft import DATES, IDENTIFIER, draft_domain, left_out
 from torchdpcate.data.schema import TableSchema

@@ -7,9 +7,8 @@ import torch
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_split
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError

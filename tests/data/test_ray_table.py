@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from torchdpcate import NoiseSource, PrivacyBudget, load_release
-from torchdpcate.cli.derived import leaks
+from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.data._csv import PLAIN
 from torchdpcate.data._frames import MOST_BYTES
-from torchdpcate.data.ray_cluster import RayCluster
-from torchdpcate.data.ray_table import RayTable, _read, spans
+from torchdpcate.data.ray_table import RayCluster, RayTable, _read, spans
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError

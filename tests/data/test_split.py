@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.data.split import public_split
+from torchdpcate.data.records import public_split
 
 
 @settings(deadline=None)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
 from torchdpcate.papers.oprescu import Dataset2
 

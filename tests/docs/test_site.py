@@ -13,7 +13,7 @@ import pytest
 
 import torchdpcate
 from tests.test_docstrings import own_members
-from torchdpcate._docstrings import constructor_arguments
+from torchdpcate._lazy import constructor_arguments
 
 PROJECT = Path(__file__).parents[2]
 DOCS, SITE = PROJECT / "docs", PROJECT / ".mkdocs.yml"

@@ -15,8 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Identity
 from torchdpcate.fit.losses import Logistic
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import KnownWeights
+from torchdpcate.fit.weights import KnownWeights, PrivateWeights
 from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release

@@ -8,6 +8,7 @@ import torch
 from sklearn.base import clone
 
 from tests.estimators.families import FAMILIES, OBSERVED, TRIAL, made
+from tests.privacy.regret import expected_regret
 from tests.registered import (
     CovariateBalancingEffect,
     InfluencePerturbation,
@@ -24,12 +25,12 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, expected_regret
+from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 N = 4_000

@@ -15,7 +15,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 NEAR = {  # the largest ratio that 500 draws of each dataset show at least, of epsilon = 1
     **dict.fromkeys(("balanced_difference", "clipped_scores"), 0.99999),
     **dict.fromkeys(("subgroups", "policy_selector"), 0.98),
-    **dict.fromkeys(("objective_box", "objective_gamma", "output_gamma", "cube", "k_norm", "root_polytope"), 0.95),
+    **dict.fromkeys(("objective_box", "objective_gamma", "output_gamma", "cube", "k_norm"), 0.95),
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule", "private_propensity"), 0.95),
     **dict.fromkeys(("composed_pure_effect", "pure_effect_rule", "effect_sums"), 0.95),
     **dict.fromkeys(("balancing_objective", "covariate_balancing_effect", "known_propensity"), 0.8),

@@ -15,7 +15,7 @@ from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED,
 from experiments.niu.laws import POINTS, sample
 from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
 from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 
 N = 400_000
 SDS = 6.0  # two-sided normal tail 2e-9

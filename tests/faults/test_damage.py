@@ -25,9 +25,9 @@ from tests.faults.guards import answered
 from tests.faults.mutations import byte_faults, examples, json_faults, met_both
 from tests.faults.test_hostile_tables import PEOPLE, SCHEMA
 from tests.release.test_file import function_release
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.cli.report import report
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 from torchdpcate.privacy.ledger import Ledger

@@ -16,9 +16,9 @@ from pyarrow import parquet
 from tests.data.conftest import DOMAIN
 from tests.faults.guards import bounded, nothing_unpickled, refusal
 from torchdpcate.cli.main import main
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_answers
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream

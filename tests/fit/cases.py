@@ -1,13 +1,16 @@
 """Private fits by keywords, and records on a line, for tests."""
 
+import math
+
 import torch
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.fit.feature_maps import on_domain
+from torchdpcate.fit.gaussian_scale import _log_delta
 from torchdpcate.fit.losses import LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 
 LINE_DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, better="higher")
@@ -45,3 +48,29 @@ def output_mechanism(
 ) -> AdditiveMechanism:
     """Return the noise on the minimiser of a sum with these bounds."""
     return PrivateFit(LossBounds(slope, 1.0), bounds, gamma, 1, **facts).output(budget, kind)
+
+
+def objective_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Delta at ``epsilon`` of Gaussian objective noise N(0, sigma^2 I) whose shift lies in a fixed subspace.
+
+    .. math:: \delta = E\big[(1 - e^{\varepsilon - Z})_+\big], \quad
+              Z = J + \frac{\xi^2}{2\sigma^2} + \frac{\xi}{\sigma}\chi_k
+
+    Args:
+        sigma: Standard deviation of each entry of the noise.
+        epsilon: Positive.
+        shift: xi, the largest length of the difference of two neighbours' gradients.
+        jacobian: J, the largest log ratio of their determinants.
+        dimension: k of a subspace that contains that difference wherever it is taken.
+
+    Raises:
+        InputError: If an argument is outside its range.
+
+    Example:
+        >>> round(objective_delta(12.0, 1.0, 2.0, 0.25) * 1e6, 6)
+        2.023653
+    """
+    ratio = positive("shift", shift) / positive("sigma", sigma)
+    return math.exp(
+        _log_delta(ratio, positive("epsilon", epsilon) - jacobian, integer("dimension", dimension, least=1))
+    )

@@ -14,10 +14,10 @@ from torchdpcate.errors import BudgetError, NumericalError
 from torchdpcate.fit import convex
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_corners, joint_objective
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 

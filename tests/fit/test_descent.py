@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+from experiments.convex_sets import Ball, L1Ball
 from torchdpcate.errors import NumericalError
 from torchdpcate.fit import descent
-from torchdpcate.fit.descent import Ball, L1Ball, newton
+from torchdpcate.fit.descent import newton
 from torchdpcate.fit.losses import HuberHinge, Logistic, Squared
 from torchdpcate.fit.minimise import minimise
 

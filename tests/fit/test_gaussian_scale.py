@@ -5,17 +5,17 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi
 
+from tests.fit.cases import objective_delta
 from torchdpcate.fit.gaussian_scale import (
     CONVEX_LOSS,
     PARALLELOGRAM,
     TRIANGLE,
     Corners,
     gaussian_scale,
-    objective_delta,
     objective_sigma,
 )
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 # policy_learning, section 8: epsilon, delta, xi, J, k, sigma
 SIGMAS = [

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.device import trainer_on
-from torchdpcate.fit import engines, trainer
+from torchdpcate.fit import engines
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule
@@ -113,10 +113,6 @@ def test_noise_of_a_large_layer_is_drawn_in_a_thread_and_is_the_same(device, mon
     # the ledger pays for the four steps of an epoch at once, and no noise is drawn before
     assert [ahead for ahead, _ in seen] == [step % 4 > 0 for step in range(STEPS)]
     assert all(paid > step for step, (_, paid) in enumerate(seen))
-
-
-def test_trainers_go_to_the_gpu_where_tensors_lie():
-    assert trainer.trainer_on(torch.device("cuda", 1)).keywords == {"accelerator": "gpu", "devices": [1]}
 
 
 def test_records_of_a_device_train_on_the_cpu(device):

@@ -8,8 +8,7 @@ from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_objective
-from torchdpcate.fit.networks import Nuisances
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, nuisances_from_config
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, Nuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceValues, propensity_at
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -1,8 +1,5 @@
 """Feature maps against SciPy, the kernel they stand for, and their norm bound."""
 
-import math
-from fractions import Fraction
-
 import pytest
 import torch
 from scipy.special import eval_legendre
@@ -10,8 +7,7 @@ from scipy.special import eval_legendre
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.kernels import Nystrom
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, step
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
@@ -44,28 +40,6 @@ def test_fourier_norm_is_one_and_estimates_the_gaussian_kernel():
 
 def gaussian_kernel(x, y, bandwidth: float):
     return torch.exp(-torch.cdist(DOMAIN.scale(x), DOMAIN.scale(y)).square() / (2 * bandwidth**2))
-
-
-@pytest.mark.parametrize(("points", "shape"), [(100, (64, 3)), (63, (63, 3)), (343, (343, 3))])
-def test_nystrom_points_are_a_grid_or_sobol_points_of_the_whole_box(points, shape):
-    psi = Nystrom(points=points).setup(DOMAIN)
-    assert psi.landmarks.shape == shape
-    assert psi.dimension == shape[0]
-    assert -1 <= psi.landmarks.min().item() < -0.9
-    assert 0.9 < psi.landmarks.max().item() <= 1
-    regular = len(psi.landmarks[:, 0].unique()) < 10
-    assert regular == (points != 63)
-
-
-def test_nystrom_is_the_kernels_projection_on_its_points():
-    """Closed form k_u (K_uu + j I)^{-1} k_u'; with 6^3 points it is the kernel itself."""
-    psi, x, y = Nystrom(points=216, bandwidth=0.9).setup(DOMAIN), DOMAIN.grid(20), DOMAIN.grid(30)[20:]
-    low, high = DOMAIN.covariate_low, DOMAIN.covariate_high
-    u = low + (psi.landmarks + 1) / 2 * (high - low)
-    K = gaussian_kernel(u, u, 0.9) + 1e-6 * torch.eye(216, dtype=torch.float64)
-    expected = gaussian_kernel(x, u, 0.9) @ torch.linalg.solve(K, gaussian_kernel(u, y, 0.9))
-    torch.testing.assert_close(psi.covariance(x, y), expected, rtol=0, atol=1e-8)
-    torch.testing.assert_close(psi.covariance(x, y), gaussian_kernel(x, y, 0.9), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
@@ -114,8 +88,6 @@ def test_representation_is_the_clipped_hidden_layer():
         (lambda: Legendre(0), r"features\.degree = 0"),
         (lambda: Fourier(pairs=0), r"features\.pairs = 0"),
         (lambda: Fourier(bandwidth=-1.0), r"features\.bandwidth = -1"),
-        (lambda: Nystrom(points=0), r"features\.points = 0"),
-        (lambda: Nystrom(bandwidth=0.0), r"features\.bandwidth = 0"),
         (lambda: Representation(scale=0.0), r"features\.scale = 0"),
         (lambda: Representation().setup(DOMAIN), "needs the trained nuisances"),
     ],
@@ -136,31 +108,6 @@ def test_products_are_all_pairs_of_scaled_covariates(squares):
     torch.testing.assert_close(psi(x), torch.stack(expected, 1) / len(expected) ** 0.5, rtol=0, atol=1e-14)
     assert psi.twin()(x).equal(psi(x))
     assert Products(squares).setup(Domain([0.0], [1.0], 0.0, 1.0)).dimension == 2 + squares
-
-
-def by_fractions(z: float, u: float, bandwidth: float) -> float:
-    """The Gaussian kernel of two numbers, their difference without rounding."""
-    return math.exp(-float(min((Fraction(z) - Fraction(u)) ** 2 / (2 * Fraction(bandwidth) ** 2), Fraction(10_000))))
-
-
-@pytest.mark.parametrize("bandwidth", [1e-8, 1e-7, 1e-5, 1e-3, 0.1, 1.0, 1e4, 1e8])
-def test_nystrom_features_are_within_one_before_they_are_held_to_it_at_every_bandwidth(bandwidth):
-    box = Domain([-1.0] * 5, [1.0] * 5, 0.0, 1.0)
-    psi = Nystrom(points=64, bandwidth=bandwidth).setup(box)
-    generator = torch.Generator().manual_seed(0)
-    steps = torch.randn(40, *psi.landmarks.shape, generator=generator).double() * min(bandwidth, 1.0)
-    x = box.clip_covariates(torch.cat([psi.landmarks, (psi.landmarks + steps).flatten(0, 1), box.grid(100)]))
-    assert psi.forward(x).norm(dim=1).max().item() < 1
-    assert torch.equal(psi._kernel(psi.landmarks).diagonal(), torch.ones(64).double())
-
-
-@pytest.mark.parametrize("bandwidth", [1e-300, 1e-8, 1e-6, 1e-2, 1.0, 1e8, 1e300])
-def test_nystrom_kernels_follow_exact_differences(bandwidth):
-    psi = Nystrom(points=5, bandwidth=bandwidth).setup(Domain([-1.0], [1.0], 0.0, 1.0))
-    z = torch.tensor([-1.0, -0.5, 1.0, 0.3]).double()
-    z = torch.cat([z, (z + min(bandwidth, 1.0)).clamp(-1, 1), (z - 3 * min(bandwidth, 1.0)).clamp(-1, 1)])
-    expected = [[by_fractions(a, b, bandwidth) for b in psi.landmarks[:, 0].tolist()] for a in z.tolist()]
-    torch.testing.assert_close(psi._kernel(z[:, None]), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 def normal() -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchdpcate.fit.networks import Nuisances, OutcomeNetwork, PropensityNetwork
+from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork
 from torchdpcate.fit.trainable import TrainableNuisances
 
 

@@ -16,7 +16,7 @@ from tests.fit.nuisance_cases import Recorder, fit, plan
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader
-from torchdpcate.fit.networks import PropensityNetwork
+from torchdpcate.fit.nuisance_kinds import PropensityNetwork
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -5,19 +5,19 @@ from functools import partial
 
 import pytest
 
-from tests.fit.cases import LINE
+from experiments.convex_sets import Ball
+from tests.fit.cases import LINE, objective_delta
 from tests.fit.nuisance_cases import plan
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
-from torchdpcate.fit.descent import Ball
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler
-from torchdpcate.fit.gaussian_scale import objective_delta, objective_sigma
+from torchdpcate.fit.gaussian_scale import objective_sigma
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, Huber, HuberHinge, Squared
-from torchdpcate.fit.networks import Nuisances
 from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.heads.hessian import CholeskySolver, ConjugateGradientSolver
-from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.influence import CholeskySolver, ConjugateGradientSolver, InfluenceFunction
 from torchdpcate.heads.kernel_system import DenseSystem, ProductSystem
 from torchdpcate.heads.neural import NeuralHead
 

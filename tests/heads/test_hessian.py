@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.heads.cases import draws, neural_head, relative
-from torchdpcate.heads import hessian as hessian_module
-from torchdpcate.heads.hessian import HessianVectorProduct, StreamedHessian
+from torchdpcate.heads import influence
+from torchdpcate.heads.influence import HessianVectorProduct, StreamedHessian
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def test_dense_is_the_hessian_of_torch_func(head, exact):
 @pytest.mark.parametrize("columns_share_a_pass", [True, False])
 def test_products_are_those_of_the_dense_hessian(head, exact, columns_share_a_pass, monkeypatch):
     if not columns_share_a_pass:
-        monkeypatch.setattr(hessian_module, "_BATCHED_PARAMETERS", 0)
+        monkeypatch.setattr(influence, "_BATCHED_PARAMETERS", 0)
     product = HessianVectorProduct(head.objective, head.theta)
     V = draws(product.size, 11)
     assert relative(product.matmat(V), exact @ V) < 1e-12

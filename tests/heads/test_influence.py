@@ -3,7 +3,7 @@ import torch
 
 from tests.heads.cases import box, circle_head, draws, kernel_head, neural_head, random_linear_head, real, relative
 from torchdpcate.heads import influence as influence_module
-from torchdpcate.heads.hessian import CholeskySolver, ConjugateGradientSolver
+from torchdpcate.heads.influence import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.heads.neural import _trust_region
 from torchdpcate.heads.recipes import NeuralSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.heads.cases import draws, relative
 from torchdpcate.errors import NumericalError
-from torchdpcate.heads.hessian import (
+from torchdpcate.heads.influence import (
     CholeskySolver,
     ConjugateGradientSolver,
     HessianVectorProduct,

@@ -15,8 +15,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
-from torchdpcate.fit.networks import Nuisances
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, Nuisances
 from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -8,8 +8,7 @@ from pathlib import Path
 import markupsafe
 
 from tests.cli.helpers import add
-from torchdpcate.cli.report import report
-from torchdpcate.pages.curator import PageTable, Part, curator_page
+from torchdpcate.cli.report import PageTable, Part, curator_page, report
 
 HOSTILE = '<script>alert("1")</script>$x_{'
 PICTURE = re.compile(r'<img src="data:image/svg\+xml;base64,([^"]*)" alt="([^"]*)">')

@@ -16,7 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
-from torchdpcate.pages.offline import columns_used, offline_model
+from torchdpcate.pages.reader import columns_used, offline_model
 from torchdpcate.release import rule
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw

@@ -12,8 +12,7 @@ from torchdpcate.cli.verify import verify
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.figures import svg_of
-from torchdpcate.pages.offline import offline_model
-from torchdpcate.pages.reader import reader_page
+from torchdpcate.pages.reader import offline_model, reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.composed import ComposedRelease

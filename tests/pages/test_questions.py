@@ -1,5 +1,5 @@
 from tests.pages.releases import composed, rule
-from torchdpcate.pages.offline import questions
+from torchdpcate.pages.reader import questions
 
 
 def test_a_question_has_the_public_bounds_and_begins_near_the_released_mean():

@@ -5,11 +5,10 @@ import pytest
 from scipy.stats import norm
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import compose, logistic_curve, privacy_curve
+from torchdpcate.privacy.accounting import compose, logistic_curve, privacy_curve, range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import BoundedRangeEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import range_beside
 
 DELTA, GAUSSIAN = 1e-5, 0.3
 

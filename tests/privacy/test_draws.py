@@ -24,7 +24,6 @@ DRAWS = {
     "laplace": lambda noise, size: noise.laplace(size, SCALE),
     "k_norm": lambda noise, size: noise.k_norm(size, 3, SCALE),
     "cube": lambda noise, size: noise.k_norm(size, 3, SCALE, math.inf),
-    "root_polytope": lambda noise, size: noise.root_polytope(size, SCALE),
     "select": lambda noise, size: torch.tensor([noise.select(torch.zeros(64), 1.0) for _ in range(size)]),
     "gumbel": lambda noise, size: torch.tensor([noise.select(torch.zeros(64), 1.0, law="gumbel") for _ in range(size)]),
     "fine_gaussian": lambda noise, size: noise.fine_gaussian(size, SCALE),

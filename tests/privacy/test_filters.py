@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.accounting import compose, event_mu
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
@@ -19,7 +19,6 @@ from torchdpcate.privacy.filters import (
     make_filter,
     stated_cost,
 )
-from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.ledger import Ledger
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from torchdpcate.privacy.accounting import privacy_curve
+from torchdpcate.privacy.accounting import event_mu, gaussian_curve, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import event_mu, gaussian_curve
 
 
 def test_full_batch_steps_are_gaussian_with_twice_the_clip_norm():

@@ -37,7 +37,6 @@ ON_GRID = {
     "laplace": lambda noise: noise.laplace(1000, 0.3),
     "ball": lambda noise: noise.k_norm(100, 4, 0.3, 2.0),
     "cube": lambda noise: noise.k_norm(100, 4, 0.3, math.inf),
-    "root polytope": lambda noise: noise.root_polytope(100, 0.3),
 }
 
 

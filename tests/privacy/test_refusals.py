@@ -25,7 +25,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.privacy.selection import SELECTIONS
 
 NAN, INF = math.nan, math.inf
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
-from torchdpcate.privacy.selection_mechanisms import (
+from torchdpcate.privacy.selection import (
     SELECTIONS,
     ExponentialMechanism,
     PermuteAndFlip,

@@ -6,10 +6,10 @@ from scipy.stats import binom, norm
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.worst_case import centred_sums_game
-from torchdpcate.privacy import GaussianEvent, PrivacyBudget
 from torchdpcate.privacy.accounting import compose, privacy_curve
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

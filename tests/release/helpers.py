@@ -6,7 +6,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Legendre
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.guarantee import Level
 

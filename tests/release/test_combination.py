@@ -10,7 +10,7 @@ from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted,
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine, statement_of
-from torchdpcate.release.combined_lines import CombinedAverage
+from torchdpcate.release.combined import CombinedAverage
 from torchdpcate.release.composed import _example as rule_example
 from torchdpcate.release.file import load_release
 from torchdpcate.release.meta_analysis import pool

@@ -10,7 +10,6 @@ from tests.release.test_file import STATEMENT, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
 from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
@@ -85,7 +84,6 @@ RELEASES = {
     "linear": lambda: function(Legendre(3), "convex"),
     "products": lambda: function(Products(squares=True), "averaged"),
     "fourier": lambda: function(Fourier(16)),
-    "kernel": lambda: function(Nystrom(40), "convex"),
     "layer": lambda: function(Representation()),
     "tangent": lambda: function(Tangent()),
     "tangent of several": lambda: function(Tangent(), "averaged"),

@@ -56,11 +56,10 @@ LEARNERS = {
             DOMAIN, SOME, fitter=fitter, basis=basis
         )
         for name, fitter in {
-            "gamma": ObjectiveFit("gamma"),
-            "gaussian": ObjectiveFit("gaussian", share=0.3),
+            "objective": ObjectiveFit(share=0.3),
             "noisy gradient": NoisyGradient(steps=20),
         }.items()
-        for basis in (None, Legendre(2), *((Fourier(pairs=2),) if name == "gamma" else ()))
+        for basis in (None, Legendre(2), *((Fourier(pairs=2),) if name == "objective" else ()))
     },
 }
 
@@ -69,7 +68,7 @@ WEIGHTED = ("trial with weights", "strata of ATT with weights")
 TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone")
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
 
-ALIKE = [name for name in LEARNERS if " of Legendre" in name and not name.startswith("gaussian")]
+ALIKE = [name for name in LEARNERS if " of Legendre" in name]
 """Fits on a basis that another fit keeps the contract on; each has it without one."""
 
 
@@ -86,7 +85,7 @@ class TestContract(PlanContract):
         **dict.fromkeys((*TRIALS, *WEIGHTED), ("eta",)),
         "logistic": ("slope_bound",),  # little noise: what it counts is less than the interval's digits
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
-        "gamma of Fourier()": ("seed", "bandwidth"),
+        "objective of Fourier()": ("seed", "bandwidth"),
         **dict.fromkeys((name for name in LEARNERS if name.startswith("noisy gradient")), STEPS),
     }
     worked_out = ("main", "balance.expected", "balance.expected_sd")

@@ -13,8 +13,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import file_sum, load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.card import UNSIGNED, card_html
-from torchdpcate.verify.card_words import most_detected
+from torchdpcate.verify.card import UNSIGNED, card_html, most_detected
 from torchdpcate.verify.finding import findings
 
 UNCLAIMED = {

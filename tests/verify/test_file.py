@@ -32,7 +32,6 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
-from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.release.file import write_sums
 from torchdpcate.verify.card import write_card
@@ -95,14 +94,10 @@ MADE = {
     "tangent": lambda: queries("objective", second_stage=TangentSecondStage()),
     "public threshold": lambda: function("objective", second_stage=LinearSecondStage(threshold=0.5)),
     "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
-    "nystrom": lambda: queries("output", second_stage=linear(features=Nystrom(points=9))),
     "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),
     "owl": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL),
     "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL, loss="logistic"),
     "private weights": lambda: other(TwoStageRule, PURE),
-    "weights with indirect sensitivity": lambda: other(
-        TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
-    ),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
 }
@@ -187,7 +182,6 @@ def test_nothing_hides_between_the_words(name, made, tmp_path):
 @pytest.mark.parametrize(
     "features",
     [
-        {"name": "nystrom", "points": 10**5, "bandwidth": None, "seed": 0},
         {"name": "fourier", "pairs": 10**9, "bandwidth": None, "seed": 0},
         {"name": "legendre", "degree": 10**8},
     ],

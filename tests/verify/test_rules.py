@@ -7,7 +7,7 @@ from tests.verify import test_file
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.fit.feature_maps import Legendre
 from torchdpcate.fit.losses import HuberHinge
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify.file import verify_release
@@ -25,8 +25,6 @@ SETTINGS = {
         SOME,
         {"weights": PrivateWeights(features=Legendre(2)), "mechanism": "output"},
     ),
-    "inverse propensity": (TwoStageRule, PrivacyBudget(40.0, 1e-5), {"weights": "ipw", "mechanism": "output"}),
-    "mmd": (TwoStageRule, PrivacyBudget(40.0, 0.0), {"weights": "mmd", "mechanism": "output"}),
     "constant weights": (TwoStageRule, PURE, {"weights": "constant"}),
 }
 
@@ -42,7 +40,7 @@ def released(name: str) -> RuleRelease:
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS}
     default = ("owl",)
-    untold = ("features", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip", "weights_bandwidth")
+    untold = ("features", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip")
     untold_in: ClassVar = {  # public constants of the user's; and of the budget something may be left
         "shifted": ("epsilon",),
         "with delta": ("delta",),

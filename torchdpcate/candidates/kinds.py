@@ -284,7 +284,7 @@ class Constants(PolicyFamily):
 
     Example:
         >>> import torch
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> family = Constants([0, 1]).setup(Domain([0.0], [1.0], 0.0, 1.0), (0, 1))
         >>> family.names, family.decide(torch.zeros(1, 1)).tolist()
         (('always 0', 'always 1'), [[0, 1]])
@@ -324,7 +324,7 @@ class Thresholds(PolicyFamily):
             action, or more than two actions and none chosen.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> family = Thresholds("age", [20, 40]).setup(Domain([0.0], [90.0], 0.0, 1.0, names=["age"]), (0, 1))
         >>> family.names, family.decide(torch.tensor([[20.0], [41.0]])).tolist()
         (('age > 20', 'age > 40'), [[0, 0], [1, 1]])
@@ -410,7 +410,7 @@ class LinearPolicies(PolicyFamily):
             number of scores than of actions.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> family = LinearPolicies([[1.0, -1.0]], covariates=["x0", "x1"])
         >>> ready = family.setup(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0), (0, 1))
         >>> family.names, ready.decide(torch.tensor([[0.5, 0.2], [0.2, 0.2]])).tolist()

@@ -63,7 +63,7 @@ class FunctionPolicies(PolicyFamily):
             allowed, an action that is none of the labels, or a function that does not decide row by row.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> family = FunctionPolicies([lambda x: x[:, 0] > 0.5], names=["upper half"])
         >>> ready = family.setup(Domain([0.0], [1.0], 0.0, 1.0), (0, 1))
         >>> ready.decide(torch.tensor([[0.2], [0.8]])).flatten().tolist()
@@ -272,8 +272,8 @@ class PolicyLibrary:
         InputError: No policy, a name twice, or a policy twice.
 
     Example:
-        >>> from torchdpcate.candidates import Constants, LinearPolicies, Thresholds
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
+        >>> from torchdpcate.data.domain import Domain
         >>> library = PolicyLibrary.of([Constants([0, 1]), Thresholds("x0", [0.5])])
         >>> library.names
         ('always 0', 'always 1', 'x0 > 0.5')
@@ -433,7 +433,7 @@ def threshold_grid(
         InputError: No share or one outside (0, 1).
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> threshold_grid(TableSchema.from_domain(Domain([0.0], [10.0], 0.0, 1.0)), [0.5]).names
         ('x0 > 5', 'x0 <= 5')
     """
@@ -476,7 +476,7 @@ def same_for_all(schema: TableSchema, actions: Sequence[int] | None = None) -> C
         actions: Labels of the actions; None takes the schema's.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> same_for_all(TableSchema.from_domain(Domain([0.0], [10.0], 0.0, 1.0))).names
         ('always 0', 'always 1')
     """

@@ -93,7 +93,7 @@ class RScore(RegressionScore):
 
     Example:
         >>> import torch
-        >>> from torchdpcate.fit import NuisanceValues
+        >>> from torchdpcate.fit.nuisances import NuisanceValues
         >>> one = lambda v: torch.tensor([v], dtype=torch.float64)
         >>> s, w = RScore().regression(one(1.0), one(0.8), NuisanceValues(one(0.3), one(0.2), one(0.6)))
         >>> round(s.item(), 6), round(w.item(), 6)
@@ -140,7 +140,7 @@ class DRScore(RegressionScore):
 
     Example:
         >>> import torch
-        >>> from torchdpcate.fit import NuisanceValues
+        >>> from torchdpcate.fit.nuisances import NuisanceValues
         >>> one = lambda v: torch.tensor([v], dtype=torch.float64)
         >>> s, _ = DRScore().regression(one(1.0), one(0.8), NuisanceValues(one(0.3), one(0.2), one(0.6)))
         >>> round(s.item(), 9)
@@ -266,7 +266,7 @@ def score_spread(domain: "Domain", propensity: Tensor, outcome: Tensor) -> float
         S in outcome units; R / zeta where the intervals are all that floor and domain allow.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> half, middle = torch.full((2, 2), 0.5), torch.zeros(2, 2)
         >>> score_spread(Domain([0], [1], -0.5, 0.5), half, middle)
         1.0

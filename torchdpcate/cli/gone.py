@@ -9,17 +9,20 @@ _CHOICE = "the scores decide on the mechanism of a choice: the one of least nois
 _CELLS = "where no propensity is known, doubly robust scores of one composition estimate it (with privacy.delta)"
 _OVERLAP = "the domain's overlap is the public clip of the propensity"
 _RIDGE = "rule.ridge bounds the coefficients: null takes what n and the budget need"
+_FREE_WEIGHTS = "weights=private pays for a propensity and needs less noise; torchdpcate study dp_2erm has the paper's"
 _PLAN = "the plan decides it, by public facts"
 _LAW = "the law of generated data is fixed; give its class other arguments in Python"
 GONE = {
     "data=acic_rare": _STUDY,
     "data=hospital": _STUDY,
+    "data=mimic_iii": "data=mimic reads MIMIC-III's tables too",
+    "data=mimic_iv": "data=mimic reads MIMIC-IV's tables too",
     "data=niu": _STUDY,
     "experiment=acic2016": "data=semi_synthetic data.domain=acic2016 is the same",
     "experiment=dataset1": "data=dataset1 is the same",
     "experiment=dataset2": "data=dataset2 data.n=3000 is the same",
-    "data.before": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(before=) in Python",
-    "data.after": "the cohort is the paper's: 10 hours before, 24 after; MimicExtract(after=) in Python",
+    "data.before": "the cohort is the paper's: 10 hours before, 24 after; Mimic(before=) in Python",
+    "data.after": "the cohort is the paper's: 10 hours before, 24 after; Mimic(after=) in Python",
     "data.confounding": _LAW,
     "data.footer_rows": "delete last rows that are no records",
     "data.modifiers": "the first ten genes of data.genes are the modifiers",
@@ -34,6 +37,7 @@ GONE = {
     "data.surface.noise": _LAW,
     "data.too_many": "data.per_person records of each person are drawn",
     "data.train_fraction": "nine tenths of generated data are records",
+    "data.version": "data=mimic reads either version, the folder tells which",
     "data.trailing_separator": "write the table without a separator at the end of rows",
     "effect=difference_in_means": "state propensity: in the domain file; effect=known_propensity is for trials",
     "effect=doubly_robust": "effect=composed has doubly robust scores on all records",
@@ -53,6 +57,7 @@ GONE = {
     "nuisance.solver.mode": "gradients are clipped layer by layer, the fastest way",
     "nuisance_guarantee=private_nuisances": "nuisance_guarantee=composed learns nuisances and effect in one plan",
     "nuisance_guarantee=stability": "nuisance_guarantee=composed, or the paper's own: torchdpcate study spillover",
+    "features=nystrom": "second_stage=kernel_ridge has the kernel itself, features=fourier approximates it",
     "features.scale": "features=representation has half of its length for the nuisances' features",
     "features.seed": "random features are drawn with a seed of the library's",
     "features.squares": "features=legendre has squares, products of covariates alone are features=products",
@@ -121,6 +126,9 @@ GONE = {
     "second_stage.tolerance": "the neural head is polished to a stationary point, however it was trained",
     "split.nuisance_share": "the nuisances of two folds have 0.7 of the budget",
     "task=pairwise": "task=rule compares arms by an effect, task=two_stage_rule by weights",
+    "weights=entropy": _FREE_WEIGHTS,
+    "weights=ipw": _FREE_WEIGHTS,
+    "weights=mmd": _FREE_WEIGHTS,
     "weights.alpha": _PLAN,
     "weights.bandwidth": _PLAN,
     "weights.block_fraction": "a private propensity is fitted on all records, for weights.budget_fraction of epsilon",
@@ -128,6 +136,7 @@ GONE = {
     "weights.features": _PLAN,
     "weights.kernel": _PLAN,
     "weights.perturbation": _PLAN,
+    "weights.ridge": _PLAN,
     "weights.propensity": "state propensity: in the domain file (a number, a column, or one for each stratum)",
     "tune": _SECOND_STAGE + "; of rules rule.ridge=null follows from n and the budget",
 }

@@ -6,7 +6,8 @@ What is made from summaries is the curator's and goes to ``curator/``; the page 
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pandas as pd
 from rich.progress import track
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._templates import render
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
@@ -23,12 +25,66 @@ from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
-from torchdpcate.pages.curator import PageTable, Part, curator_page
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure, svg_of
 from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of texts.
+
+    Attributes:
+        heading: What it is.
+        note: What its numbers are.
+        heads: Heads of its columns.
+        rows: Its cells, row by row.
+    """
+
+    heading: str
+    note: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the page.
+
+    Attributes:
+        heading: Its title.
+        tables: Its tables.
+        figures: Its figures by their captions, drawn before the tables.
+        note: What it is about.
+    """
+
+    heading: str
+    tables: Sequence[PageTable] = ()
+    figures: "dict[str, Figure]" = field(default_factory=dict)
+    note: str = ""
+
+
+def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str:
+    """Return the page. All words are shown as text, never as markup; figures are pictures within the page.
+
+    Args:
+        title: Which runs it is of.
+        lines: What holds for all of them, a paragraph each.
+        parts: What is shown, from above.
+
+    Example:
+        >>> page = curator_page("<b>", [], [Part("Runs", [PageTable("All", "", ["run"], [["<script>"]])])])
+        >>> "<script" in page, "&lt;script&gt;" in page, "curator&#39;s, not for publication" in page.lower()
+        (False, True, True)
+    """
+    mark = f"{NOT_FOR_PUBLICATION[0].upper()}{NOT_FOR_PUBLICATION[1:]}"
+    drawn = []
+    for part in parts:
+        figures = {caption: svg_of(figure, whole=True) for caption, figure in part.figures.items()}
+        drawn.append({**vars(part), "figures": figures})
+    return render("curator.html", title=f"{mark}: {title}", mark=mark, heading=title, lines=lines, parts=drawn)
 
 
 PROBLEM = ["data", "n"]

@@ -11,7 +11,7 @@ from torchdpcate.data.words import aim, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import Release, load_release, release_path
 from torchdpcate.release.signature import read_signature
-from torchdpcate.verify.card_words import summary_rows
+from torchdpcate.verify.card import summary_rows
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 

@@ -10,7 +10,7 @@ from torchdpcate.composition.fit_plans import logistic_variances, outcome_varian
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import GATE
 from torchdpcate.composition.priors import EmpiricalBayes
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 from torchdpcate.fit.weighted_basis import MOST, Levels, Standardisation, WeightedBasis, absent, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 

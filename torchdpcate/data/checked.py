@@ -256,7 +256,7 @@ def without_missing(given: CausalData, schema: TableSchema) -> CausalData:
         schema: What may be missing.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 2.0, 5.0, missing={"outcome": "drop"}))
         >>> y = torch.tensor([3.0, torch.nan])
         >>> found = without_missing(CausalData(y[:, None], 0 * y, y), schema)
@@ -433,7 +433,7 @@ def checked_records(
             and 1 alone where a domain file does not say their kind.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0))
         >>> records = checked_records(schema, [[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 1.0], NoiseSource.system())
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))

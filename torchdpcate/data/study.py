@@ -14,9 +14,8 @@ from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import check_integer
-from torchdpcate.data.records import CausalData, check_treatment
+from torchdpcate.data.records import CausalData, check_treatment, public_generator, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator, public_split
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit

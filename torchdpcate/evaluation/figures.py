@@ -97,26 +97,6 @@ class EffectPanel:
             axes.set_title(_short_lines(self.title), fontsize=8)
 
 
-def effect_figure(
-    grid: np.ndarray,
-    released: np.ndarray,
-    band: np.ndarray | None,
-    *,
-    covariate: str,
-    others: Mapping[str, np.ndarray] | None = None,
-    level: float = 0.95,
-    claim: str = "",
-    holds: str = BAND,
-    place: str = "at mid-range",
-    levels: Sequence[str] = (),
-    common: tuple[float, float] | None = None,
-    assumptions: str = "",
-) -> "Figure":
-    """Draw effects against one covariate; arguments are those of ``EffectPanel`` and of ``effect_panels``."""
-    panel = EffectPanel(covariate, grid, released, band, others or {}, levels, place, common)
-    return effect_panels([panel], level=level, claim=claim, holds=holds, assumptions=assumptions)
-
-
 def effect_panels(
     panels: Sequence[EffectPanel],
     *,
@@ -244,12 +224,6 @@ def png_of(figure: "Figure") -> bytes:
     written = io.BytesIO()
     figure.savefig(written, dpi=150, bbox_inches="tight", format="png")
     return written.getvalue()
-
-
-def new_figure() -> tuple["Figure", "Axes"]:
-    """Return a figure with one pair of axes."""
-    figure, grid = new_grid(1, 1, (6.0, 3.8))
-    return figure, grid[0]
 
 
 def one_panel(ax: "Axes | None", size: tuple[float, float]) -> tuple["Figure", "Axes"]:

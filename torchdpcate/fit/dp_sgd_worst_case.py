@@ -15,8 +15,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
-from torchdpcate.fit.networks import Nuisances
 from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.trainable import RecordLossModule
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
 from torchdpcate.fit.training import train

@@ -9,50 +9,27 @@ import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_log_delta
-from torchdpcate.privacy.gaussian_dp import gaussian_curve
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 
 
-def objective_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
-    r"""Delta at ``epsilon`` of Gaussian objective noise N(0, sigma^2 I) whose shift lies in a fixed subspace.
+def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Smallest sigma with delta at most ``delta``; at most 1e-9 of it above, never below. Certified.
 
     .. math:: \delta = E\big[(1 - e^{\varepsilon - Z})_+\big], \quad
               Z = J + \frac{\xi^2}{2\sigma^2} + \frac{\xi}{\sigma}\chi_k
-
-    Args:
-        sigma: Standard deviation of each entry of the noise.
-        epsilon: Positive.
-        shift: xi, the largest length of the difference of two neighbours' gradients.
-        jacobian: J, the largest log ratio of their determinants.
-        dimension: k of a subspace that contains that difference wherever it is taken.
-
-    Raises:
-        InputError: If an argument is outside its range.
-
-    Example:
-        >>> round(objective_delta(12.0, 1.0, 2.0, 0.25) * 1e6, 6)
-        2.023653
-    """
-    ratio = positive("shift", shift) / positive("sigma", sigma)
-    return math.exp(
-        _log_delta(ratio, positive("epsilon", epsilon) - jacobian, integer("dimension", dimension, least=1))
-    )
-
-
-def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
-    r"""Smallest sigma with ``objective_delta`` at most ``delta``; at most 1e-9 of it above, never below. Certified.
 
     Source: policy_learning, section 3; the form for one dimension is that of Redberg, Koskela & Wang (2023).
 
     Args:
         epsilon: Above ``jacobian``.
         delta: In (0, 1).
-        shift: See ``objective_delta``.
-        jacobian: See ``objective_delta``.
-        dimension: See ``objective_delta``.
+        shift: xi, the largest length of the difference of two neighbours' gradients.
+        jacobian: J, the largest log ratio of their determinants.
+        dimension: k of a subspace that contains that difference wherever it is taken.
 
     Raises:
         InputError: If an argument is outside its range.

@@ -15,7 +15,6 @@ from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import Loss, LossBounds
 from torchdpcate.fit.minimise import summed_gradient
 from torchdpcate.fit.private_fit import (
-    PERTURBATIONS,
     SOLVER_SHARE,
     ObjectiveNoise,
     PrivateFit,
@@ -24,10 +23,10 @@ from torchdpcate.fit.private_fit import (
 )
 from torchdpcate.fit.stacked_records import Records, Target
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability
-from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Level
-from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.mechanisms import GaussianMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.registry import Registry
 
@@ -127,21 +126,18 @@ class ObjectiveFit(PrivateLinearFit):
 
     .. math::
         \gamma = \frac{\kappa}{e^{(1-q)\varepsilon} - 1}, \qquad
-        p(V) \propto e^{-(\varepsilon - J) \|V\|_K / \Delta_K}, \quad \Delta_\infty = 2 \zeta \max|\psi_j|, \;
-        \Delta_2 = 2 \zeta
+        p(V) \propto e^{-(\varepsilon - J) \|V\|_\infty / \Delta}, \quad \Delta = 2 \zeta \max|\psi_j|
 
     in the scale of psi, with zeta the loss's slope (W) and kappa its curvature; epsilon is 99 % of the budget's, of
-    which the rest hides the solver's stop. J is ``logistic_jacobian`` for logistic losses with ``box`` and ``gamma``,
-    (1 - q) epsilon for all others. The released coefficients leave sum l'(g) psi = -(V + gamma theta).
+    which the rest hides the solver's stop. J is ``logistic_jacobian`` for logistic losses, (1 - q) epsilon for all
+    others. The released coefficients leave sum l'(g) psi = -(V + gamma theta). V, noise of the largest entry, is least
+    where covariates fill a cube.
 
     Guarantee:
-        Certified: pure epsilon (``box``, ``gamma``), (epsilon, delta) (``gaussian``). Source: theory note
-        ``covariate_balancing``, sections 3.1 and 3.2; Chaudhuri et al. (2011), Awan & Slavkovic (2021);
-        docs/guarantees/objective_perturbation.md.
+        Certified: pure epsilon. Source: theory note ``covariate_balancing``, sections 3.1 and 3.2; Chaudhuri et al.
+        (2011), Awan & Slavkovic (2021); docs/guarantees/objective_perturbation.md.
 
     Args:
-        perturbation: Law of V: ``box`` (K-norm noise of the largest entry, least where covariates fill a cube),
-            ``gamma`` (Euclidean K-norm noise) or ``gaussian``.
         share: q in (0, 1), share of epsilon that the largest curvature alone leaves, from which the ridge follows. None
             takes 0.6, and 0.85 for losses as flat as the logistic one.
 
@@ -150,23 +146,20 @@ class ObjectiveFit(PrivateLinearFit):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.fit import Logistic
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.losses import Logistic
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
-        >>> fit = ObjectiveFit("gamma").prepare(Logistic(), 5000, features, PrivacyBudget(1 / 0.99, 0.0))
+        >>> fit = ObjectiveFit().prepare(Logistic(), 5000, features, PrivacyBudget(1 / 0.99, 0.0))
         >>> round(2 * fit.ridge, 8), round(math.sqrt(2) * fit.public["perturbation_scale"], 8)  # of phi = sqrt(2) psi
-        (3.08958099, 2.84834685)
+        (3.08958099, 2.01408538)
     """
 
     name: ClassVar[str] = "objective"
 
-    perturbation: str = "box"
     share: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown perturbation, and a share out of range."""
-        if self.perturbation not in PERTURBATIONS:
-            raise InputError(f"perturbation = {self.perturbation!r}: choose one of {', '.join(PERTURBATIONS)}")
+        """Refuse a share out of range."""
         if self.share is not None:
             probability("share", self.share, above_zero=True, why="the noise needs a share of epsilon, and the ridge")
 
@@ -176,10 +169,10 @@ class ObjectiveFit(PrivateLinearFit):
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         once, size = WeightBounds.per_record(1.0), features.dimension
         fit = PrivateFit(LossBounds.of(loss), once, ridge, size, features.largest_entry)
-        objective = fit.objective(budget, self.perturbation)
+        objective = fit.objective(budget, "box")
 
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^8 records on
-        stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
+        stray = objective.solver_scale * k_norm_deviation(objective.size)
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.spread.deviation / features.largest_entry, added)
         public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public}
@@ -189,16 +182,15 @@ class ObjectiveFit(PrivateLinearFit):
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        if not isinstance(event, PureEvent | ApproximateEvent):
+        if not isinstance(event, PureEvent):
             raise InputError(f"charge = {event}: none of objective perturbation")
-        fit = cls(public["perturbation"], public["share"])
-        return fit.prepare(loss, n, features, PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0)))
+        return cls(public["share"]).prepare(loss, n, features, PrivacyBudget(event.epsilon, 0.0))
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge, Logistic
+            >>> from torchdpcate.fit.losses import HuberHinge, Logistic
             >>> ObjectiveFit().share_of(Logistic()), ObjectiveFit().share_of(HuberHinge(0.5))
             (0.85, 0.6)
         """
@@ -230,7 +222,7 @@ def typical_curvature(loss: Loss) -> float:
     That of balancing losses is 1 for the ATE, e for the ATT and 1 - e for the ATC, far below its bound kappa.
 
     Example:
-        >>> from torchdpcate.fit import Logistic
+        >>> from torchdpcate.fit.losses import Logistic
         >>> typical_curvature(Logistic())
         0.25
     """
@@ -284,8 +276,8 @@ class NoisyGradient(PrivateLinearFit):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.fit import Logistic
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.losses import Logistic
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0))
         >>> fit = NoisyGradient(steps=100).prepare(Logistic(), 5000, features, PrivacyBudget(0.5, 1e-6))
         >>> fit.count, round(fit.event.noise_multiplier / 10, 6)

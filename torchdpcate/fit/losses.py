@@ -342,7 +342,7 @@ def check_loss(loss: Loss, targets: tuple[float, ...], largest: float = math.inf
         InputError: It declares no targets, or others; or a bound that does not hold.
 
     Example:
-        >>> from torchdpcate.fit import CrossEntropy, Logistic
+        >>> from torchdpcate.fit.losses import CrossEntropy, Logistic
         >>> check_loss(Logistic(), (-1.0, 1.0))
         >>> check_loss(CrossEntropy(), (0.0, 1.0), largest=3.0)
     """

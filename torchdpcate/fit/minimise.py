@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.streams import RECORDS, PartedStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.descent import ConvexDomain, newton
+from torchdpcate.fit.descent import newton
 from torchdpcate.fit.losses import Loss
 from torchdpcate.privacy.exact_sums import exact_sum
 
@@ -39,16 +39,13 @@ def minimise(
     gamma: float | Tensor,
     linear_terms: Tensor,
     tolerance: float,
-    domain: ConvexDomain | None = None,
 ) -> Tensor:
     r"""Minimise weighted, perturbed sums, one a row of ``linear_terms``.
 
     .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
-    Without a domain the end's gradient norm is at most tau = ``tolerance``, so that it lies within tau / gamma of the
-    minimiser; in real arithmetic it is reached on all data, see ``newton``. On a domain the norm of the gradient
-    mapping G = L (theta - P(theta - F'(theta) / L)) is, L a bound of the curvature, and the distance at most
-    2 tau / gamma (Nesterov 2004, theorem 2.2.7). More features than records are fine, for gamma is positive.
+    The end's gradient norm is at most tau = ``tolerance``, so that it lies within tau / gamma of the minimiser; in real
+    arithmetic it is reached on all data, see ``newton``. More features than records are fine, for gamma is positive.
 
     Args:
         psi: Features, [n, p], or [runs, n, p] for a data set a run.
@@ -58,7 +55,6 @@ def minimise(
         gamma: Strong convexity of the sum, one number or [runs].
         linear_terms: b, [runs, p]; zeros for no linear term.
         tolerance: tau.
-        domain: Set to which theta is confined.
 
     Returns:
         The minimisers, float64 [runs, p].
@@ -69,7 +65,7 @@ def minimise(
             released.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t, w = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double(), torch.ones(2).double()
         >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
@@ -85,7 +81,7 @@ def minimise(
         features = (psi[batch] if psi.ndim == 3 else psi).double()
         targets, masses = ((part[batch] if part.ndim == 2 else part).double() for part in (target, weights))
         problem = PerturbedSum(features, targets, masses, loss, ridges[batch], linear_terms[batch].to(features))
-        parts.append(problem.solve(tolerance, domain))
+        parts.append(problem.solve(tolerance))
     return torch.cat(parts) if parts else linear_terms.double()
 
 
@@ -124,22 +120,10 @@ class PerturbedSum:
         self.psi, self.target, self.weights, self.loss = psi, target, weights, loss
         self.gamma, self.linear_terms = gamma, linear_terms
 
-    def solve(self, tolerance: float, domain: ConvexDomain | None) -> Tensor:
+    def solve(self, tolerance: float) -> Tensor:
         """Minimisers [runs, p]; see ``minimise``."""
         start = torch.zeros_like(self.linear_terms)
-        if domain is None:
-            return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]
-        most = self._most_curvature()
-
-        def measure(theta: Tensor, gradient: Tensor) -> Tensor:
-            return _mapping(theta, gradient, most, domain).norm(dim=1)
-
-        def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
-            enough = 1e-3 * measure(theta, gradient).clamp_min(tolerance)
-            return theta - _constrained_quadratic(theta, gradient, self.hessian(second), domain, enough)
-
-        ends: dict[str, Any] = {"bounds": lambda: (self.gamma, most), "project": domain.project}
-        return newton(self.evaluate, step, start, tolerance, measure=measure, **ends)[0]
+        return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]
 
     def evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values [runs], gradients [runs, p] and each record's weighted curvature [runs, n]."""
@@ -165,38 +149,6 @@ class PerturbedSum:
         """Least and largest eigenvalue [runs] that the Hessian can have anywhere; the trace bounds the largest."""
         norms = (self.weights * self.psi.square().sum(-1)).sum(-1)
         return self.gamma, self.loss.curvature * norms + self.gamma
-
-    def _most_curvature(self) -> Tensor:
-        """L [runs]: the largest eigenvalue that the Hessian can have anywhere, a little rounded up."""
-        gram = (self.psi.mT * self.weights[..., None, :]) @ self.psi
-        return self.loss.curvature * torch.linalg.eigvalsh(gram)[..., -1] * (1 + 1e-9) + self.gamma
-
-
-def _mapping(theta: Tensor, gradient: Tensor, most: Tensor, domain: ConvexDomain) -> Tensor:
-    """Gradient mapping [runs, p] with curvature bound ``most`` [runs]."""
-    return most[:, None] * (theta - domain.project(theta - gradient / most[:, None]))
-
-
-def _constrained_quadratic(
-    theta: Tensor, gradient: Tensor, hessian: Tensor, domain: ConvexDomain, enough: Tensor
-) -> Tensor:
-    """Minimiser [runs, p] over the domain of gradient'(t - theta) + (t - theta)'H(t - theta)/2.
-
-    By accelerated projected gradients with the momentum for its condition number (Nesterov 2004, scheme 2.2.11),
-    until the gradient mapping's norm is ``enough`` [runs]. No step costs more than p^2 a run.
-    """
-    ends = torch.linalg.eigvalsh(hessian)
-    low, high = ends[:, 0].clamp_min(1e-16 * ends[:, -1]), ends[:, -1] * (1 + 1e-9)
-    ratio = (low / high).sqrt()
-    momentum = ((1 - ratio) / (1 + ratio))[:, None]
-    point = ahead = theta
-    for _ in range(100 + int(50 / ratio.min().item())):
-        slope = gradient + (hessian @ (ahead - theta)[:, :, None])[:, :, 0]
-        new = domain.project(ahead - slope / high[:, None])
-        if bool((high * (new - ahead).norm(dim=1) <= enough).all()):
-            return new
-        point, ahead = new, new + momentum * (new - point)
-    return point  # the damped Newton loop looks at what it brings
 
 
 ReadBatches = Callable[[], Iterable[tuple[Tensor, ...]]]
@@ -249,7 +201,7 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         theta: Where, one point a run.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> value, gradient, hessian = summed(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double())
         >>> value.tolist(), gradient.tolist(), hessian.tolist()
@@ -283,7 +235,7 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
         bound: Public bound of |l' psi_j|; ``sum_grid`` of both adds to what one record moves an entry by.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
         [[-2.0, -4.0]]
@@ -308,7 +260,7 @@ def minimise_batches(
 
     .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
-    The stop, and why it is always reached, are those of ``minimise`` without a domain.
+    The stop, and why it is always reached, are those of ``minimise``.
 
     Args:
         batches: Reads the records, in the same order each time.
@@ -325,7 +277,7 @@ def minimise_batches(
         NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
-        >>> from torchdpcate.fit import Squared
+        >>> from torchdpcate.fit.losses import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> one_by_one = lambda: zip(psi[:, None], t[:, None])
         >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()

@@ -13,7 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
-from torchdpcate.fit.networks import MOMENTUM, Nuisances
+from torchdpcate.fit.nuisance_kinds import MOMENTUM, Nuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.trainer import rounding_conditions, user_trainer
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier

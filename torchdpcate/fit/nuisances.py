@@ -149,7 +149,7 @@ def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
     Where it is known of records alone, this is the middle of its bounds, for points that are no records.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> propensity_at(torch.zeros(2, 1), Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).tolist()
         [0.3, 0.3]
     """

@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
 from torchdpcate.fit.losses import Logistic, LossBounds
 from torchdpcate.fit.minimise import default_tolerance
-from torchdpcate.privacy.budget import PrivacyBudget, integer, number, positive
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, Spread
 from torchdpcate.privacy.noise import NoiseSource
@@ -47,8 +47,8 @@ class WeightBounds:
         InputError: If a number is not positive, or the three contradict each other.
 
     Example:
-        >>> WeightBounds.with_indirect(4.0, 21.908902)
-        WeightBounds(most=4.0, first=29.908902, second=25.908902, own=False)
+        >>> WeightBounds.per_record(4.0)
+        WeightBounds(most=4.0, first=8.0, second=4.0, own=True)
     """
 
     most: float
@@ -70,30 +70,6 @@ class WeightBounds:
         """Weights in [0, most] by a public map of the record itself: W_1 = 2 w_max, W_2 = w_max."""
         return cls(most, 2 * most, most, own=True)
 
-    @classmethod
-    def with_indirect(cls, most: float, indirect: float) -> Self:
-        """Weights in [0, most], the others of which move by at most ``indirect`` in all: W_1 and W_2 grow by it.
-
-        Raises:
-            InputError: If ``indirect`` is negative.
-        """
-        if number("indirect", indirect) < 0:
-            raise InputError(f"indirect = {indirect:g}: give a number of at least 0")
-        return cls(most, 2 * most + indirect, most + indirect, own=indirect == 0)
-
-    @classmethod
-    def pairs(cls, most: float) -> Self:
-        """Pairwise terms over n - 1, each of weight up to most: W_1 = 4 most, W_2 = 2 most (section 5.4).
-
-        A record stands in n - 1 terms of its own and in one of each other record: 2 most before, 2 most after.
-        """
-        return cls(most, 4 * most, 2 * most, own=False)
-
-    @property
-    def indirect(self) -> float:
-        """D_1, how much the other records' terms move."""
-        return self.first - 2 * self.most
-
     def jacobian(self, curvature: float, gamma: float) -> float:
         r"""Return the largest log ratio J of the Hessians' determinants of two neighbours.
 
@@ -109,7 +85,7 @@ class WeightBounds:
         Example:
             >>> round(WeightBounds.per_record(4.0).jacobian(1.0, 40.0), 7)
             0.0953102
-            >>> round(WeightBounds.with_indirect(4.0, 21.908902).jacobian(1.0, 40.0), 7)
+            >>> round(WeightBounds(4.0, 29.908902, 25.908902, own=False).jacobian(1.0, 40.0), 7)
             0.6477226
         """
         ratio = positive("curvature", curvature) / positive("ridge", gamma)
@@ -202,7 +178,7 @@ class ObjectiveNoise:
         size: Number of coefficients p.
         scale: sigma of each entry (gaussian), or 1/beta of the density exp(-beta ||b||) (gamma, box).
         jacobian: J, what the determinants cost.
-        tolerance: The stop, public: largest norm of the summed gradient, or gradient mapping.
+        tolerance: The stop, public: largest norm of the summed gradient.
         gamma: Strong convexity of the sum.
         solver: The noise that covers stop and grid.
         solver_scale: Its scale as released.
@@ -288,7 +264,6 @@ class PrivateFit:
         ridge: gamma, strong convexity of the sum.
         size: Number of coefficients p.
         largest_entry: Public bound of |psi_j|, at most 1.
-        constrained: Whether theta is confined to a convex set, where the same stop leaves it twice as far off.
         tolerance: Stop of a fit without objective noise; None takes ``default_tolerance``.
         n: Number of records; None where it bounds nothing.
     """
@@ -298,7 +273,6 @@ class PrivateFit:
     ridge: float
     size: int
     largest_entry: float = 1.0
-    constrained: bool = False
     tolerance: float | None = None
     n: int | None = None
 
@@ -352,7 +326,7 @@ class PrivateFit:
             InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or a fact is outside its range.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge
+            >>> from torchdpcate.fit.losses import HuberHinge
             >>> fit = PrivateFit(LossBounds.of(HuberHinge()), WeightBounds.per_record(4.0), 40.0, size=3)
             >>> noise = fit.objective(PrivacyBudget(1 / 0.99, 0.0), "gamma")
             >>> round(noise.jacobian, 7), round(1 / noise.scale, 7)
@@ -383,13 +357,12 @@ class PrivateFit:
             dimension=min(size, 2) if bounds.own else size,
             corners=self.corners,
             largest_entry=self.largest_entry,
-            distance=self._distance,
         )
 
     def output(self, budget: PrivacyBudget, kind: str) -> AdditiveMechanism:
         r"""Return noise on the minimiser of F itself.
 
-        .. math:: \Delta = \zeta W_1 / \gamma + 2 r, \qquad r = \tau/\gamma, \text{ on a convex set } 2\tau/\gamma
+        .. math:: \Delta = \zeta W_1 / \gamma + 2 r, \qquad r = \tau/\gamma
 
         Certified; attained but for r (policy_learning, section 5.1). Fit to the same ``stop`` tau on every data set.
 
@@ -401,23 +374,18 @@ class PrivateFit:
             InputError: If the budget has no delta for a Gaussian, or a fact is outside its range.
 
         Example:
-            >>> from torchdpcate.fit import HuberHinge
+            >>> from torchdpcate.fit.losses import HuberHinge
             >>> fit = PrivateFit(LossBounds.of(HuberHinge()), WeightBounds.per_record(30.0), 141.0, size=5)
             >>> round(fit.output(PrivacyBudget(1.0, 0.0), "gamma").sensitivity, 6)
             0.425532
         """
-        sensitivity = (self.shift + 2 * self._distance * self.stop) / positive("ridge", self.ridge)
+        sensitivity = (self.shift + 2 * self.stop) / positive("ridge", self.ridge)
         if kind == "gamma":
             return KNormMechanism(budget.epsilon, sensitivity)
         if kind == "gaussian":
             _delta(budget)
             return GaussianMechanism(budget, sensitivity)
         raise InputError(f"perturbation = {kind}: output noise is gamma or gaussian")
-
-    @property
-    def _distance(self) -> float:
-        """The minimiser lies within this many stops over gamma."""
-        return 2.0 if self.constrained else 1.0
 
 
 def calibrate_change(
@@ -433,13 +401,12 @@ def calibrate_change(
     dimension: int = 2,
     corners: Sequence[Corners] = (),
     largest_entry: float = 1.0,
-    distance: float = 1.0,
 ) -> ObjectiveNoise:
     r"""Calibrate the noise b of any strongly convex objective by what one record changes.
 
     .. math:: \beta = \frac{\varepsilon - J}{\xi} \text{ (gamma)}, \quad
         \beta = \frac{\varepsilon - J}{\xi \max_j|\psi_j|} \text{ (box)}, \qquad
-        r = \frac{c\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
+        r = \frac{\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
 
     and ``gaussian_scale``, at 99 % of the budget; the rest is for the stop and b's grid, with m = ``grid_move`` and
     what float64 may do to K-norm noise: b is a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
@@ -457,7 +424,6 @@ def calibrate_change(
         dimension: See ``gaussian_scale``.
         corners: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
-        distance: c, so that the minimiser lies within c tau / gamma.
 
     Raises:
         InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -473,7 +439,7 @@ def calibrate_change(
         event = PureEvent(budget.epsilon)
     move = grid_move(size, scale) + _float_move(kind, size, scale)
     stop = tolerance + move / 10 if on_grid else tolerance
-    stray = (distance * stop + move) / gamma
+    stray = (stop + move) / gamma
     solver: AdditiveMechanism
     if kind == "gaussian":
         solver = GaussianMechanism(rest, 2 * stray)

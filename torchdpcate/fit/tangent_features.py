@@ -11,7 +11,7 @@ from torchdpcate.fit.feature_maps import FeatureMap, batches
 from torchdpcate.fit.nuisance_kinds import networks_of
 
 if TYPE_CHECKING:
-    from torchdpcate.fit.networks import Nuisances
+    from torchdpcate.fit.nuisance_kinds import Nuisances
     from torchdpcate.fit.nuisances import NuisanceModel
 
 _LEAST_ROWS = 64  # of a batch: each one reads and writes p numbers
@@ -94,8 +94,8 @@ class Tangent(FeatureMap):
         InputError: In ``setup``, nuisances without such a network.
 
     Example:
-        >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.fit import Nuisances
+        >>> from torchdpcate.data.domain import Domain
+        >>> from torchdpcate.fit.nuisance_kinds import Nuisances
         >>> domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0)
         >>> psi = Tangent().setup(domain, Nuisances(domain, width=8).double().requires_grad_(False))
         >>> psi.dimension, psi(domain.grid(2)).norm(dim=1).round(decimals=6)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.linear_taps import LAYERS, is_plain_layer
-from torchdpcate.fit.networks import OPTIMIZERS, Nuisances, check_optimizer
+from torchdpcate.fit.nuisance_kinds import OPTIMIZERS, Nuisances, check_optimizer
 from torchdpcate.privacy.guarantee import of_library
 
 

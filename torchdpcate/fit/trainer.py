@@ -224,21 +224,6 @@ def check_device(trainer: Callable[..., Trainer]) -> torch.device:
     return trainer().strategy.root_device
 
 
-def trainer_on(device: torch.device) -> Callable[..., Trainer]:
-    """Return what makes Trainers on the device where tensors lie already, the same one of several.
-
-    Args:
-        device: Of the tensors.
-
-    Example:
-        >>> trainer_on(torch.device("cpu"))(max_steps=5).max_steps
-        5
-    """
-    if device.type == "cpu":
-        return partial(default_trainer, accelerator="cpu")
-    return partial(default_trainer, accelerator="gpu", devices=[device.index or 0])
-
-
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""

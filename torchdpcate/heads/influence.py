@@ -1,194 +1,294 @@
-"""Influence functions, and the exact Hessian of feed-forward networks from per-record matrices.
+"""Influence functions of heads that minimise weighted least squares with a ridge term."""
 
-A network sees a weight matrix only through what it adds to a layer's pre-activations. So the second
-derivatives in the p parameters follow from those in the N units of each record and from the layers' inputs,
-by matrix products. For 30 covariates and two layers of 32 (p = 2,081, N = 65, n = 1,350) the dense Hessian
-takes 0.3 s of one core, where p Hessian-vector products take 3 s and ``torch.func.hessian`` 8 s.
-"""
-
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from torchdpcate.heads.hessian import (
-    DENSE_PARAMETERS,
-    HessianSolver,
-    HessianVectorProduct,
-    StreamedHessian,
-    solver_for,
-)
+from torchdpcate.errors import NumericalError
+from torchdpcate.fit.descent import conjugate_gradients
 
-_CHUNK_ELEMENTS = 2**24  # of the largest per-record array: 128 MiB in float64
+STREAMED_RECORDS = 1_024
+"""Records whose graph is held at a time: 8 MiB a layer of 1,000 units, several times over."""
+
+_BATCHED_PARAMETERS = 16_384  # above this a batch of products needs too much memory for its activations
 
 
-@runtime_checkable
-class FeedForwardModel(Protocol):
-    """A network ``f = W_L a(... a(W_1 u(x) + b_1) ...) + b_L`` of one output that can show its layers.
+class HessianVectorProduct:
+    r"""The linear map ``v -> H v`` with ``H = d^2 F / d theta^2`` at a fixed theta, exact.
 
-    Its flat theta holds W_1 (row by row), b_1, W_2, b_2, and so on.
-    """
-
-    def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
-        """``f_theta(x)``, [B, q] -> [B]."""
-
-    def layers(self, theta: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
-        """Weight [out, in] and bias [out] of each layer, first to last."""
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """``u(x)``, what the first layer sees, [B, q] -> [B, in]."""
-
-    def activation(self, z: Tensor) -> Tensor:
-        """``a``, applied to each hidden unit alone; twice differentiable."""
-
-
-class FeedForwardHessian(HessianVectorProduct):
-    r"""Hessian of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2`` for a feed-forward f.
-
-    Products are those of ``HessianVectorProduct``; ``dense`` sums, over records and pairs of layers (l, m),
-
-    ``H[l, m] = sum_i K_i[l, m] (x) (a_i[l-1], 1) (a_i[m-1], 1)^T + c_i delta_i[l] (x) d a_i[l-1] / d z_i[m]``
-
-    with ``delta = d f / d z``, ``c = -2 w (s - w f) / n``,
-    ``K = c d^2 f / dz^2 + (2 w^2 / n) delta delta^T``: the Gauss-Newton part and the residual part both, so
-    it is exact. Memory beyond H itself does not grow with n.
+    Source: Pearlmutter (1994). The graph of the gradient is built once and kept, so that a product costs one
+    backward pass: as fast as ``torch.func.linearize``, for every operation that autograd differentiates twice.
 
     Args:
-        model: The network.
+        objective: ``F``, a twice differentiable function of a vector of p parameters, with a scalar result.
+            It must not use ``torch.nn.functional.huber_loss``, which has no second backward pass.
+        theta: Where the Hessian is taken, [p]; its dtype and device are those of every result.
+
+    Example:
+        >>> H = HessianVectorProduct(lambda t: (t**4).sum(), torch.tensor([1.0, 2.0], dtype=torch.float64))
+        >>> H.matvec(torch.tensor([1.0, 1.0], dtype=torch.float64))
+        tensor([12., 48.], dtype=torch.float64)
+        >>> H.dense()
+        tensor([[12.,  0.],
+                [ 0., 48.]], dtype=torch.float64)
+    """
+
+    def __init__(self, objective: Callable[[Tensor], Tensor], theta: Tensor):
+        self._theta = theta.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(objective(self._theta), self._theta, create_graph=True)
+        self._gradient = gradient
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether ``matmat`` also takes float32, for products that are quick and less exact."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Number of parameters p."""
+        return self._theta.numel()
+
+    @property
+    def gradient(self) -> Tensor:
+        """Gradient of the objective at theta, [p]."""
+        return self._gradient.detach()
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """``H v`` for one vector v, [p] -> [p]."""
+        (product,) = torch.autograd.grad(self._gradient, self._theta, v, retain_graph=True)
+        return product
+
+    def matmat(self, V: Tensor) -> Tensor:
+        """``H V``, column by column, [p, k] -> [p, k]; columns share a backward pass where they are short."""
+        chunk = self._columns_per_pass()
+        if chunk == 1:
+            return torch.stack([self.matvec(v) for v in V.unbind(1)], 1)
+        rows = [
+            torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[0]
+            for block in V.T.split(chunk)
+        ]
+        return torch.cat(rows).T
+
+    def dense(self) -> Tensor:
+        """The Hessian, [p, p], symmetric; p products, so for small p only."""
+        H = self.matmat(torch.eye(self.size, dtype=self._theta.dtype, device=self._theta.device))
+        return (H + H.T) / 2
+
+    def _columns_per_pass(self) -> int:
+        if self.size > _BATCHED_PARAMETERS:
+            return 1
+        return 8 if self._theta.device.type == "cpu" else 128
+
+
+class StreamedHessian(HessianVectorProduct):
+    r"""Products with the Hessian of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``, in batches.
+
+    The graph of a batch's gradient is built, used for all columns, and let go: memory beyond the records and a few
+    vectors does not grow with n. A product costs the gradients once more than with a graph that is kept.
+
+    Args:
+        model: ``f(theta, x)``, [p] and [B, q] -> [B].
         theta: Parameters, [p].
         x: Covariates, [n, q].
         s: Targets, [n].
         w: Weights, [n].
         ridge: Weight of ``||theta||^2`` (no one half).
-        objective: F itself.
+        in_float32: Whether the model also takes float32 parameters and covariates.
+        batch: Records at a time.
+
+    Example:
+        >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        >>> one = torch.ones(2, dtype=torch.float64)
+        >>> StreamedHessian(lambda theta, x: x @ theta, one[:1], x, one, one, 0.5, batch=1).matvec(one[:1])
+        tensor([6.], dtype=torch.float64)
     """
 
     def __init__(
         self,
-        model: FeedForwardModel,
+        model: Callable[[Tensor, Tensor], Tensor],
         theta: Tensor,
         x: Tensor,
         s: Tensor,
         w: Tensor,
         ridge: float,
-        objective: Callable[[Tensor], Tensor],
+        in_float32: bool = False,
+        batch: int = STREAMED_RECORDS,
     ):
-        super().__init__(objective, theta)
-        self._model, self._records, self._ridge = model, (x, s, w), ridge
+        self._theta, self._model, self._ridge = theta.detach(), model, ridge
+        self._records, self._batch, self._in_float32 = (x, s, w), batch, in_float32
 
-    def dense(self) -> Tensor:
-        """The Hessian, [p, p]."""
-        theta = self._theta.detach()
-        layers = list(self._model.layers(theta))
-        x, s, w = self._records
-        per_record = max(max(W.shape[0], W.shape[1] + 1) for W, _ in layers) ** 2
-        sums = _BlockSums(layers)
-        for chunk in torch.arange(len(x), device=x.device).split(max(1, _CHUNK_ELEMENTS // per_record)):
-            passes = _Passes(self._model, layers, x[chunk])
-            r = s[chunk] - w[chunk] * passes.value
-            sums.add(passes, -2 * w[chunk] * r / len(x), 2 * w[chunk] ** 2 / len(x))
-        H = sums.assemble()
-        H.diagonal().add_(2 * self._ridge)
-        return H
+    @property
+    def in_float32(self) -> bool:
+        """Whether ``matmat`` also takes float32."""
+        return self._in_float32
+
+    @property
+    def gradient(self) -> Tensor:
+        """Gradient of the objective at theta, [p]."""
+        total = 2 * self._ridge * self._theta
+        for _, gradient in self._gradients(self._theta):
+            total = total + gradient.detach()
+        return total
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """``H v`` for one vector v, [p] -> [p]."""
+        return self.matmat(v[:, None])[:, 0]
+
+    def matmat(self, V: Tensor) -> Tensor:
+        """``H V``, [p, k] -> [p, k], in V's type."""
+        columns = V.T.contiguous()
+        out = 2 * self._ridge * columns
+        for theta, gradient in self._gradients(self._theta.to(V)):
+            for k, v in enumerate(columns):
+                out[k] += torch.autograd.grad(gradient, theta, v, retain_graph=k + 1 < len(columns))[0]
+        return out.T
+
+    def _gradients(self, theta: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Parameters and the gradient of each batch's part of the mean, with its graph."""
+        n = len(self._records[0])
+        for batch in zip(*(t.split(self._batch) for t in self._records), strict=True):
+            with torch.enable_grad():
+                here = theta.clone().requires_grad_()
+                x, s, w = (t.to(here) for t in batch)
+                value = ((s - w * self._model(here, x)) ** 2).sum() / n
+                (gradient,) = torch.autograd.grad(value, here, create_graph=True)
+            yield here, gradient
 
 
-class _Passes:
-    """Forward and backward pass of B records: inputs, slopes and curvatures, all with the record first.
+DENSE_PARAMETERS = 8_192
+"""The largest p that ``solver_for`` gives to the dense solver (a Hessian of 512 MiB in float64)."""
 
-    ``inputs[l]`` [B, in_l], ``value`` [B]; ``delta[l] = df/dz_l`` [B, out_l];
-    ``curvature[l] = d^2 f / dz_l^2`` [B, out_l, out_l], where only the layers above move.
+_GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
+_NO_MINIMUM = (
+    "theta is no strict minimum, so it has no influence function; polish the head to a minimum or raise its `ridge`"
+)
+
+
+class HessianSolver(ABC):
+    """A way to solve ``(H + damping I) X = B`` that checks what it returns.
+
+    Args:
+        damping: Added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
+            anti-conservative: it shrinks the influence function, hence the noise, so that a release
+            calibrated with it is heuristic.
+        tolerance: Largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
     """
 
-    def __init__(self, model: FeedForwardModel, layers: list[tuple[Tensor, Tensor]], x: Tensor):
-        self._weights = [W for W, _ in layers]
-        self.inputs, self._slopes, bends = [model.inputs(x)], [], []
-        for W, b in layers[:-1]:
-            a, slope, bend = _two_derivatives(model.activation, self.inputs[-1] @ W.T + b)
-            self.inputs.append(a)
-            self._slopes.append(slope)
-            bends.append(bend)
-        W, b = layers[-1]
-        self.value = (self.inputs[-1] @ W.T + b).squeeze(1)
-        self.delta = [x.new_ones(len(x), 1)]
-        self.curvature = [x.new_zeros(len(x), 1, 1)]
-        for W, slope, bend in zip(self._weights[:0:-1], self._slopes[::-1], bends[::-1], strict=True):
-            back = self.delta[0] @ W
-            inner = (W.T @ self.curvature[0] @ W) * slope[:, :, None] * slope[:, None, :]
-            self.curvature.insert(0, inner + torch.diag_embed(bend * back))
-            self.delta.insert(0, back * slope)
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10):
+        self.damping, self.tolerance = float(damping), float(tolerance)
 
-    def input_jacobian(self, upper: int, lower: int) -> Tensor:
-        """``d a[upper-1] / d z[lower]``, [B, in_upper, out_lower], for upper > lower."""
-        J = torch.diag_embed(self._slopes[lower])
-        for k in range(lower + 1, upper):
-            J = self._slopes[k][:, :, None] * (self._weights[k] @ J)
-        return J
+    @abstractmethod
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k].
 
+        Raises:
+            NumericalError: if H + damping I is not positive definite, or the tolerance is missed.
+        """
 
-class _BlockSums:
-    """The lower blocks of H, [out_l, in_l + 1, out_m, in_m + 1], with the bias as a last input."""
-
-    def __init__(self, layers: list[tuple[Tensor, Tensor]]):
-        self._weights = [W for W, _ in layers]
-        self._blocks = {
-            (upper, lower): W.new_zeros(W.shape[0], W.shape[1] + 1, V.shape[0], V.shape[1] + 1)
-            for upper, W in enumerate(self._weights)
-            for lower, V in enumerate(self._weights[: upper + 1])
-        }
-
-    def add(self, passes: _Passes, c: Tensor, gauss_newton: Tensor) -> None:
-        """Add records with ``c = dF/df`` [B] and ``gauss_newton = d^2 F / df^2`` [B]."""
-        inputs = [torch.nn.functional.pad(a, (0, 1), value=1.0) for a in passes.inputs]
-        for (upper, lower), block in self._blocks.items():
-            K = c[:, None, None] * passes.curvature[upper]
-            if upper > lower:
-                J = passes.input_jacobian(upper, lower)
-                K = K @ self._weights[upper] @ J
-                cross = _sum_products(J, (c[:, None] * passes.delta[upper])[:, :, None] * inputs[lower][:, None, :])
-                block[:, :-1] += cross.permute(2, 0, 1, 3)
-            K = K + gauss_newton[:, None, None] * passes.delta[upper][:, :, None] * passes.delta[lower][:, None, :]
-            both = _sum_products(K, inputs[upper][:, :, None] * inputs[lower][:, None, :])
-            block += both.permute(0, 2, 1, 3)
-
-    def assemble(self) -> Tensor:
-        """H in the order of the flat theta, [p, p]."""
-        sizes = [W.numel() + W.shape[0] for W in self._weights]
-        ends = list(accumulate(sizes))
-        H = self._weights[0].new_empty(ends[-1], ends[-1])
-        for (upper, lower), block in self._blocks.items():
-            rows, columns = (
-                slice(ends[upper] - sizes[upper], ends[upper]),
-                slice(ends[lower] - sizes[lower], ends[lower]),
+    def _check(self, worst: float) -> None:
+        if not worst <= self.tolerance:
+            raise NumericalError(
+                f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance "
+                f"{self.tolerance:.1e}): raise the head's `ridge`, or the solver's `tolerance`"
             )
-            tall = _bias_last(block).reshape(sizes[upper], *block.shape[2:])
-            H[rows, columns] = _bias_last(tall.permute(1, 2, 0)).T
-            if upper > lower:
-                H[columns, rows] = H[rows, columns].T
-        return H
 
 
-def _bias_last(block: Tensor) -> Tensor:
-    """[out, in + 1, ...] -> [out * in + out, ...]: weights row by row, then biases."""
-    return torch.cat([block[:, :-1].flatten(0, 1), block[:, -1]])
+class CholeskySolver(HessianSolver):
+    """A dense Hessian and its Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
+
+    Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
+
+    Example:
+        >>> H = HessianVectorProduct(lambda t: (t**2).sum(), torch.ones(2, dtype=torch.float64))
+        >>> CholeskySolver().solve(H, torch.eye(2, dtype=torch.float64))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-8):
+        super().__init__(damping, tolerance)
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        H = hessian.dense()
+        H.diagonal().add_(self.damping)
+        L, failed_at = torch.linalg.cholesky_ex(H)
+        if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} is not positive definite (leading minor "
+                f"{int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
+            )
+        X = torch.cholesky_solve(B, L)
+        self._check(_relative(B - H @ X, B))
+        return X
 
 
-def _sum_products(A: Tensor, B: Tensor) -> Tensor:
-    """``sum_i A_i (x) B_i``: [n, a, b], [n, c, d] -> [a, b, c, d], one matrix product."""
-    return (A.flatten(1).T @ B.flatten(1)).view(*A.shape[1:], *B.shape[1:])
+class ConjugateGradientSolver(HessianSolver):
+    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
+
+    Products in float32, where the Hessian has them, do most of the work, and residuals in float64 correct them
+    (iterative refinement): the true residual is that of float64.
+
+    Negative curvature stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove
+    that there is none.
+
+    Args:
+        damping: Added to the diagonal of H; see ``HessianSolver``.
+        tolerance: Largest relative true residual of a column.
+        max_iterations: Products per column before the solver gives up.
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
+        super().__init__(damping, tolerance)
+        self.max_iterations = max_iterations
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        columns = max(1, _GROUP_ELEMENTS // hessian.size)
+        return torch.cat([self._solve(hessian, group) for group in B.split(columns, dim=1)], 1)
+
+    def _solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            return self._apply(hessian, V)
+
+        X, worst = conjugate_gradients(
+            apply,
+            B,
+            self.tolerance,
+            self.max_iterations,
+            look=self._refuse_negative,
+            rough=apply if hessian.in_float32 else None,
+        )
+        self._check(worst)
+        return X
+
+    def _apply(self, hessian: HessianVectorProduct, V: Tensor) -> Tensor:
+        return hessian.matmat(V) + self.damping * V
+
+    def _refuse_negative(self, curvature: Tensor) -> None:
+        if not bool((curvature > 0).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a "
+                f"search direction: {_NO_MINIMUM}"
+            )
 
 
-def _two_derivatives(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, first and second derivative of a function of each element alone."""
-    one = torch.ones_like(z)
+def solver_for(parameters: int, damping: float = 0.0) -> HessianSolver:
+    """The solver for a head of that many parameters: dense up to ``DENSE_PARAMETERS``, else by products."""
+    return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
 
-    def slope(z: Tensor) -> Tensor:
-        return jvp(function, (z,), (one,))[1]
 
-    first, second = jvp(slope, (z,), (one,))[:2]
-    return function(z), first, second
+def _relative(residual: Tensor, B: Tensor) -> float:
+    """Largest ``||r|| / ||b||`` over columns; a zero column counts as solved by zero."""
+    norms = B.norm(dim=0)
+    return float((residual.norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax())
+
+
+_CHUNK_ELEMENTS = 2**24  # of the largest per-record array: 128 MiB in float64
 
 
 Model = Callable[[Tensor, Tensor], Tensor]
@@ -212,8 +312,7 @@ class InfluenceFunction:
     reader's.
 
     Args:
-        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations. A ``FeedForwardModel`` gets
-            its dense Hessian much faster.
+        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations.
         theta: Parameters of the minimiser, [p]; their dtype (float64 for releases) and device are used
             throughout.
         x: Covariates of the second-stage block, [n, q].
@@ -325,7 +424,5 @@ def _hessian(model: Model, theta: Tensor, x: Tensor, s: Tensor, w: Tensor, ridge
         return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
 
     if theta.numel() > DENSE_PARAMETERS:
-        return StreamedHessian(model, theta, x, s, w, ridge, in_float32=isinstance(model, FeedForwardModel))
-    if isinstance(model, FeedForwardModel):
-        return FeedForwardHessian(model, theta, x, s, w, ridge, objective)
+        return StreamedHessian(model, theta, x, s, w, ridge, in_float32=getattr(model, "in_float32", False))
     return HessianVectorProduct(objective, theta)

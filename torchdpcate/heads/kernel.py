@@ -212,7 +212,7 @@ class KernelSecondStage(RidgeSecondStage):
         """Return the bandwidth on a domain, from public facts alone.
 
         Example:
-            >>> from torchdpcate.data import Domain
+            >>> from torchdpcate.data.domain import Domain
             >>> KernelSecondStage().bandwidth_for(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
             2.0
         """
@@ -261,9 +261,9 @@ class KernelInfluenceFunction:
         offset: o, [d].
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> from torchdpcate.causal.score import ScoreBounds
-        >>> from torchdpcate.heads import SecondStageBlock
+        >>> from torchdpcate.heads.stage import SecondStageBlock
         >>> from torchdpcate.fit.kernels import UnitKernel
         >>> x, one = torch.tensor([[0.0], [1.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
         >>> domain, bounds = Domain([0.0], [1.0], 0.0, 1.0), ScoreBounds(1.0, 1.0, 1.0, 1.0)

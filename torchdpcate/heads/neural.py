@@ -26,7 +26,12 @@ class FeedForward:
         centre: Middle of the public box, [q].
         slope: 2 over the width of the box, 0 for a constant column, [q].
         scale: u itself, where it is not linear.
+
+    Attributes:
+        in_float32: It also takes float32 parameters and covariates.
     """
+
+    in_float32 = True
 
     def __init__(self, widths: Sequence[int], centre: Tensor, slope: Tensor, scale: Objective | None = None):
         self._shapes = [(units, inputs) for inputs, units in pairwise(widths)]
@@ -41,23 +46,15 @@ class FeedForward:
     def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
         """``f_theta(x)``, [p] and [B, q] -> [B]; twice differentiable in both."""
         *hidden, (W, b) = self.layers(theta)
-        h = self.inputs(x)
+        h = (x - self._centre.to(x)) * self._slope.to(x) if self._scale is None else self._scale(x)
         for V, c in hidden:
-            h = self.activation(h @ V.T + c)
+            h = torch.tanh(h @ V.T + c)
         return (h @ W.T + b).squeeze(-1)
 
     def layers(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Weight [out, in] and bias [out] of each layer, first to last; views of theta."""
         parts = theta.split(self._sizes)  # one split: slices would each have a backward pass of length p
         return [(W.view(shape), b) for W, b, shape in zip(parts[::2], parts[1::2], self._shapes, strict=True)]
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """``u(x)``: covariates scaled by the public box to [-1, 1], [B, q] -> [B, q]."""
-        return (x - self._centre.to(x)) * self._slope.to(x) if self._scale is None else self._scale(x)
-
-    def activation(self, z: Tensor) -> Tensor:
-        """``tanh``."""
-        return torch.tanh(z)
 
 
 class NeuralHead(LightningModule):

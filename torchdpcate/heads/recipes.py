@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap, Legendre
+from torchdpcate.fit.feature_maps import FeatureMap, Legendre, on_domain
 from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.fit.trainer import interruptible, quiet_lightning
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, theorem1_multiplier

@@ -258,7 +258,7 @@ def gross_error_sensitivity(
 
     Example:
         >>> from torchdpcate.data.domain import Domain
-        >>> from torchdpcate.heads import InfluenceFunction
+        >>> from torchdpcate.heads.influence import InfluenceFunction
         >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         >>> zero, one = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
         >>> F = InfluenceFunction(lambda t, x: x @ t, zero[:1], x, zero, one, 0.5, x[:1])

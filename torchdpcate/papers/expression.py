@@ -15,8 +15,8 @@ from torch import Tensor
 from torchdpcate.data._arrays import plural
 from torchdpcate.data._frames import readable
 from torchdpcate.data.facts import to_number
+from torchdpcate.data.records import public_generator
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 from torchdpcate.papers.semi_synthetic import (
     GeneratedSurface,

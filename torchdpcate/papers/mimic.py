@@ -1,11 +1,10 @@
 """The DP-CATE paper's cohort as data: MIMIC-Extract's output, or MIMIC's tables as downloaded."""
 
 import os
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from torchdpcate.papers.mimic_hours import (
     refuse_twice,
     time_points,
 )
-from torchdpcate.papers.mimic_tables import held_version, read_tables
+from torchdpcate.papers.mimic_tables import holds_tables, read_tables
 from torchdpcate.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -107,9 +106,6 @@ def _tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]":
             for name, path in files.items():
                 if name.startswith(table):
                     return path
-        other = held_version(folder)
-        if other is not None:
-            raise InputError(f"data.path = {folder}: holds MIMIC's own tables, not MIMIC-Extract's: {other}")
         raise InputError(f"data.path = {folder}: no parquet file of table {' or '.join(tables)}; {_EXPORT}")
 
     paths = file_of(*_MEANS), file_of("interventions"), file_of("patients")
@@ -124,8 +120,8 @@ PERSON = "subject_id"
 
 
 @dataclass(eq=False, repr=False)
-class IntensiveCare(StudySource):
-    """Records of intensive-care patients at random time points: k of each person.
+class Mimic(StudySource):
+    """Records of intensive-care patients at random time points: k of each person, read off MIMIC or MIMIC-Extract.
 
     Covariates are heart rate, sodium, red blood cell count, glucose, hematocrit and respiratory rate, averaged over the
     hours before a time point, age and gender; the treatment is ventilation at that time; the outcome is the red blood
@@ -134,7 +130,8 @@ class IntensiveCare(StudySource):
     alone, so that the draw is part of the preparation of their record and costs nothing.
 
     Args:
-        path: Where the data are.
+        path: A folder of MIMIC-Extract's tables (Wang et al. 2020) in parquet, or of MIMIC-III or MIMIC-IV as
+            downloaded, csv or csv.gz, which are streamed.
         domain: Public bounds of the cohort's columns.
         before: Hours before the time point over which covariates are averaged.
         after: Hours from the time point on over which the outcome is averaged.
@@ -146,6 +143,11 @@ class IntensiveCare(StudySource):
 
     Raises:
         InputError: On ``load``, whatever in the data is not of the layout, or nobody has a record.
+
+    Example:
+        >>> study = Mimic("mimiciv/3.1", per_person=4).load()  # doctest: +SKIP
+        >>> study.unit.records, study.schema.outcome  # doctest: +SKIP
+        (4, 'red_blood_cell_count_after')
     """
 
     path: str | Path
@@ -158,15 +160,15 @@ class IntensiveCare(StudySource):
     queries_path: str | Path | None = None
     seed: int = 0
 
-    name: ClassVar[str]
+    name = "mimic"
 
-    @abstractmethod
     def hours(self) -> Hours:
         """Read the stays hour by hour.
 
         Raises:
             InputError: The data are not of the layout.
         """
+        return read_tables(self.path) if holds_tables(Path(self.path)) else read_extract(self.path)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -201,47 +203,3 @@ class IntensiveCare(StudySource):
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain).handling(self.out_of_bounds)
-
-
-class MimicExtract(IntensiveCare):
-    """The cohort from MIMIC-Extract's output (Wang et al. 2020): a folder of parquet exports.
-
-    See ``IntensiveCare`` for the arguments.
-
-    Example:
-        >>> study = MimicExtract("extract").load()  # doctest: +SKIP
-        >>> study.unit.records, study.schema.outcome  # doctest: +SKIP
-        (1, 'red_blood_cell_count_after')
-    """
-
-    name = "mimic"
-
-    def hours(self) -> Hours:
-        """Read MIMIC-Extract's hourly tables."""
-        return read_extract(self.path)
-
-
-@dataclass(eq=False, repr=False)
-class MimicTables(IntensiveCare):
-    """The cohort from MIMIC's tables as downloaded, csv or csv.gz, streamed.
-
-    Args:
-        path: The folder of the tables.
-        version: ``"iv"`` or ``"iii"``; other arguments see ``IntensiveCare``.
-
-    Example:
-        >>> study = MimicTables("mimiciv/3.1", per_person=4).load()  # doctest: +SKIP
-        >>> study.unit.records  # doctest: +SKIP
-        4
-    """
-
-    version: str = "iv"
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the data, for summaries and figures."""
-        return f"mimic_{self.version}"
-
-    def hours(self) -> Hours:
-        """Read MIMIC's tables."""
-        return read_tables(self.path, self.version)

@@ -1,6 +1,5 @@
 """MIMIC-III's and MIMIC-IV's tables as downloaded, csv or csv.gz, streamed: stays hour by hour."""
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,18 +41,16 @@ class _Layout:
         tables: Files by what they are, folders included.
         stay: Column of a stay's number.
         settings: Whether ventilation is read off ventilator settings too.
-        other: How to choose the other version.
     """
 
     name: str
     tables: dict[str, str]
     stay: str
     settings: bool
-    other: str
 
 
-_LAYOUTS = {
-    "iii": _Layout(
+_LAYOUTS = (
+    _Layout(
         "MIMIC-III",
         {
             "patients": "PATIENTS",
@@ -64,9 +61,8 @@ _LAYOUTS = {
         },
         "icustay_id",
         True,
-        "data=mimic_iii",
     ),
-    "iv": _Layout(
+    _Layout(
         "MIMIC-IV",
         {
             "patients": "hosp/patients",
@@ -77,30 +73,24 @@ _LAYOUTS = {
         },
         "stay_id",
         False,
-        "data=mimic_iv",
     ),
-}
-VERSIONS = tuple(_LAYOUTS)
-"""Versions of MIMIC whose tables are read."""
+)
 
 
-def read_tables(path: str | Path, version: str) -> Hours:
+def read_tables(path: str | Path) -> Hours:
     """Read stays hour by hour: of each person the first in intensive care, if it has 12 to 240 hours from age 15 on.
 
     ``CHARTEVENTS`` and ``LABEVENTS`` are streamed, and only sums and counts by hour are kept; MIMIC-III's column names
     may be in upper or lower case.
 
     Args:
-        path: The folder as downloaded, with csv or csv.gz files.
-        version: ``"iii"`` or ``"iv"``.
+        path: The folder of MIMIC-III or MIMIC-IV as downloaded, with csv or csv.gz files.
 
     Raises:
-        InputError: Tables are missing (which) or those of the other version, columns are missing, stays are there
+        InputError: Tables are missing (which), columns are missing, stays are there
             twice, end before they begin or belong to no patient, times or values cannot be read, or units are mixed.
     """
-    if version not in _LAYOUTS:
-        raise InputError(f"data.version = {version!r}: choose from {', '.join(VERSIONS)}")
-    layout = _LAYOUTS[version]
+    layout = max(_LAYOUTS, key=lambda one: sum(_file(Path(path), table) is not None for table in one.tables.values()))
     files = _files(Path(path), layout)
     stays = _stays(files, layout)
     grid = _Grid(stays)
@@ -122,18 +112,11 @@ def _files(folder: Path, layout: _Layout) -> dict[str, Path]:
     """Return the file of each table.
 
     Raises:
-        InputError: Some are missing, or all are of the other version.
+        InputError: Some are missing.
     """
-    if folder.suffix in (".h5", ".hdf5") or (folder.is_dir() and any(folder.glob("vitals_labs*"))):
-        raise InputError(f"data.path = {folder}: is MIMIC-Extract's, not {layout.name}'s tables: data=mimic")
-    if not os.path.isdir(folder):
-        raise InputError(f"data.path = {folder}: no such folder; give the folder of {layout.name}'s tables")
     found = {key: _file(folder, table) for key, table in layout.tables.items()}
     missing = [layout.tables[key] for key, file in found.items() if file is None]
     if missing:
-        other = held_version(folder)
-        if other is not None:
-            raise InputError(f"data.path = {folder}: holds another version's tables, not {layout.name}'s: {other}")
         raise InputError(
             f"data.path = {folder}: has no table {listed(missing)} (.csv or .csv.gz); {layout.name} has "
             f"{listed(layout.tables.values())}"
@@ -141,10 +124,9 @@ def _files(folder: Path, layout: _Layout) -> dict[str, Path]:
     return {key: file for key, file in found.items() if file is not None}
 
 
-def held_version(folder: Path) -> str | None:
-    """Return the choice of data that reads a folder's tables as downloaded; None if it has not all of a version's."""
-    held = (one.other for one in _LAYOUTS.values() if all(_file(folder, table) for table in one.tables.values()))
-    return next(held, None)
+def holds_tables(folder: Path) -> bool:
+    """Return whether a folder has one of the tables that either version names."""
+    return any(_file(folder, table) for one in _LAYOUTS for table in one.tables.values())
 
 
 def _file(folder: Path, table: str) -> Path | None:

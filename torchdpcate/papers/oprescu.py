@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.study import GeneratedStudy
 
 

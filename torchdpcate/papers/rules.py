@@ -11,8 +11,7 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
-from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import CausalData, public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
 

@@ -17,9 +17,8 @@ from torchdpcate.data.checked import outcome_within, with_known_propensity
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import check_bounds, to_number
-from torchdpcate.data.records import CausalData, check_treatment
+from torchdpcate.data.records import CausalData, check_treatment, public_generator, public_permutation, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator, public_permutation, public_split
 from torchdpcate.data.study import PublicStudy, Study, StudySource, record_average
 from torchdpcate.data.table import subsample, table_name
 from torchdpcate.errors import InputError

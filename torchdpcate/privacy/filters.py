@@ -10,11 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import scipy
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import EventCount, compose, naive_sum
+from torchdpcate.privacy.accounting import EventCount, compose, event_mu, naive_sum
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget, number, some_delta
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import event_mu
 
 _SHARES = (1.0, 0.5, 0.1, 0.01)  # of the free delta, offered to what is still to be charged
 _LEAST = 1e-6  # of the block's epsilon and delta; Gaussian noise is not offered less

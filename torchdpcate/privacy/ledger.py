@@ -55,7 +55,7 @@ class Ledger:
             what was charged, of other blocks, or held by another process.
 
     Example:
-        >>> from torchdpcate.privacy import PureEvent
+        >>> from torchdpcate.privacy.events import PureEvent
         >>> ledger = Ledger({"nuisance": PrivacyBudget(1.0, 0.0), "second_stage": PrivacyBudget(1.0, 0.0)})
         >>> ledger.charge("nuisance", "propensity", PureEvent(0.75))
         0

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy import draws
 from torchdpcate.privacy.budget import integer, positive
-from torchdpcate.privacy.draws import CELLS, half_integers, random_bytes, root_simplices
+from torchdpcate.privacy.draws import half_integers, random_bytes
 
 
 class NoiseSource(ABC):
@@ -117,25 +117,6 @@ class NoiseSource(ABC):
         lengths = draws.total(draws.exponentials(self._bytes, math.prod(exponentials)).reshape(exponentials))
         found = torch.from_numpy(directions * lengths[:, None] * scale)
         return self._moved(found, scale) if step is None else torch.round(found / positive("step", step)) * step
-
-    def root_polytope(self, size: int, scale: float) -> Tensor:
-        r"""Independent vectors with density proportional to exp(-||z||_K / scale), K the root polytope; [size, 4].
-
-        Four exponentials, times the corners of one of the simplices that K is cut into; see ``root_simplices``. Drawn
-        in floating point, moved as ``k_norm`` and on ``grid(scale)``: add it to values rounded alike.
-
-        Args:
-            size: How many.
-            scale: Of the length in the norm of K.
-
-        Raises:
-            InputError: If ``size`` is negative or ``scale`` not positive.
-        """
-        shape = integer("size", size, least=0), CELLS
-        scale, simplices = positive("scale", scale), root_simplices()
-        which = (self.uniform(shape[0]) * len(simplices)).long()
-        lengths = self._exponentials(*shape)
-        return self._moved((lengths[:, None] @ simplices[which])[:, 0] * scale, scale)
 
     def uniform(self, size: int) -> Tensor:
         """Independent uniform numbers in [0, 1), multiples of 2^-53, float64 of shape [size].
@@ -301,9 +282,9 @@ class NoiseSource(ABC):
 
 
 def float_loss(dimension: int, order: float = 2.0) -> float:
-    r"""Return what float64 adds to the epsilon of ``NoiseSource.k_norm`` and ``root_polytope`` at most.
+    r"""Return what float64 adds to the epsilon of ``NoiseSource.k_norm`` at most.
 
-    .. math:: 2^{-37} \sqrt{p}\, L_p \text{ (2)}, \qquad 2^{-37} p\, L_{p+1} \text{ (infinity, 1)}, \qquad
+    .. math:: 2^{-37} \sqrt{p}\, L_p \text{ (2)}, \qquad 2^{-37} p\, L_{p+1} \text{ (infinity)}, \qquad
               L_k = k + \sqrt{2 k t} + t, \quad t = 666
 
     But for an event of probability below 2^-940, L scales bound the length (Laurent & Massart 2000, Gamma laws);
@@ -311,7 +292,7 @@ def float_loss(dimension: int, order: float = 2.0) -> float:
 
     Args:
         dimension: p.
-        order: The norm: 2, infinity, or 1 for ``root_polytope``.
+        order: The norm: 2, or infinity.
 
     Example:
         >>> float_loss(4) < 2e-8, float_loss(6670) < 1e-5

@@ -13,8 +13,7 @@ from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.user_maps import to_config
+from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import Release, draw
 from torchdpcate.release.parts import load_features, named_tensors

@@ -10,8 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedEffect, law_of
-from torchdpcate.release.combined_lines import CombinedAverage, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups, law_of
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM

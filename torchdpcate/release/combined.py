@@ -13,21 +13,24 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
-from torchdpcate.release.subgroups import LEVEL
+from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 ALL_SITES = "all sites"
 """What the combination is called beside the sites."""
@@ -377,3 +380,133 @@ class CombinedEffect(Combined, EffectRelease):
         low, high = self.average().tolist()
         shown = {"form": self.form, "average": self.average_effect, "average_low": low, "average_high": high}
         return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
+
+
+class CombinedLines(Combined):
+    """Numbers of several sites, a line each."""
+
+    column = "effect"
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The means over sites, float64 [lines], in outcome units."""
+        return self.pooled.mean.numpy()
+
+    def interval(self, level: float = LEVEL) -> np.ndarray:
+        """Return confidence intervals of the means over sites, float64 [lines, 2], in outcome units.
+
+        They hold sampling, all privacy noise, and how sites differ (``between=random``), if what ``assumptions`` says
+        is so. A line that noise dominates at all sites has the full range of effects.
+
+        Args:
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: A level outside (0, 1).
+        """
+        bound, half = self.domain.outcome_range, self.pooled.half_width(level)
+        ends = torch.stack([self.pooled.mean - half, self.pooled.mean + half], 1)
+        unknown = torch.tensor([-bound, bound], dtype=torch.float64)
+        return torch.where((self.pooled.sites > 0)[:, None], ends.clamp(-bound, bound), unknown).numpy()
+
+    def _mean(self, level: float) -> Tensor:
+        return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
+
+    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+        """Return ``forest``."""
+        return self.forest(level=level, ax=ax)
+
+    def summary(self) -> dict[str, Any]:
+        """Return each line with its interval, how far sites differ, and what each site guarantees."""
+        rows = zip(self.lines, self.estimate.tolist(), self.interval().tolist(), strict=True)
+        lines = [{"line": title, "estimate": y, "low": low, "high": high} for title, y, (low, high) in rows]
+        return {"estimates": lines, "interval_level": LEVEL} | self._shown() | {STATED_AS: self.assumptions}
+
+
+class CombinedAverage(CombinedLines):
+    """The mean of the sites' average effects.
+
+    Attributes:
+        sites: The sites' releases, of one estimand.
+    """
+
+    kind = "combined_average"
+    of = AverageEffectRelease
+    subject = "Estimated average effect of {contrast} on {outcome}, combined over sites"
+
+    sites: tuple[AverageEffectRelease, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The estimand."""
+        return [self.sites[0].estimand]
+
+    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        return columns([[*site.main.moments(site.privacy.protected.records), 0.0] for site in self.sites])
+
+    def _released(self, level: float) -> Tensor:
+        bound = self.domain.outcome_range
+        rows = [[s.estimate, *s.main.range(level, bound, s.privacy.protected.records)] for s in self.sites]
+        return torch.tensor(rows, dtype=torch.float64)[:, None]
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Refuse: there is nothing to say row by row.
+
+        Raises:
+            InputError: Always.
+        """
+        return self.sites[0].answer(x)
+
+
+class CombinedSubgroups(CombinedLines):
+    """The means over sites of the effects in the same public cells.
+
+    Attributes:
+        sites: The sites' releases, of the same cells.
+    """
+
+    kind = "combined_subgroups"
+    of = SubgroupRelease
+    subject = "Estimated average effects of {contrast} on {outcome} in subgroups, combined over sites"
+
+    sites: tuple[SubgroupRelease, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The cells, and of more than two arms what is compared."""
+        return self.sites[0].titles
+
+    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        effects = [site.effects for site in self.sites]
+        variances = [e.gaussian.square() + noise_deviation(e.laplace).square() for e in effects]
+        known = [torch.where(e.noise_dominated, torch.inf, v) for e, v in zip(effects, variances, strict=True)]
+        return (
+            torch.stack([e.estimate for e in effects]),
+            torch.stack(known),
+            torch.stack([torch.zeros_like(e.estimate) for e in effects]),
+        )
+
+    def _released(self, level: float) -> Tensor:
+        each = [np.column_stack([site.estimate, site.interval(level)]) for site in self.sites]
+        return torch.from_numpy(np.stack(each))
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
+
+        Raises:
+            InputError: Several partitions, in which a row has several cells.
+        """
+        return self._of_rows(self.pooled.mean, x)
+
+    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
+        """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
+
+        Raises:
+            InputError: As ``answer``, or a level outside (0, 1).
+        """
+        low, high = torch.from_numpy(self.interval(level)).unbind(1)
+        return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
+
+    def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
+        arms = len(self.arms)
+        return (values.view(-1, arms) if arms else values)[self.sites[0].cells(x[:, self._position(0)])]

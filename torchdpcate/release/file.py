@@ -195,7 +195,7 @@ def table(release: Release) -> str:
 
 
 def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figure":
-    """Return what a function of ``torchdpcate.pages`` draws; nothing else in a reader's process loads matplotlib.
+    """Return what a function of ``torchdpcate.pages.figures`` draws; nothing else of a reader loads matplotlib.
 
     Args:
         function: Its name.
@@ -203,7 +203,7 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
         given: Its further arguments.
         settings: Those with names.
     """
-    return getattr(import_module("torchdpcate.pages"), function)(release, *given, **settings)
+    return getattr(import_module("torchdpcate.pages.figures"), function)(release, *given, **settings)
 
 
 def subject(release: Release) -> str:

@@ -6,10 +6,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, from_config
 from torchdpcate.fit.nuisance_kinds import nuisance_shapes, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel
-from torchdpcate.fit.user_maps import from_config
 
 _SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.fit.nuisances import NuisanceModel
-from torchdpcate.fit.user_maps import to_config
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.estimate import quantile
 from torchdpcate.release.file import Release, draw

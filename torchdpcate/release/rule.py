@@ -12,8 +12,7 @@ from torchdpcate.candidates.kinds import PolicyFamily, check_actions
 from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.user_maps import to_config
+from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.file import Release, draw
 from torchdpcate.release.module import FunctionValues, ReleaseModule
 from torchdpcate.release.parts import load_features, named_tensors

@@ -15,8 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect
-from torchdpcate.release.combined_lines import CombinedAverage, CombinedLines, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedLines, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
 from torchdpcate.release.lines import ABOUT, TILTS

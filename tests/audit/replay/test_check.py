@@ -10,7 +10,7 @@ import torch
 from tests.tools.replay.check import learner_pipeline, neighbours_for_replay, replay
 from torchdpcate import DRLearner, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.split import public_split
+from torchdpcate.data.records import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig

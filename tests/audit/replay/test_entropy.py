@@ -30,7 +30,6 @@ def draws(noise):
         "fine_gaussian": noise.fine_gaussian(NUMBERS, 1.0),
         "laplace": noise.laplace(NUMBERS, 1.0),
         "k_norm": noise.k_norm(NUMBERS, 2, 1.0),
-        "root_polytope": noise.root_polytope(NUMBERS, 1.0),
         "select": torch.tensor([noise.select(even, 1.0) for _ in range(NUMBERS)]).double(),
         "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(NUMBERS)]).double(),
         "uniform": noise.uniform(NUMBERS),

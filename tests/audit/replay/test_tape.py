@@ -33,7 +33,6 @@ def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
         ("gaussian", (2, 1.0), (2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 3, 1.0), "dimension"),
-        ("root_polytope", (1, 1.0), (1, 1.5), "scale"),
         ("select", (torch.zeros(3), 1.0), (torch.zeros(4), 1.0), "candidates"),
         ("select", (torch.zeros(3), 1.0), (torch.zeros(3), 2.0), "epsilon"),
         ("select", (torch.zeros(3), 1.0, 1.0), (torch.zeros(3), 1.0, 2.0), "sensitivity"),

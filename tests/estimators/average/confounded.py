@@ -3,8 +3,8 @@
 import torch
 
 from torchdpcate import Domain, TableSchema
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 
 DOMAIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
 SCHEMA = TableSchema.of(DOMAIN)

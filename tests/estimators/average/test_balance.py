@@ -9,9 +9,8 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.balance import exact_balance, names_of, weighted_balance
-from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.feature_maps import Legendre, on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 

@@ -13,11 +13,10 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.fit.feature_maps import FeatureMap, Products
+from torchdpcate.fit.feature_maps import FeatureMap, Products, on_domain
 from torchdpcate.fit.losses import BalancingLoss
 from torchdpcate.fit.minimise import linear_predictor, minimise
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 
@@ -40,7 +39,7 @@ def test_error_and_coverage_in_the_confounded_design(loss, most):
     plan = make_plan(5_000, FEATURES, ATE, budget, loss=loss)
     found = plan.run(records, NoiseSource.system())
     error = (found.estimate - EFFECT).abs()
-    inside = error <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
+    inside = error <= half_width(0.95, found.gaussian, found.laplace)
     assert inside.sum().item() > 172
     assert error.square().mean().item() < most
 
@@ -59,7 +58,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     psi = features(x.reshape(-1, 2)).reshape(runs, 5_000, -1)
     plan = make_plan(5_000, features, make_estimand("ATE", 0.05), PrivacyBudget(5.0, 0.0))
     found = plan.run(StackedRecords(Batch(x, psi, z, y)), NoiseSource.system())
-    inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
+    inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace)
     return int(inside.sum())
 
 

@@ -8,8 +8,8 @@ import torch
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.stacked_records import Batch
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 
 N = 60

@@ -14,8 +14,7 @@ from torchdpcate.estimators.average.weighted import (
     released_ranges,
     size_ends,
 )
-from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
-from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
 
 DOMAIN = Domain([-1.0, 0.0], [2.0, 1.0], 0.0, 1.0)

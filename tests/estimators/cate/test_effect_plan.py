@@ -15,7 +15,7 @@ KINDS = (
         "gaussian_process",
         "smooth_sensitivity",
     ),
-    *("convex", "kernel", "tangent", "public threshold", "fourier", "nystrom", "representation", "holding influence"),
+    *("convex", "kernel", "tangent", "public threshold", "fourier", "representation", "holding influence"),
 )
 
 

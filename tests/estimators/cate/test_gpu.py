@@ -15,7 +15,7 @@ from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads import TangentSecondStage
+from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 
 BUDGET = PrivacyBudget(2.0, 1e-5)

@@ -15,7 +15,7 @@ from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shift
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
 from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
-from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.verify.file import verify_release

@@ -7,9 +7,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
 from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, WeightedERM
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import HuberHinge, LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

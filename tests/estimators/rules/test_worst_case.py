@@ -9,9 +9,9 @@ import torch
 from torchdpcate.audit.report import find
 from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import HuberHinge, Logistic, LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.fit.worst_pairs import log_density
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

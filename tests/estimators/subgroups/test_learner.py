@@ -20,8 +20,8 @@ from torchdpcate.estimators.subgroups.plan import (
     record_numbers,
     sensitivity,
 )
+from torchdpcate.privacy.accounting import event_mu
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects
 

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from experiments.covariate_balancing.laws import LAWS, average_effect
 from experiments.covariate_balancing.simulation import GROUPS, simulate
-from torchdpcate.data.split import public_generator
+from torchdpcate.data.records import public_generator
 
 N = 400_000
 SLOPES = (-0.2, 0.3, -0.4, 0.6)

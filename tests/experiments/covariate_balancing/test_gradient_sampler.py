@@ -15,9 +15,9 @@ from experiments.covariate_balancing.gradient_sampler import (
 from tests.estimators.average import eight
 from torchdpcate import Domain, NoiseSource
 from torchdpcate.causal.estimand import ATE, make_estimand
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import BalancingLoss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
-from torchdpcate.fit.user_maps import on_domain
 
 FEATURES = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
 FALSE_ALARM = 1e-6  # of each test of a law; the noise is fixed

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from experiments.covariate_balancing.outcome_table import CELLS, OutcomeTable, _Means, _variances
+from experiments.covariate_balancing.root_polytope import root_norm
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
-from torchdpcate.privacy.draws import root_norm
 
 EPSILONS = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7

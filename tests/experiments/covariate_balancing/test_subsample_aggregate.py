@@ -14,10 +14,10 @@ from tests.estimators.average.confounded import EFFECT, SCHEMA, data_sets
 from torchdpcate import Domain, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.fit.feature_maps import on_domain
 from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width

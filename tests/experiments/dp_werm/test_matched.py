@@ -161,3 +161,14 @@ def test_a_rule_learns_who_gains():
     )  # a learner outside the library
     public = release.privacy.public
     assert (public["matching"], public["gap"]) == ("all", "difference")
+
+
+def test_sums_of_changes_of_pairwise_weights_are_at_most_the_bounds():
+    """All pairwise terms of one record flip: the sums that the definition requests, term by term."""
+    n, g = 7, 1.0
+    before, after = (torch.zeros(n, n, dtype=torch.float64) for _ in range(2))
+    for weights in (before, after):
+        weights[0, 1:] = weights[1:, 0] = g / (n - 1)
+    # terms that a record takes part in count with both weights, for its features and labels change
+    assert (before + after).sum().item() == pytest.approx(pair_bounds("sign").first)
+    assert before.sum().item() == pytest.approx(pair_bounds("sign").second)

@@ -4,7 +4,7 @@ import torch
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.weights.scheme import KnownWeights
+from torchdpcate.fit.weights import KnownWeights
 from torchdpcate.privacy.noise import NoiseSource
 
 STRATA = {"z": {0: 0.2, 1: 0.6}}

@@ -6,13 +6,12 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from tests.fit.weights.cases import confounded, with_first
+from tests.experiments.dp_2erm.cases import confounded, with_first
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import BudgetError
-from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.private import PrivatePropensity, PrivateWeights, largest_weight
+from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, on_domain
+from torchdpcate.fit.weights import PrivatePropensity, PrivateWeights, largest_weight
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from tests.tools.replay.tape import Difference, RecordingNoise, ReplayingNoise, innermost, unpaid, watched
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_split
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism

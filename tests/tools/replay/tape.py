@@ -77,10 +77,6 @@ class RecordingNoise(NoiseSource):
         facts = {"size": size, "dimension": dimension, "scale": scale, "order": order, "step": step}
         return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order, step))
 
-    def root_polytope(self, size: int, scale: float) -> Tensor:
-        """See ``NoiseSource.root_polytope``."""
-        return self.note("root_polytope", {"size": size, "scale": scale}, self.inner.root_polytope(size, scale))
-
     def fine_gaussian(self, size: int, scale: float) -> Tensor:
         """See ``NoiseSource.fine_gaussian``."""
         return self.note("fine_gaussian", {"size": size, "scale": scale}, self.inner.fine_gaussian(size, scale))
@@ -226,7 +222,7 @@ def _copied(output: Any) -> Any:
 
 
 _CHANGES = ("charge", "advance", "settle", "reopen")
-_DRAWS = ("gaussian", "fine_gaussian", "laplace", "k_norm", "root_polytope", "select")
+_DRAWS = ("gaussian", "fine_gaussian", "laplace", "k_norm", "select")
 # what chooses records for a batch adds no noise to what comes of it
 _COINS = ("uniform_", "bernoulli", "bernoulli_", "randperm", "randint")
 

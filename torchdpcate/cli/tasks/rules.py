@@ -86,7 +86,7 @@ class Rules(TaskSpec):
         if isinstance(instantiate(config.features), Representation | Tangent):
             raise InputError(
                 f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose "
-                "identity, legendre, fourier or nystrom"
+                "identity, legendre or fourier"
             )
         return config
 

@@ -21,11 +21,10 @@ from torchdpcate.estimators.average.balancing_plan import (
 from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, left_imbalance
-from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
+from torchdpcate.fit.feature_maps import FeatureMap, conditions_of, on_domain
 from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.stacked_records import Records
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
 from torchdpcate.privacy.filters import SumFilter
@@ -82,7 +81,7 @@ def make_plan(
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
         >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)

@@ -21,9 +21,8 @@ from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise, told
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.stacked_records import records_of
-from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose

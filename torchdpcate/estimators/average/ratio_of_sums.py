@@ -126,8 +126,6 @@ class NoisyEstimate:
         estimate: In [-1, 1], [runs].
         gaussian: Standard deviation of the Gaussian part of its error, an upper bound, [runs].
         laplace: Scales of independent Laplace parts, [runs, k].
-        polytope: What a draw of root-polytope noise with W/epsilon = 1 is multiplied by and summed, [runs, 4]; None
-            where there is none.
         noise_dominated: Whether noise dominates a denominator, so that the interval must be the full range, [runs].
         size: N, what imbalances are divided by, [runs].
         released: Released sums by name, [runs] each.
@@ -136,7 +134,6 @@ class NoisyEstimate:
     estimate: Tensor
     gaussian: Tensor
     laplace: Tensor
-    polytope: Tensor | None
     noise_dominated: Tensor
     size: Tensor
     released: Mapping[str, Tensor] = field(default_factory=dict)
@@ -164,12 +161,12 @@ class NoisyEstimate:
         laplace = torch.stack([scale.expand_as(size) for scale in noise], -1) / size[:, None]
         never = torch.zeros_like(size, dtype=torch.bool)
         dominated = never if noise_dominated is None else noise_dominated
-        return cls(estimate, gaussian, laplace, None, dominated, size, released)
+        return cls(estimate, gaussian, laplace, dominated, size, released)
 
     @property
     def noise(self) -> Tensor:
         """Standard deviation of what noise adds to the estimate, [runs]; sampling is not in it."""
-        return noise_deviation(self.laplace, self.polytope)
+        return noise_deviation(self.laplace)
 
     def in_units(self, unit: float, interval: bool = True) -> Estimate:
         """Return the first run in outcome units.
@@ -178,8 +175,7 @@ class NoisyEstimate:
             unit: Range of the outcome.
             interval: Whether the law of its error counts sampling, so that an interval is known.
         """
-        polytope = () if self.polytope is None else tuple((unit * self.polytope[0]).tolist())
-        law = IntervalLaw(unit * self.gaussian[0].item(), tuple((unit * self.laplace[0]).tolist()), polytope)
+        law = IntervalLaw(unit * self.gaussian[0].item(), tuple((unit * self.laplace[0]).tolist()))
         return Estimate(unit * self.estimate[0].item(), law if interval else None, bool(self.noise_dominated[0]))
 
 

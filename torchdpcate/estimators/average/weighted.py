@@ -122,7 +122,7 @@ def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, mod
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.fit.user_maps import on_domain
+        >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features, none = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), torch.zeros(1, 2, dtype=torch.float64)
         >>> released_ranges(EffectFacts(100, ATE(0.1), 0.3, 0.7), features, none, none).stated
         {'treated_weights': [2.0, 2.0], 'control_weights': [2.0, 2.0], 'model_range': [0.5, 0.5]}

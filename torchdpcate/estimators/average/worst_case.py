@@ -16,11 +16,10 @@ from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, UserFeatures, on_domain
 from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
-from torchdpcate.fit.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
 from torchdpcate.privacy.charge import Charge, Purpose, fits_by, propensity_by
 from torchdpcate.privacy.events import PureEvent
@@ -81,7 +80,7 @@ def log_density(
     pair="a treated record where only controls are, or a control where only treated are, either of full weight",
 )
 def _objective(budget: PrivacyBudget) -> Game:
-    fit = ObjectiveFit("box", share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
+    fit = ObjectiveFit(share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
     scale = fit.public["perturbation_scale"]
     # k records on either side, of least weight, pull by k w_min max|psi_j| in each entry of two against the ridge
     entry, least = _FEATURES.largest_entry, _STEEP.estimand.smallest
@@ -158,7 +157,7 @@ def _user_basis(budget: PrivacyBudget) -> Game:
     # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
     features = on_domain(_Ages(), _YEARS)
     pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
-    fit = ObjectiveFit("box", share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
+    fit = ObjectiveFit(share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
     datasets, scale = [_ages(features, treated) for treated in (0.0, 1.0)], fit.public["perturbation_scale"]
 
     return Game(

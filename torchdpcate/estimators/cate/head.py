@@ -12,8 +12,7 @@ from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, RidgeSecondStage, SecondStage

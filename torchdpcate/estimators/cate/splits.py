@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import LongTensor
 
-from torchdpcate.data.split import public_split
+from torchdpcate.data.records import public_split
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.registry import refuse_strings
 

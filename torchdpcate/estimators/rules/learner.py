@@ -26,12 +26,10 @@ from torchdpcate.estimators.rules.weighted_erm import (
     default_ridge,
     make_loss,
 )
-from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
+from torchdpcate.fit.feature_maps import FeatureMap, conditions_of, on_domain
 from torchdpcate.fit.losses import Loss, LossBounds, loss_conditions
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.private import PrivateWeights
-from torchdpcate.fit.weights.scheme import WEIGHTS, KnownWeights, WeightScheme
+from torchdpcate.fit.weights import WEIGHTS, KnownWeights, PrivateWeights, WeightScheme
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
@@ -61,7 +59,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             privacy; such a learner releases nothing.
         outcome: An ``Outcome`` or its name: ``private_residual``, ``signed_residual`` or ``shifted``.
         weights: ``known`` (the propensity that the domain states), ``private`` (known where the domain states it),
-            ``constant``, ``ipw``, ``entropy``, ``mmd``, or a ``WeightScheme``.
+            ``constant``, or a ``WeightScheme``.
         features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
             its rows scaled to norms of at most one, and makes the release conditional.
         loss: ``huber_hinge``, ``logistic`` or a ``Loss`` for labels of 1 and -1, whose bounds are checked; one that is
@@ -413,9 +411,7 @@ class TwoStageRule(RuleLearner):
     r"""Two-stage ERM (Lee & Chen 2026): balancing weights, then a private weighted ERM.
 
     The default fits a private propensity first and weighs each record by it: then one record moves its own weight
-    alone (theory note ``policy_learning``, section 4.3). Weights fitted without privacy (``ipw``, ``entropy``,
-    ``mmd``) let a record move all others; the noise covers a certified bound of that *indirect sensitivity*, which is
-    large. For small samples ``constant`` weights need the least noise.
+    alone (theory note ``policy_learning``, section 4.3). For small samples ``constant`` weights need the least noise.
 
     Example:
         >>> import torch

@@ -18,7 +18,7 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome
 from torchdpcate.estimators.rules.weighted_erm import RuleMechanism, is_known, stated_loss, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
-from torchdpcate.fit.weights.scheme import WEIGHTS
+from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability

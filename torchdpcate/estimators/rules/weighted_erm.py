@@ -93,7 +93,7 @@ class WeightedERM:
 
     Example:
         >>> import torch
-        >>> from torchdpcate.fit import HuberHinge
+        >>> from torchdpcate.fit.losses import HuberHinge
         >>> psi, target = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
         >>> problem = WeightedERM(psi, target, torch.ones(2).double(), HuberHinge(), 4.0, WeightBounds.per_record(1.0))
         >>> [round(t, 6) for t in problem.minimiser.tolist()]

@@ -8,20 +8,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
-from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule, WeightedERM
-from torchdpcate.fit.losses import HuberHinge, Logistic
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.balancing import BalancingWeights
-from torchdpcate.fit.weights.mmd import MMDWeights
-from torchdpcate.fit.weights.private import PrivateWeights, logistic_fits
+from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, WeightedERM
+from torchdpcate.fit.feature_maps import on_domain
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.weights import PrivateWeights, logistic_fits
 from torchdpcate.fit.worst_pairs import log_density, objective_game
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, propensity=0.5, better="higher")
@@ -152,44 +148,3 @@ class TwoStages:
         bounds = self.scheme.bounds(1 + 2 * self.crowd, _UNLIKELY)
         magnitude = plain.outcome_.transform(y, _UNLIKELY)[0]
         return replace(plain.problem_, weights=magnitude, bounds=bounds)
-
-
-_OVERLAPPING = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.45, better="higher")
-_SCHEME = MMDWeights(ridge=0.37, alpha=0.7, bandwidth=1.44)  # found by a search, with the pair and the overlap
-_CROWDS = ((0.344, 0.0, 47), (0.704, 1.0, 51))  # place, treatment, size
-_REPLACED = ((0.635, 0.0), (0.334, 1.0))  # place and treatment of the record before and after
-
-
-def crossing_pair() -> tuple[CausalData, CausalData]:
-    """Return two crowds, one untreated and one treated, and the record in front that crosses from arm to arm."""
-    x = torch.cat([torch.full((size,), place) for place, _, size in _CROWDS])
-    a = torch.cat([torch.full((size,), arm) for _, arm, size in _CROWDS])
-    datasets = []
-    for place, arm in _REPLACED:
-        first = (torch.cat([torch.tensor([value]), others]).double() for value, others in ((place, x), (arm, a)))
-        covariates, arms = first
-        datasets.append(CausalData(covariates[:, None], arms, torch.zeros_like(arms)))
-    return datasets[0], datasets[1]
-
-
-def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
-    """Return the weights of the records, for which nothing is charged and nothing drawn."""
-    return scheme.fit(records, _OVERLAPPING, budget=None, session=FitSession(NoiseSource.fixed(0))).weights(records)
-
-
-@worst_case(
-    "balancing_weights",
-    MMDWeights,
-    pair="between an untreated crowd and a treated one, a record crosses to the other arm: all weights move",
-)
-def _balancing(budget: PrivacyBudget) -> Game:
-    scheme, datasets = _SCHEME, crossing_pair()
-    bounds = scheme.bounds(datasets[0].n, _OVERLAPPING)
-    weights = [free_weights(scheme, records) for records in datasets]
-    # a rule of one coefficient whose labels add all movements up, for the outcome's sign is free
-    target = torch.sign(weights[1] - weights[0])
-    psi, problems = torch.ones(datasets[0].n, 1, dtype=torch.float64), []
-    for omega, label in zip(weights, (-1.0, 1.0), strict=True):
-        signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
-        problems.append(WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds))
-    return OutputRule("gamma").game(problems, budget, lambda theta: theta[:, 0])

@@ -24,11 +24,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.estimators.selection.scores import scores_of
 from torchdpcate.fit.arms.base import ScoreSource, SelectionFacts
+from torchdpcate.privacy.accounting import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import range_beside
 from torchdpcate.privacy.guarantee import Condition, user_code
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, SelectionMechanism
+from torchdpcate.privacy.selection import ExponentialMechanism, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 
 CLIP = "clip"

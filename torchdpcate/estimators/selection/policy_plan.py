@@ -21,7 +21,7 @@ from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.selection import SELECTIONS, SelectionMechanism
 from torchdpcate.release.file import Release
 from torchdpcate.release.rule import SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement

@@ -171,8 +171,9 @@ def utilities(scores: Tensor, library: PolicyLibrary, x: Tensor) -> Tensor:
         InputError: Scores and covariates of different records, or scores that are not float64.
 
     Example:
-        >>> from torchdpcate.candidates import PolicyLibrary, Thresholds
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.candidates.kinds import Thresholds
+        >>> from torchdpcate.candidates.library import PolicyLibrary
+        >>> from torchdpcate.data.domain import Domain
         >>> library = PolicyLibrary.of(Thresholds("x0", [0.3, 0.6])).setup(Domain([0.0], [1.0], -1, 1), (0, 1))
         >>> scores = torch.tensor([[0.0, 1.0], [0.0, 4.0]], dtype=torch.float64)
         >>> utilities(scores, library, torch.tensor([[0.5], [0.9]], dtype=torch.float64)).tolist()

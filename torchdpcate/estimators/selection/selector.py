@@ -56,7 +56,7 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip, SelectionMechanism
+from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
@@ -122,7 +122,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     Example:
         >>> import torch
         >>> from torchdpcate import Domain, PrivacyBudget
-        >>> from torchdpcate.candidates import Constants, Thresholds
+        >>> from torchdpcate.candidates.kinds import Constants, Thresholds
         >>> X, A = torch.rand(4000, 1, dtype=torch.float64), torch.arange(4000) % 2
         >>> Y = (A * (2 * X[:, 0] - 1)).clamp(-1, 1)
         >>> policies = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]

@@ -16,14 +16,14 @@ from torchdpcate.estimators.selection.scores import Scores, gains_as_scores, uti
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.laws import AddedNoise, Choice
+from torchdpcate.privacy.accounting import curve_beside, range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
-from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism
+from torchdpcate.privacy.selection import ExponentialMechanism
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4, better="higher")

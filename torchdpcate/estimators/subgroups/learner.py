@@ -41,8 +41,6 @@ from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cel
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
-_SCALE = 0.1  # typical distance of a cell's effect from the mean, in outcome ranges; any from 1/20 to 3 of it fits
-_SPIKE = 0.5
 _ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range"
 
 

@@ -40,7 +40,7 @@ class FixedNuisances(ScoreNuisances):
         outcome: The outcome models: one number for all arms, or one an arm; None takes the middle of the bounds.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> FixedNuisances(0.5).fit(None, facts).range_sensitivity
         2.0
@@ -237,7 +237,7 @@ class FrozenNuisances(ScoreNuisances):
             a selector checks its own.
 
     Example:
-        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.data.domain import Domain
         >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
         >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
         >>> certified = nuisances.fit(None, facts)

@@ -26,7 +26,7 @@ from tests.release.helpers import DOMAIN, QUERIES, nuisances, stage
 from tests.sessions import noted
 from torchdpcate import LinearSecondStage
 from torchdpcate.causal.score import DRScore
-from torchdpcate.data.split import public_split
+from torchdpcate.data.records import public_split
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.stage import LinearStage
 from torchdpcate.papers.oprescu import Dataset1

@@ -24,7 +24,7 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     treated_block,
 )
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.kernel import KernelInfluenceFunction, KernelSecondStage, KernelStage
 from torchdpcate.heads.linear import LinearProblem, squared_sensitivity, worst_pair

@@ -17,10 +17,9 @@ from torchdpcate._files import own_state
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.fit.nuisances import NuisanceModel
-from torchdpcate.fit.user_maps import to_config
 from torchdpcate.heads.kernel import KernelStage
 from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors

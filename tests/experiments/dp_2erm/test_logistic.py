@@ -6,11 +6,11 @@ import torch
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 
-from tests.fit.weights.cases import DOMAIN, confounded, omega, with_first
+from experiments.dp_2erm.balancing import LogisticWeights, logistic_bound, logistic_indirect_sensitivity
+from tests.experiments.dp_2erm.cases import DOMAIN, confounded, omega, with_first
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.weights.balancing import LogisticWeights, logistic_bound, logistic_indirect_sensitivity
 
 
 @pytest.mark.parametrize(

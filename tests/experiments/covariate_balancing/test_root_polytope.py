@@ -9,18 +9,23 @@ import pytest
 import torch
 from scipy.stats import chisquare, gamma, ks_2samp, kstest
 
+from experiments.covariate_balancing.root_polytope import (
+    RootPolytopeMechanism,
+    TableEstimate,
+    error_width,
+    root_norm,
+    root_polytope,
+    root_simplices,
+)
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.draws import root_norm, root_simplices
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.mechanisms import RootPolytopeMechanism, _root_polytope
 from torchdpcate.privacy.noise import NoiseSource, float_loss
 
 ALARM = 1e-7
 
 
 def draws(runs: int = 40_000, seed: int = 1) -> torch.Tensor:
-    return NoiseSource.fixed(seed).root_polytope(runs, 1.0)
+    return root_polytope(NoiseSource.fixed(seed), runs, 1.0)
 
 
 def points_of_k(count: int, seed: int = 0) -> torch.Tensor:
@@ -99,7 +104,9 @@ def test_the_mechanism_scales_with_the_bound_and_covers_rounding():
     mechanism = RootPolytopeMechanism(0.5, 10.0)
     assert mechanism.scale == 20.0
     assert mechanism.event == PureEvent(0.5)
-    assert mechanism.released_scale(4) == pytest.approx(20.0 / (1 - (4 * 2.0**-20 + float_loss(4, 1)) * 2.0), rel=1e-12)
+    assert mechanism.released_scale(4) == pytest.approx(
+        20.0 / (1 - (4 * 2.0**-20 + float_loss(4, math.inf)) * 2.0), rel=1e-12
+    )
     value = torch.tensor([1e6, 2e6, 3e6, 4e6], dtype=torch.float64)
     outputs = mechanism.add_noise(value.expand(5000, 4), NoiseSource.fixed(2)) - value
     assert kstest(root_norm(outputs) / 20.0, gamma(4).cdf).pvalue > ALARM
@@ -110,8 +117,28 @@ def test_the_mechanism_scales_with_the_bound_and_covers_rounding():
         mechanism.release(torch.zeros(3), NoiseSource.fixed(0))
 
 
-def test_the_declared_pair_attains_the_claim():
-    game = _root_polytope(PrivacyBudget(2.0, 0.0))
-    evidence = game.evidence(game.draw(0, 2000, NoiseSource.fixed(0)))
+def test_the_pair_of_an_arm_attains_the_claim():
+    """Tables of a treated record of full weight with a high outcome, and of a control in its place."""
+    mechanism = RootPolytopeMechanism(2.0, 1.0)
+    tables = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    outputs = mechanism.add_noise(tables[0].expand(2000, -1), NoiseSource.fixed(0))
+    near, far = (root_norm(outputs - table) for table in (tables[1], tables[0]))
+    evidence = (far - near) / mechanism.scale
     assert evidence.abs().amax() <= 2.0 + 1e-9
     assert (evidence < -1.999).double().mean() > 0.2
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("c", [(1, 0, 0, 0), (0.5, -0.5, -0.5, 0.5), (1, 1, 1, 1), (1, -0.3, 0.5, 0), (1, -1, 0, 0)])
+@pytest.mark.parametrize("s", [0.0, 0.7])
+def test_root_polytope_parts_agree_with_draws(c, s):
+    runs, noise = 400_000, NoiseSource.fixed(7)
+    x = root_polytope(noise, runs, 1.0) @ torch.tensor(c, dtype=torch.float64)
+    if s:
+        x += noise.gaussian(runs, s)
+    one, factors = torch.ones(1, dtype=torch.float64), torch.tensor([c], dtype=torch.float64)
+    found = TableEstimate(one, s * one, one[:, None][:, :0], one < 0, one, {}, factors)
+    for level in (0.5, 0.95):
+        inside = (x.abs() <= error_width(level, found)).double().mean().item()
+        # six deviations of a share of 400,000, and the little that is added
+        assert inside == pytest.approx(level, abs=6 * math.sqrt(level * (1 - level) / runs) + 1e-4)

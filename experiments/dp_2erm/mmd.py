@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.dp_2erm.balancing import BalancingWeights, largest_inverse
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
-from torchdpcate.fit.weights.balancing import BalancingWeights, largest_inverse
 from torchdpcate.privacy.budget import positive
 
 _MOST_RECORDS = 5_000  # a dense quadratic program of so many takes twenty seconds and a gigabyte
@@ -115,7 +115,7 @@ class MMDWeights(BalancingWeights):
         if n > _MOST_RECORDS:
             raise InputError(
                 f"weights = mmd: n = {n} records make too large a quadratic program (at most {_MOST_RECORDS}); "
-                "use weights=entropy"
+                "use the tilting ones"
             )
         stray = 2 * math.sqrt(n - 1) * _STRAY / 2
         return mmd_indirect_sensitivity(n, largest_inverse(self.cap, domain), self.alpha, self.ridge) + stray

@@ -8,14 +8,14 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from tests.fit.weights.cases import confounded, omega
-from torchdpcate.errors import NumericalError
-from torchdpcate.fit.kernels import UnitKernel
-from torchdpcate.fit.weights.mmd import (
+from experiments.dp_2erm.mmd import (
     MMDWeights,
     box_minimum,
     mmd_indirect_sensitivity,
 )
+from tests.experiments.dp_2erm.cases import confounded, omega
+from torchdpcate.errors import NumericalError
+from torchdpcate.fit.kernels import UnitKernel
 
 
 def widest(w: float, alpha: float) -> float:

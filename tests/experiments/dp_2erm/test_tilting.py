@@ -7,15 +7,15 @@ import pytest
 import torch
 from scipy.optimize import linprog, minimize
 
-from tests.fit.weights.cases import DOMAIN, confounded, omega
-from torchdpcate.data.records import CausalData
-from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.weights.balancing import (
+from experiments.dp_2erm.balancing import (
     TiltingLoss,
     TiltingWeights,
     largest_mean_tilt,
     tilting_indirect_sensitivity,
 )
+from tests.experiments.dp_2erm.cases import DOMAIN, confounded, omega
+from torchdpcate.data.records import CausalData
+from torchdpcate.fit.feature_maps import Identity
 
 
 @pytest.mark.parametrize(("ridge", "indirect"), [(0.1, 26.832816), (1.0, 8.485281)])

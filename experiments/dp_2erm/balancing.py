@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -13,21 +13,32 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 from torch import Tensor
 
+from experiments.convex_sets import Ball, minimise_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.descent import Ball
-from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.losses import Logistic, Loss, Slopes
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import WeightBounds
-from torchdpcate.fit.user_maps import on_domain
-from torchdpcate.fit.weights.scheme import FittedWeights, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
+from torchdpcate.fit.weights import FittedWeights, WeightScheme
+from torchdpcate.privacy.budget import PrivacyBudget, number, positive
 from torchdpcate.privacy.session import FitSession
 
-CERTIFICATE = 2
-"""Which bounds of weights and of their indirect sensitivity releases are made with."""
+
+def with_indirect(most: float, indirect: float) -> WeightBounds:
+    """Return bounds of weights in [0, most], the others of which move by at most ``indirect`` in all.
+
+    Raises:
+        InputError: If ``indirect`` is negative.
+
+    Example:
+        >>> with_indirect(4.0, 21.908902)
+        WeightBounds(most=4.0, first=29.908902, second=25.908902, own=False)
+    """
+    if number("indirect", indirect) < 0:
+        raise InputError(f"indirect = {indirect:g}: give a number of at least 0")
+    return WeightBounds(most, 2 * most + indirect, most + indirect, own=indirect == 0)
 
 
 @dataclass(frozen=True)
@@ -49,26 +60,8 @@ class BalancingWeights(WeightScheme):
 
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-        """See ``WeightScheme.restated``: certified anew by the stated settings."""
-        stated = {name: public[f"weights_{name}"] for name in cls._settings()}
-        settings: dict[str, Any] = {
-            name: value if name == "kernel" else value and as_number(value) for name, value in stated.items()
-        }
-        scheme = cls(**settings)
-        bounds = scheme.bounds(n, domain)
-        return bounds, scheme._public(bounds)
-
-    @classmethod
-    def _settings(cls) -> list[str]:
-        """Return the names of the settings that statements have."""
-        return [field.name for field in fields(cls) if field.name != "features"]
-
-    def _public(self, bounds: WeightBounds) -> dict[str, Any]:
-        """Return the public constants."""
-        return {f"weights_{name}": getattr(self, name) for name in self._settings()} | {
-            "indirect_sensitivity": bounds.indirect,
-            "weights_certificate": CERTIFICATE,
-        }
+        """Refuse: no release has these weights."""
+        raise InputError(f"weights = {cls.name}: of the study dp_2erm alone")
 
     def __post_init__(self) -> None:
         """Refuse a first stage that nothing holds in place."""
@@ -81,7 +74,7 @@ class BalancingWeights(WeightScheme):
             InputError: Settings that do not fit the domain, or too many records.
         """
         least, most = self.span(domain)
-        return WeightBounds.with_indirect(most, min(self.indirect_sensitivity(n, domain), (n - 1) * (most - least)))
+        return with_indirect(most, min(self.indirect_sensitivity(n, domain), (n - 1) * (most - least)))
 
     def fit(
         self,
@@ -97,7 +90,7 @@ class BalancingWeights(WeightScheme):
             omega = self.balance(records, domain)
         except NumericalError as error:
             raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
-        return BalancedWeights(bounds, self._public(bounds), records.x, records.a, omega)
+        return BalancedWeights(bounds, {}, records.x, records.a, omega)
 
     @abstractmethod
     def span(self, domain: Domain) -> tuple[float, float]:
@@ -229,7 +222,7 @@ def logistic_indirect_sensitivity(overlap: float, ridge: float) -> float:
 
     s is the predictor of a record's own arm, r its `logistic_bound`, H the largest difference of two records'
     gradients. The middle term is what stationarity leaves: weights are large for few records only, and where they move,
-    the loss is curved. It does not depend on n. Proof: docs/guarantees/objective_perturbation.md.
+    the loss is curved. It does not depend on n. Proof: experiments/dp_2erm/balancing.md.
 
     Args:
         overlap: zeta, the least propensity of either arm.
@@ -342,7 +335,7 @@ def tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
 
     The first where the record changes its arm, the second where it does not, H then being the largest difference of two
     gradients of its arm and at least 2. The mean weight is at most `largest_mean_tilt`. It does not depend on n. Proof:
-    docs/guarantees/objective_perturbation.md.
+    experiments/dp_2erm/balancing.md.
 
     Args:
         cap: c > 2, the largest 2 e^{<l, psi>}.
@@ -441,5 +434,5 @@ class TiltingWeights(BalancingWeights):
         gamma, none = records.n * self.ridge, psi.new_zeros(2, psi.shape[1])
         # on a ball the distance to the minimiser is at most twice the gradient mapping over gamma
         tolerance, ones = _STRAY * gamma / 2, torch.ones_like(psi[:, 0])
-        fits = minimise(psi, arms, ones, TiltingLoss(radius), gamma, none, tolerance, Ball(radius))
+        fits = minimise_within(psi, arms, ones, TiltingLoss(radius), gamma, none, tolerance, Ball(radius))
         return (arms * (fits @ psi.T).clamp(-radius, radius).exp()).sum(0)
