@@ -62,7 +62,7 @@ def trained(finished, tmp_path):
             ["mechanism=output", "features=representation"],
             ["mechanism=output", "release=queries", "queries.count=40"],
             ["release=queries", "mechanism=smooth_sensitivity", "queries.count=7", WIDE],
-            ["release=queries", "mechanism=influence", "queries.count=7", "release.include_nuisances=true", WIDE],
+            ["release=queries", "mechanism=influence", "queries.count=7", WIDE],
             ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence", WIDE],
         ]
     ),

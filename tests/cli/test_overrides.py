@@ -29,8 +29,7 @@ WRONG = {
     "ridge=1": "second_stage.ridge",
     "nuisance.wdith=3": "the nearest is nuisance.width",
     "+nuisance.depth=3": "no setting nuisance.depth",
-    "dat/surface=twins": "the nearest is data/surface",
-    "+experiment=lalonde": "write experiment=lalonde",
+    "+experiment=dp_cate": "write experiment=dp_cate",
     "+data=dataset1": "write data=dataset1",
     "mechanism=objctive": "objective",
     "trainer.callbacks=[a.B]": "there is no setting trainer.callbacks",
@@ -40,7 +39,7 @@ WRONG = {
     "+foo._target_=os.system": "would run code that the word names by _target_",
     "mechanism=gausian": "there is no such mechanism; the nearest is gaussian_process",
     "task=kate": "there is no such task; the nearest is cate; choose one of average_effect, cate",
-    "experiment=lalond": "the nearest is lalonde",
+    "experiment=dp_cat": "the nearest is dp_cate",
     "task": "write KEY=VALUE, such as task=average_effect",
     "privacy.epsilon": "write KEY=VALUE, such as privacy.epsilon=VALUE",
     "--mulirun": "no such option; the nearest is --multirun",
@@ -100,9 +99,7 @@ NAME_A_TABLE = {
     "data.n=30": False,
     "data=tcga data.path=t.tsv": False,
     "data=table data.path=t.csv": False,
-    "experiment=lalonde data.path=t.csv": False,
     "experiment=dp_cate data.path=t.csv data.domain=d.yaml": True,
-    "data/surface=twins data.path=t.csv": False,
 }
 
 
@@ -178,7 +175,7 @@ def settings(block: dict, place: str = ""):
 BASES = [*({"task": task} for task in all_tasks()), {"task": "cate", "second_stage": "linear"}, {"data": "table"}]
 
 
-@pytest.mark.parametrize("group", sorted(all_groups() - {"task", "experiment", "data/surface"}))
+@pytest.mark.parametrize("group", sorted(all_groups() - {"task", "experiment"}))
 def test_each_number_of_conf_is_a_number(group):
     base = next(base for base in BASES if group in composition(base).groups)
     for choice in choices_of(group):

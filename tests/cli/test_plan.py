@@ -124,10 +124,6 @@ REFUSED = {
     "metadata of csv": (["n=metadata"], "is no parquet file"),
     "no such setting": (["n=100", "+secondstage.ridge=1"], "there is no setting"),
     "no such group": (["n=100", "mechanism=none"], "mechanism"),
-    "nuisances of a composition": (
-        ["n=100", "release=queries", "release.include_nuisances=true", "queries.count=5"],
-        "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect",
-    ),
 }
 
 

@@ -141,7 +141,8 @@ def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
 @pytest.mark.skipif(not HILLSTROM.is_file(), reason=f"{HILLSTROM} is not there")
 def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["experiment=hillstrom_policy", f"data.path={HILLSTROM}", "privacy.epsilon=2", "privacy.delta=0"]
+    words = ["task=policy_selection", f"data.path={HILLSTROM}", "data.domain=hillstrom", "privacy.epsilon=2"]
+    words += ["privacy.delta=0"]
     assert main(["train", *words, "policies=constants", "run_dir=r"]) == 0
     found = summary("r")
     assert found["n"] == 64_000

@@ -49,7 +49,7 @@ def test_subjects_defaults_and_choices_are_shown(capsys, monkeypatch):
 
 def test_a_remark_is_read_with_the_lines_that_continue_it():
     said = settings_of({"task": "cate"})
-    assert said["figure.profile"][1].endswith("or at mid-range where none are released")
+    assert said["sites.path"][1].endswith("null: all records are here")
     assert said["budget.total.filter"] == (
         "null",
         "sums (of a new one), or gaussian: less for runs of Gaussian noise alone, and no others",

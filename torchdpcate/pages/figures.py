@@ -58,7 +58,7 @@ def plot_effect(
         raise InputError("covariate = []: name at least one covariate, or leave it out")
     if ax is not None and len(names) > 1:
         raise InputError(f"ax: holds one panel; give one covariate with it, not {len(names)}")
-    where = [FigurePoints(release.schema, name, profile, prefix="") for name in names]
+    where = [FigurePoints(release.schema, name, profile) for name in names]
     panels = [panel for one in where for panel in arm_panels(release, one, level)]
     if ax is not None and len(panels) > 1:
         raise InputError(f"ax: holds one panel, and each of {len(panels)} arms has one; leave ax out")
@@ -149,7 +149,7 @@ def plot_answers(
     quantile(level)
     x = release.queries
     band = None if release.known_noise(x) is None else release.noise_band(x, level)
-    where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
+    where = None if covariate is None else FigurePoints(release.schema, covariate)
     return answers_figure(
         release.answers.numpy(),
         band,
@@ -236,7 +236,7 @@ def plot_decisions(
     """
     named = covariate is not None
     names = [covariate] if named else list(release.schema.columns)
-    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True, prefix="")) for name in names]
+    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True)) for name in names]
     if not named:
         varying = sorted(panels, key=lambda panel: -np.ptp(panel.shares, axis=0).max())
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
@@ -358,40 +358,38 @@ Made = Mapping[str, Callable[[], bytes]]
 
 
 @singledispatch
-def figures_of(release: Release, figure: Mapping[str, Any] | None = None) -> Made:
+def figures_of(release: Release) -> Made:
     """Return what a run writes beside a release for its readers; nothing of most kinds.
 
     Args:
         release: The release.
-        figure: What the figure of an effect shows, as the settings ``figure`` of a run say: ``covariate``, ``profile``
-            and ``level``; None takes those of ``plot``.
     """
     return {}
 
 
 @figures_of.register
-def _effect_files(release: EffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
-    return {"effect.png": lambda: png_of(release.plot(**(figure or {})))}
+def _effect_files(release: EffectRelease) -> Made:
+    return {"effect.png": lambda: png_of(release.plot())}
 
 
 @figures_of.register
-def _answers_files(release: QueryRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _answers_files(release: QueryRelease) -> Made:
     return {}
 
 
 @figures_of.register
-def _average_files(release: AverageEffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _average_files(release: AverageEffectRelease) -> Made:
     found = {"interval.png": lambda: png_of(release.plot())}
     return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
 
 
 @figures_of.register
-def _subgroups_files(release: SubgroupRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _subgroups_files(release: SubgroupRelease) -> Made:
     return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
 
 
 @figures_of.register
-def _rule_files(release: DecisionRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _rule_files(release: DecisionRelease) -> Made:
     return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
 
 

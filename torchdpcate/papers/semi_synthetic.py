@@ -65,7 +65,7 @@ class Surface(ABC):
         Raises:
             InputError: A surface that knows them from its draws alone.
         """
-        raise InputError(f"data.surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
+        raise InputError(f"surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor | None:
         """Return the true effect [n] at any x [n, q], or None where only the records' is known."""
@@ -106,13 +106,13 @@ class GeneratedSurface(Surface):
         confounding: float = 1.0,
     ) -> None:
         if effect not in _EFFECTS:
-            raise InputError(f"data.surface.effect is {effect!r}; choose one of {', '.join(_EFFECTS)}")
+            raise InputError(f"surface.effect is {effect!r}; choose one of {', '.join(_EFFECTS)}")
         self.effect = effect
         self.modifiers = modifiers
-        self.noise = to_number("data.surface.noise", noise)
-        self.confounding = to_number("data.surface.confounding", confounding)
+        self.noise = to_number("surface.noise", noise)
+        self.confounding = to_number("surface.confounding", confounding)
         if self.noise < 0.0:
-            raise InputError(f"data.surface.noise is {self.noise:g}; give 0 or more")
+            raise InputError(f"surface.noise is {self.noise:g}; give 0 or more")
 
     def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Draw treatment and outcome by the formula above."""
@@ -196,7 +196,7 @@ class GivenOutcomes(Surface):
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
         """See ``Surface.public_outcome``: an event is binary, and the domain's kind holds for its own bounds."""
         domain = schema.domain
-        low, high = check_bounds("data.surface.bounds", *(self.bounds or (domain.outcome_low, domain.outcome_high)))
+        low, high = check_bounds("surface.bounds", *(self.bounds or (domain.outcome_low, domain.outcome_high)))
         if self.event_below is not None:
             return low, high, "binary" if (low, high) == (0.0, 1.0) else "continuous"
         return low, high, domain.outcome_kind if self.bounds is None else "continuous"
@@ -258,14 +258,14 @@ def _modifiers(x: Tensor, schema: TableSchema, names: Sequence[str] | None, most
         names = sorted(schema.domain.names, key=lambda name: name not in numeric)[:most]
     unknown = [name for name in names if name not in schema.domain.names]
     if unknown or not names:
-        raise InputError(f"data.surface.modifiers holds {unknown}; name encoded covariate columns")
+        raise InputError(f"surface.modifiers holds {unknown}; name encoded covariate columns")
     u = schema.domain.scale(x)[:, [schema.domain.names.index(name) for name in names]]
     return torch.nn.functional.pad(u, (0, max(0, 3 - u.shape[1])))
 
 
 def _pair(names: Sequence[str], what: str) -> tuple[str, str]:
     if isinstance(names, str) or len(names) != 2:
-        raise InputError(f"data.surface.{what} is {names}; name two columns, untreated first")
+        raise InputError(f"surface.{what} is {names}; name two columns, untreated first")
     return names[0], names[1]
 
 
