@@ -28,7 +28,7 @@ TASKS = {
     "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
     "rule": ["task=rule", "data.n=600", "privacy.epsilon=8"],
     "weighted rule": ["task=owl", "data.n=400", "queries.count=5"],
-    "policy": ["task=policy_selection", "nuisance_guarantee=fixed", "data.n=600", "privacy.delta=0", "queries.count=5"],
+    "policy": ["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"],
 }
 FAULTS = {"no space": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no memory": MemoryError}
 TOLD = {"no space": "No space left on device", "no memory": "MemoryError"}

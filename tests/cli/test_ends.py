@@ -130,7 +130,7 @@ TASKS = shipped(
         "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
         "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
         "policy": (
-            ["task=policy_selection", "nuisance_guarantee=fixed", "data.n=600", "privacy.delta=0", "queries.count=5"],
+            ["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"],
             [],
         ),
         "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),

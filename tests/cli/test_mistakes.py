@@ -66,16 +66,10 @@ AVERAGES = {
     "privacy.epsilon=0": "epsilon",
     f"{STREAM} data.n=100": "data.n is 100; a stream has all records",
 }
-GUARANTEE = "nuisance_guarantee"
 POLICIES = {
     "policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "policies.shares=[0.5]": "write thresholds of your own",
     "selection.overlap=0.6": "the domain's overlap",
-    f"{GUARANTEE}=none": "nuisance_guarantee=none.*frozen",
-    f"{GUARANTEE}=fixed {GUARANTEE}.propensity=1.5": "propensity",
-    f"{GUARANTEE}=stability": "composed, or the paper's own: torchdpcate study spillover",
-    f"{GUARANTEE}=frozen": "propensity",
-    f"{GUARANTEE}=private_nuisances": "composed learns nuisances and effect in one plan",
     "privacy.epsilon=0": "epsilon",
     "mechanism=objective": "mechanism: not used by task=policy_selection",
 }
@@ -128,13 +122,11 @@ OF_OTHERS = {
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
     "task=policy_selection nuisance=mlp": "nuisance: not used by task=policy_selection",
-    "task=policy_selection nuisance_guarantee=fixed trainer=default": "trainer: not used",
-    "task=policy_selection nuisance_guarantee.clip=1": "with nuisance_guarantee=auto; it is of .*=composed",
+    "task=policy_selection trainer.accelerator=cpu": "trainer: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
     "task=owl rule=two_stage": "the task says which rule; choose a task of owl, rule, two_stage_rule",
     "task=owl effect.estimand=ATT": "effect.estimand: not used by task=owl; it is of effect=auto",
-    "task=owl nuisance_guarantee=fixed": "nuisance_guarantee: not used by task=owl",
     "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of nuisance=mlp",
     "task=rule weights=private": "weights: not used by task=rule; it is of task=owl",
 }

@@ -15,7 +15,7 @@ KINDS = {
     "cate": [*TABLE, *QUICK],
     "online": [*TABLE, *QUICK, "mechanism=gaussian_process", "second_stage.loss=huber", "queries.count=5"],
     "rule": ["task=owl", "data.n=400", "queries.count=5"],
-    "policy": ["task=policy_selection", "data.n=600", "nuisance_guarantee=fixed", "privacy.delta=0", "queries.count=5"],
+    "policy": ["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"],
     "average effect": ["task=average_effect", "data.n=600"],
     "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
 }

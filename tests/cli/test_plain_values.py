@@ -127,8 +127,8 @@ def test_a_value_is_what_was_meant(word, value, monkeypatch):
     [
         (["seed=0,1"], "add -m for a run with each"),
         (["privacy.epsilon=range(1,3)"], "add -m for a run with each"),
-        (["task=subgroups", "subgroups={age: 40"], """write subgroups='"..."' for a plain text"""),
-        (["task=subgroups", "subgroups={größe: 170}"], "cannot be read"),
+        (["privacy.chosen={age: 40"], """write privacy.chosen='"..."' for a plain text"""),
+        (["privacy.chosen={größe: 170}"], "cannot be read"),
         (["dätä.path=x.csv"], "cannot be read"),
         (["-m", "privacy.epsilon=rang(1,3)"], "cannot be read"),
     ],

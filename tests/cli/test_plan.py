@@ -22,7 +22,7 @@ TASKS = shipped(
         "cate output": ["second_stage=linear", "mechanism=output", "nuisance=convex"],
         "owl": ["task=owl", "weights=constant"],
         "two_stage_rule": ["task=two_stage_rule"],
-        "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
+        "policy_selection": ["task=policy_selection"],
         "average_effect": ["task=average_effect"],
         "balancing": ["task=average_effect", "effect=covariate_balancing"],
         "composed average": ["task=average_effect", "effect=composed"],

@@ -24,30 +24,13 @@ SMALL = ["task=policy_selection", "data.n=2000", "queries.count=60", "privacy.ep
 RUNS = {
     "composed": ["privacy.delta=1e-5"],
     "pure": [],
-    "fixed": ["nuisance_guarantee=fixed"],
-    "frozen": [
-        "nuisance_guarantee=frozen",
-        "policies.allow=[tests.cli.test_policy_selection]",
-        "nuisance_guarantee.propensity=tests.cli.test_policy_selection:half",
-        "nuisance_guarantee.outcome=tests.cli.test_policy_selection:middle",
-    ],
-    "arms": ["policies=constants", "nuisance_guarantee=fixed"],
+    "arms": ["policies=constants"],
 }
 POLICIES = [
     {"kind": "constants", "actions": [0, 1]},
     {"kind": "thresholds", "covariate": "dose", "cuts": [0.25, 0.5, 0.75]},
     {"kind": "linear", "coefficients": [[0.02, 1.0]], "intercepts": [-1.1], "covariates": ["age", "dose"]},
 ]
-
-
-def half(x: np.ndarray) -> np.ndarray:
-    """Propensity of another study."""
-    return np.full((len(x), 2), 0.5)
-
-
-def middle(x: np.ndarray) -> np.ndarray:
-    """Outcome models of another study."""
-    return np.stack([np.full(len(x), 0.38), np.full(len(x), 0.35)], axis=1)
 
 
 @pytest.fixture
@@ -62,7 +45,7 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained, caps
     checked(trained(name), "policies.csv", "policies.png")
     found = summary(trained(name))
     assert found["release"] == "policy"
-    assert found["level"] == ("conditional" if name == "frozen" else "certified")
+    assert found["level"] == "certified"
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
     assert found["delta"] == (1e-5 if name == "composed" else 0)
     assert set(found["blocks"]) == {"scoring"}
@@ -160,7 +143,7 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     assert leaks("s") == ()
 
 
-TABLE = ["task=policy_selection", *PEOPLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed"]
+TABLE = ["task=policy_selection", *PEOPLE, "policies.path=policies.yaml"]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ OWN = {
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "rule": {"nuisance", "trainer"},
-    "policy_selection": {"policies", "nuisance_guarantee"},
+    "policy_selection": {"policies"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
 }

@@ -5,7 +5,6 @@ import pytest
 
 from tests.registered import (
     AverageEffect,
-    ComposedScores,
     EffectRule,
     PolicySelector,
     PrivateResidual,
@@ -16,6 +15,7 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.effect_plan import ErrorPrior
+from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -136,7 +136,7 @@ def test_one_part_is_a_stream_to_the_bit_and_several_agree(name):
 
 def test_medians_of_outcomes_in_parts_are_refused_unpaid():
     learner, stream = FAMILIES["policies, trial"](), Batches(TRIAL, drawn().with_propensity(None), N)
-    with pytest.raises(InputError, match=r"number of each record .* nuisance_guarantee=composed$"):
+    with pytest.raises(InputError, match=r"number of each record .* leave propensity: out of the domain$"):
         learner.fit_stream(LocalParts([stream]))
     assert not learner.ledger_.entries
 

@@ -73,7 +73,6 @@ def test_a_function_of_a_module_that_is_allowed_is_used(tmp_path, monkeypatch, c
         "train",
         "task=policy_selection",
         "data.n=600",
-        "nuisance_guarantee=fixed",
         "privacy.delta=0",
         "queries.count=5",
     ]

@@ -86,13 +86,6 @@ def test_no_word_names_code(word, made, capsys):
     assert not Path("r").exists()
 
 
-def test_frozen_nuisances_are_of_a_module_that_is_allowed(made, capsys):
-    words = ["task=policy_selection", "nuisance_guarantee=frozen", "nuisance_guarantee.propensity=evil_of_theirs:run"]
-    assert main([*RUN, *words]) == 2
-    assert "allow it by policies.allow=[evil_of_theirs]" in one_line(capsys)
-    assert "evil_of_theirs" not in sys.modules
-
-
 def test_the_composed_configuration_is_looked_at_too(made, monkeypatch, capsys):
     monkeypatch.setattr(overrides, "_check_word", lambda override: None)
     assert main([*RUN, f"trainer={os.path.relpath('evil', conf_dir() / 'trainer')}"]) == 2

@@ -13,10 +13,7 @@ __getattr__, __dir__, __all__ = exports(
             "SelectionFacts",
             "make_nuisances",
         ),
-        "fixed": (
-            "FixedNuisances",
-            "FrozenNuisances",
-        ),
+        "fixed": ("FixedNuisances",),
         "private": ("CentredNuisances",),
     },
 )
