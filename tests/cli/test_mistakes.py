@@ -75,7 +75,6 @@ POLICIES = {
 }
 EQUAL = "weights=constant"
 RULES = {
-    f"{EQUAL} outcome=signed_residual outcome.clip=0": "outcome.clip = 0: makes every weight zero",
     f"{EQUAL} privacy.epsilon=0.003": "expect an accuracy of 0.5",
     f"{EQUAL} privacy.epsilon=0.001": "epsilon = 0.001.*give more eps",
     f"{EQUAL} rule.ridge=1e-6": "ridge of at least",
@@ -84,7 +83,6 @@ RULES = {
     f"{EQUAL} features=representation": "features = representation",
     f"{EQUAL} rule.gama=1": "rule.gama",
     f"{EQUAL} rule.mechanism=magic": "mechanism = magic",
-    f"{EQUAL} loss=squared": "huber_hinge, the default",
     "task=rule rule.share=1.5 rule.population=public.csv": "budget = 1.5",
     "task=rule rule.share=0.5": "give population=",
     "task=subgroups subgroups.by=[sex]": "there is no setting subgroups.by",
@@ -171,7 +169,7 @@ def test_a_word_that_cannot_be(usual, words, message, here, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "task"),
-    [("task=owl,two_stage_rule release=queries", "owl"), ("seed=0,1 loss=logistic,huber_hinge", "cate")],
+    [("task=owl,two_stage_rule release=queries", "owl"), ("seed=0,1 weights=known,private", "cate")],
 )
 def test_a_choice_of_another_task_in_a_sweep(words, task, tmp_path, capsys):
     assert main(["train", "-m", *words.split(), f"run_dir={tmp_path / 'r'}"]) == 2

@@ -29,7 +29,6 @@ TASKS = shipped(
         "owl": ["task=owl"],
         "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
         "two stages": ["task=two_stage_rule", *CONFOUNDED],
-        "logistic": ["task=two_stage_rule", *CONFOUNDED, "loss=logistic"],
         "balanced": ["task=two_stage_rule", *CONFOUNDED, "weights=entropy"],
         "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant"],
     }
@@ -74,9 +73,9 @@ def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
     assert found["value_nonprivate"] > found["value_treat_all"] + 1
     # epsilon = 4 at n = 1,080: the rule agrees with the best one far beyond a coin's 60 tosses (chance below 1e-9)
     assert found["accuracy"] > 0.9
-    names = ("task", "learner", "features", "weights", "outcome", "loss", "blocks", "n")
+    names = ("task", "learner", "features", "weights", "outcome", "blocks", "n")
     assert [found[name] for name in names] == [
-        "owl", "OutcomeWeightedLearner", "identity", "known", "private_residual", "huber_hinge",
+        "owl", "OutcomeWeightedLearner", "identity", "known", "private_residual",
         {"records": 1080}, 1080,
     ]  # fmt: skip
 

@@ -20,8 +20,8 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 COMMON = {"task", "data"}
 OWN = {
     "cate": {"second_stage", "learner", "mechanism", "split", "nuisance", "trainer", "features"},
-    "owl": {"weights", "outcome", "loss", "features"},
-    "two_stage_rule": {"weights", "outcome", "loss", "features"},
+    "owl": {"weights", "outcome", "features"},
+    "two_stage_rule": {"weights", "outcome", "features"},
     "rule": {"nuisance", "trainer"},
     "policy_selection": {"policies"},
     "average_effect": {"effect", "features"},

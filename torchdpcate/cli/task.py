@@ -386,7 +386,7 @@ def family_of(task: str) -> type[TaskSpec]:
 
     Example:
         >>> family_of("owl").settings
-        ('learner', 'features', 'weights', 'outcome', 'loss')
+        ('learner', 'features', 'weights', 'outcome')
     """
     if task not in all_tasks():
         raise KeyError(task)

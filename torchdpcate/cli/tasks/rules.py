@@ -50,7 +50,7 @@ class Rules(TaskSpec):
 
     heading = "Rules side by side"
     note = "Value is estimated on the records, by a propensity that is known or was paid for; without one it is a dash."
-    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome", "loss")
+    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome")
     measures = (
         Measure(
             key="accuracy",
