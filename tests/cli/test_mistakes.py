@@ -102,7 +102,6 @@ OF_OTHERS = {
     "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
     "second_stage=linear mechanism=composed": "not for second_stage = linear; composed is of second_stage=adaptive",
     "split=cross_fit": "of second_stage=kernel_ridge, linear, neural and tangent",
-    "split.fraction=0.3": "split.fraction: not used by task=cate; it is of split=disjoint",
     "features=fourier features.pairs=7": "features: .*of second_stage=linear",
     "second_stage=neural features=fourier": "features: not used by task=cate with second_stage=neural",
     "second_stage.threshold=9": "of second_stage=kernel_ridge, linear and tangent",

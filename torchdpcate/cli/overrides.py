@@ -158,7 +158,7 @@ def owners(key: str) -> dict[str, list[str]]:
         {'second_stage': ['kernel_ridge', 'linear', 'neural', 'tangent']}
         >>> owners("rule.share")
         {'task': ['rule']}
-        >>> owners("second_stage.kernel")
+        >>> owners("second_stage.bandwidth")
         {'second_stage': ['kernel_ridge']}
     """
     block, _, setting = key.partition(".")
