@@ -28,7 +28,6 @@ __getattr__, __dir__, __all__ = exports(
         ),
         "semi_synthetic": (
             "GeneratedSurface",
-            "GivenOutcomes",
             "SemiSynthetic",
             "Surface",
         ),
