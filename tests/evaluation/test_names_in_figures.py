@@ -108,19 +108,8 @@ def test_a_figure_is_drawn_whatever_a_name_is(drawn, kind, tmp_path):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kind", NAMES)
-def test_given_axes_and_pictures_of_pages_have_names_as_they_are(kind, tmp_path):
+def test_pictures_of_pages_have_names_as_they_are(kind):
     name = NAMES[kind]
-    figure = Figure(layout="constrained")
-    grid = figure.subplots(2, 3).flatten()
-    balance_figure(balance(name), claim=name, ax=grid[0])
-    interval_figure([IntervalRow(name, 0.1, 0.0, 0.2)], **dict.fromkeys(WORDS, name), ax=grid[1])
-    forest_figure(cells(name), outcome=name, claim=name, assumptions=name, ax=grid[2])
-    effect_panels([panel(name)], **dict.fromkeys(WORDS, name), ax=grid[3])
-    decision_figure([shares(name, (name, "b"))], [name, "b"], title=name, claim=name, ax=grid[4])
-    answers_figure(GRID, against=GRID, covariate=name, levels=(name, "b"), claim=name, ax=grid[5])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        figure.savefig(tmp_path / "f.png")
     assert effect_picture(panel(name, levels=(name, "b")), name)
     assert decision_picture(shares(name), [name, "b"])
 

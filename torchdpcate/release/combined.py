@@ -26,7 +26,6 @@ from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ALL_SITES = "all sites"
@@ -169,14 +168,13 @@ class Combined(Release):
         ]
         return {"between": self.between, "sites": sites, "heterogeneity": self.heterogeneity()}
 
-    def forest(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+    def forest(self, *, level: float = LEVEL) -> "Figure":
         """Return the forest plot by site, with the combination below each line's sites.
 
         Args:
             level: Probability of the intervals, in (0, 1).
-            ax: Axes to draw on; None makes a figure.
         """
-        return draw("plot_sites", self, level=level, ax=ax)
+        return draw("plot_sites", self, level=level)
 
     def _position(self, k: int) -> list[int]:
         """Return the positions among all encoded columns of those of site k."""

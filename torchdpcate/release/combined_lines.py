@@ -13,7 +13,6 @@ from torchdpcate.release.statement import STATED_AS
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NUISANCES = "error"
@@ -50,9 +49,9 @@ class CombinedLines(Combined):
     def _mean(self, level: float) -> Tensor:
         return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
 
-    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
         """Return ``forest``."""
-        return self.forest(level=level, ax=ax)
+        return self.forest(level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return each line with its interval, how far sites differ, and what each site guarantees."""
