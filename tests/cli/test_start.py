@@ -14,7 +14,7 @@ MISTAKES = [
     ["data=table", "data.path=nowhere.csv", "data.domain=nowhere.yaml"],
     ["task=owl", "data=table", "data.path=nowhere.csv", "data.domain=nowhere.yaml"],
     ["task=policy_selection", "policies.path=nowhere.yaml"],
-    ["data.n=100", "figure.level=2"],
+    ["data.n=100", "release=nothing"],
 ]
 
 
