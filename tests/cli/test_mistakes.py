@@ -119,7 +119,7 @@ OF_OTHERS = {
     "task=average_effect learner=dr": "learner: not used.*it is of task=cate",
     "task=average_effect queries.count=5": "queries.count: not used by task=average_effect",
     "task=policy_selection nuisance=mlp": "nuisance: not used by task=policy_selection",
-    "task=policy_selection trainer.accelerator=cpu": "trainer: not used",
+    "task=policy_selection trainer=default": "trainer: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
     "task=owl rule=two_stage": "the task says which rule; choose a task of owl, rule, two_stage_rule",
