@@ -39,7 +39,7 @@ def mechanism(name: Any) -> Any:
 
 
 def _is_shipped(words: str) -> bool:
-    chosen = re.findall(r"\b(task|effect|mechanism|nuisance_guarantee)=(\w+)", words)
+    chosen = re.findall(r"\b(task|effect|mechanism)=(\w+)", words)
     return all((conf_dir() / group / f"{choice}.yaml").exists() for group, choice in chosen)
 
 

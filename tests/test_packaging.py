@@ -54,6 +54,13 @@ def test_the_image_has_what_the_wheel_is_made_of() -> None:
     assert "USER curator" in dockerfile
 
 
+def test_the_wheel_is_tried_with_data_files_that_are_there() -> None:
+    script = (ROOT / ".ci" / "wheels").read_text(encoding="utf-8")
+    names = re.findall(r'"([^"]+)"', re.search(r"for name in \((.+)\):", script)[1])
+    assert "cli/gone.json" in names
+    assert all((ROOT / "torchdpcate" / name).is_file() or (ROOT / name).is_file() for name in names)
+
+
 def test_each_python_that_is_promised_is_tried() -> None:
     promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
     script = (ROOT / ".ci" / "wheels").read_text(encoding="utf-8")

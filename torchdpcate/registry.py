@@ -78,12 +78,13 @@ def _classes(folder: Path) -> frozenset[str]:
 class Registry(MutableMapping[str, Any]):
     """The classes of one group of the configuration, by name; a class is imported when it is requested.
 
-    ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. A class of the
-    user's is added by ``registry[name] = cls``.
+    ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. Where the command
+    line has no such choice, ``classes`` names them. A class of the user's is added by ``registry[name] = cls``.
 
     Args:
-        group: Folder below ``conf/``.
+        group: Folder below ``conf/``, or what is chosen.
         package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
+        classes: Import paths by name, in place of files.
 
     Example:
         >>> features = Registry("features")
@@ -91,8 +92,8 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str, package: str = "torchdpcate") -> None:
-        self.group, self.package = group, package
+    def __init__(self, group: str, package: str = "torchdpcate", *, classes: Mapping[str, str] | None = None) -> None:
+        self.group, self.package, self._classes = group, package, classes
 
     def find(self, name: str) -> Any:
         """Return the class of this name.
@@ -127,7 +128,7 @@ class Registry(MutableMapping[str, Any]):
     @cached_property
     def _known(self) -> dict[str, Any]:
         """Classes, or where they are to be found, by name."""
-        known: dict[str, Any] = {}
+        known: dict[str, Any] = dict(self._classes or {})
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             for target in _TARGET.findall(path.read_text(encoding="utf-8")):
                 if target.startswith(f"{self.package}."):

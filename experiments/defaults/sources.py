@@ -9,12 +9,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.designs.given_outcomes import GivenOutcomes
 from experiments.designs.niu import Niu
 from torchdpcate.data.records import CausalData, public_permutation, public_split
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
-from torchdpcate.papers.semi_synthetic import GivenOutcomes
 
 QUERIES = 3_000
 ACIC_BOUNDS = {  # of y0 and y1 in the published files, moved outwards to tens: public with the competition's data

@@ -57,9 +57,6 @@ TRAIN = {
     "data.genes": [["data=tcga", "data.path=matrix.csv", "data.genes=FILE", "run_dir=r"]],
     "data.path": [["data.path=FILE", "data.domain=good.yaml", "run_dir=r"]],
     "queries.path": [["queries.path=FILE", *GOOD]],
-    "data.surface.path": [
-        ["data=semi_synthetic", "data/surface=given", "data.surface.path=FILE", *GOOD, "data.n=20"],
-    ],
     "rule.population": [["task=rule", "rule.share=0.5", "rule.population=FILE", *GOOD]],
     "sites.path": [["sites.path=FILE", "sites.name=a", "sites.socket=s", *GOOD]],
     "sites.socket": [["sites.path=good.yaml", "sites.name=a", "sites.socket=FILE", *GOOD]],
@@ -182,7 +179,6 @@ def test_every_setting_that_takes_a_path_is_among_those_tried():
     found = set()
     for path in conf_dir().rglob("*.yaml"):
         group = "" if path.parent in (conf_dir(), conf_dir() / "task") else path.parent.name
-        group = "data.surface" if group == "surface" else group
         for line in path.read_text().splitlines():
             name = re.match(r" *(\w+):", line)
             if name and group not in ("domain", "experiment") and (name[1].endswith("path") or kinds.search(line)):

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tests.cli.helpers import one_line, summary
@@ -15,13 +16,13 @@ from torchdpcate.cli.task import TaskSpec, data_source, family_of, tasks_of
 from torchdpcate.cli.tasks.rules import Rules
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
-COMMON = {"privacy", "task", "data"}
+COMMON = {"task", "data"}
 OWN = {
-    "cate": {"second_stage", "learner", "release", "mechanism", "split", "nuisance", "trainer", "features"},
-    "owl": {"weights", "outcome", "loss", "features"},
-    "two_stage_rule": {"weights", "outcome", "loss", "features"},
+    "cate": {"second_stage", "learner", "mechanism", "split", "nuisance", "trainer", "features"},
+    "owl": {"weights", "outcome", "features"},
+    "two_stage_rule": {"weights", "outcome", "features"},
     "rule": {"nuisance", "trainer"},
-    "policy_selection": {"policies", "nuisance_guarantee"},
+    "policy_selection": {"policies"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
 }
@@ -39,8 +40,8 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     groups = set(composition(chosen).groups)
     assert groups - {"queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
-    settings = {"seed", "run_dir", "force", "budget"}
-    settings |= {"sites", "figure", "rule", "subgroups", "subgroup_effects"}
+    settings = {"seed", "run_dir", "force", "privacy", "budget"}
+    settings |= {"release", "sites", "rule", "subgroups", "subgroup_effects"}
     assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)
 
@@ -52,11 +53,18 @@ def test_a_sweep_over_choices_composes_each_run_for_itself():
     assert sweep_words([word.replace(",rule", "") for word in words])[2] == "data.n=300"
 
 
-@pytest.mark.parametrize(("words", "public"), [([], False), (["release=queries"], True), (["task=owl"], False)])
+KERNEL = ["second_stage=kernel_ridge", "mechanism=gaussian_process"]
+
+
+@pytest.mark.parametrize(
+    ("words", "public"), [([], False), (["release=queries"], True), (KERNEL, True), (["task=owl"], False)]
+)
 def test_where_answers_are_published_no_person_is_asked_about(words, public):
-    """A second meaning of ``release.public_queries``: without such a group, queries are only looked at."""
     config = OmegaConf.create(composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins"))
-    assert data_source(config).public_queries is public
+    task = instantiate(config.task)
+    task.config = task.checked(config)
+    assert task.publishes_queries is public
+    assert data_source(config, public_queries=task.publishes_queries).public_queries is public
 
 
 class Eager(OutcomeWeightedLearner):

@@ -9,7 +9,7 @@ from torchdpcate.data.study import StudySource
 
 
 def compose_data(name: str, *overrides: str) -> StudySource:
-    root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
+    root = ["+seed=3", "+queries={path: null, count: 25}"]
     with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
         return data_source(compose(overrides=[f"+data={name}", *root, *overrides]))
 
@@ -29,16 +29,7 @@ def test_table_from_yaml(tmp_path, frame, domain_file) -> None:
     ("overrides", "n"),
     [
         (["data.path={acic2016/x.csv}", "data.domain=acic2016", "data.n=3000"], 2700),
-        (
-            [
-                "data.path={acic2016/x.csv}",
-                "data.domain=acic2016",
-                "data/surface=given",
-                "data.surface.path={acic2016/zymu_1.csv}",
-            ],
-            4322,
-        ),
-        (["data.path={twins/Twin_data.csv}", "data.domain=twins", "data/surface=twins"], 10260),
+        (["data.path={twins/Twin_data.csv}", "data.domain=twins"], 10260),
     ],
 )
 def test_semi_synthetic_from_yaml(shared_data, overrides: list[str], n: int) -> None:

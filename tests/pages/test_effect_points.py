@@ -56,10 +56,10 @@ def test_few_records_lie_beyond_two_spreads() -> None:
 @pytest.mark.parametrize(
     ("covariate", "profile", "message"),
     [
-        ("height", None, "figure.covariate = height: not a covariate; choose among age, sex, site"),
-        ("age", {"height": 1}, "figure.profile.height = height: not a covariate"),
-        ("age", {"site": "d"}, "figure.profile.site = d: give one of a, b, c"),
-        ("sex", {"age": 80}, r"figure.profile.age = 80: give a value within \[20, 60\]"),
+        ("height", None, "covariate = height: not a covariate; choose among age, sex, site"),
+        ("age", {"height": 1}, "profile.height = height: not a covariate"),
+        ("age", {"site": "d"}, "profile.site = d: give one of a, b, c"),
+        ("sex", {"age": 80}, r"profile.age = 80: give a value within \[20, 60\]"),
     ],
 )
 def test_what_is_not_there_is_refused(covariate: str, profile: dict | None, message: str) -> None:

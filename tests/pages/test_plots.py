@@ -49,7 +49,6 @@ def test_a_composed_effect_is_a_mean_over_its_population_with_intervals():
         ({"covariate": []}, r"^covariate = \[\]"),
         ({"profile": {"site": "d"}}, "^profile.site = d: give one of a, b, c"),
         ({"level": 1.0}, "^level = 1.0"),
-        ({"covariate": ["age", "site"], "ax": Figure().subplots()}, "^ax: holds one panel"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(settings, message):

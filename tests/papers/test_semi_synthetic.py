@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.designs.given_outcomes import GivenOutcomes
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.papers.semi_synthetic import GeneratedSurface, GivenOutcomes, SemiSynthetic
+from torchdpcate.papers.semi_synthetic import GeneratedSurface, SemiSynthetic
 
 N = 20_000
 
@@ -121,7 +122,7 @@ def test_the_design_decides_on_the_treatment(given, tmp_path) -> None:
     x = Domain([0] * 4, [1] * 4, 0, 1).grid(N)
     x[:, 3] = (x[:, 3] > 0.5).double()
     p = 0.3 + 0.3 * x[:, 3]
-    frame = pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).assign(p=p.numpy(), y0=0.0, y1=x[:, 0].numpy())
+    frame = pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).assign(p=p.numpy())
     frame.to_parquet(tmp_path / "x.parquet")
     facts = Domain([0] * 4, [1] * 4, 0, 1, 0.2, two_levels=[False] * 3 + [True], propensity=given)
     for surface in (GeneratedSurface(confounding=3.0), GivenOutcomes()):

@@ -36,7 +36,7 @@ from torchdpcate import (
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -128,9 +128,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     ),
     "two_stage": partial(rule, TwoStageRule),
     "selection, composed": selection,
-    "selection, frozen": partial(
-        selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
-    ),
     "selection among functions": partial(
         selection,
         policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2], names=["half", "fifth"]),

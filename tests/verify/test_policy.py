@@ -2,21 +2,18 @@ from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
-import numpy as np
-import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
-from tests.verify.forgeries import refusal, with_public
+from tests.verify.forgeries import refusal
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import PolicyRelease
-from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
 
@@ -65,22 +62,6 @@ class TestContract(PlanContract):
     default = ("centred",)
     untold = OF_SCORES
     untold_in = FREE
-
-
-def known_effect(x):
-    return np.hstack([0.5 * x, 0.2 + 0.5 * x])
-
-
-FROZEN = [FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], known_effect), FrozenNuisances([0.6, 0.4], known_effect)]
-
-
-@pytest.mark.parametrize("nuisance", FROZEN)
-def test_frozen_nuisances_verify_with_the_range_of_what_is_known_of_them(nuisance, tmp_path):
-    release = released(nuisance=nuisance)
-    assert "conditional" in dict(verify_release(release.save(tmp_path / "honest.safetensors")))["level"]
-    wide = release.privacy.public["range_sensitivity"]
-    assert "range_sensitivity" in refusal(with_public(release, range_sensitivity=wide / 2), tmp_path)
-    assert "choice" in refusal(with_public(release, choice_epsilon=2.0), tmp_path)
 
 
 def certified(release):

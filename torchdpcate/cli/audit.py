@@ -3,9 +3,8 @@
 import io
 import os
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -201,22 +200,13 @@ def _run(run: Path, reference: str | None) -> Iterator[tuple[str, str]]:
         yield SUMS_FILE, f"lists {plain(absent[0])}, which is not there"
     rows = None if reference is None else read_queries(reference, release.schema)
     texts = texts_beside(release, path) | {PAGE: lambda: reader_page(release, path=path, reference=rows)}
-    made = {name: _encoded(make) for name, make in texts.items()} | dict(figures_of(release, _figure(run)))
+    made = {name: _encoded(make) for name, make in texts.items()} | dict(figures_of(release))
     yield from _others(folder, made, {RELEASE_FILE, SUMS_FILE, signature_path(path).name})
     yield from _noiseless(run, release)
 
 
 def _encoded(make: Callable[[], str]) -> Callable[[], bytes]:
     return lambda: make().encode()
-
-
-def _figure(run: Path) -> Mapping[str, Any] | None:
-    """Return the settings of the run's figure, public words of its user."""
-    try:
-        config: Any = OmegaConf.to_container(OmegaConf.load(run / "curator" / "config.yaml"))
-        return {name: config["figure"][name] for name in ("covariate", "profile", "level")}
-    except Exception:  # whatever yaml and OmegaConf raise: the figure is then made by its defaults
-        return None
 
 
 def _others(folder: Path, made: Made, own: Collection[str]) -> Iterator[tuple[str, str]]:

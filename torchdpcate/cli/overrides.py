@@ -28,7 +28,6 @@ PATHS = (
     "data.path",
     "data.domain",
     "data.genes",
-    "data.surface.path",
     "policies.path",
     "queries.path",
     "rule.population",
@@ -66,7 +65,7 @@ class Composition(NamedTuple):
 
 
 def all_groups() -> frozenset[str]:
-    """Return the names of the groups of choices, ``data/surface`` among them; not folders that only name classes."""
+    """Return the names of the groups of choices; not folders that only name classes."""
     return frozenset(group for names in _brought_by().values() for group in names)
 
 
@@ -159,7 +158,7 @@ def owners(key: str) -> dict[str, list[str]]:
         {'second_stage': ['kernel_ridge', 'linear', 'neural', 'tangent']}
         >>> owners("rule.share")
         {'task': ['rule']}
-        >>> owners("second_stage.kernel")
+        >>> owners("second_stage.bandwidth")
         {'second_stage': ['kernel_ridge']}
     """
     block, _, setting = key.partition(".")
@@ -302,16 +301,8 @@ def with_implied_table(words: Sequence[str]) -> list[str]:
     """
     overrides = _overrides(words)
     named = any(override.key_or_group in _OF_A_TABLE for override in overrides)
-    implied = named and not any(_chooses_data(override) for override in overrides)
+    implied = named and not any(override.key_or_group == "data" for override in overrides)
     return [*words, *(["data=table"] if implied else [])]
-
-
-def _chooses_data(override: Override) -> bool:
-    """Whether a word chooses data, or an experiment that is of files."""
-    group = override.key_or_group.partition("/")[0]
-    if group != "experiment":
-        return group == "data"
-    return any("data.path" in _composed(experiment=name).settings for name in _values(override))
 
 
 def _overrides(words: Sequence[str]) -> list[Override]:

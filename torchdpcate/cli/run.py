@@ -478,8 +478,7 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
     curator, release = task.folder / "curator", task.folder / "release"
     with task.attempt("curator/config.yaml and numbers.safetensors"):
         write_curator(task.config, task.exact(), curator)
-    config: Any = OmegaConf.to_container(task.config)
-    for name, make in figures_of(task.release, config.get("figure")).items():
+    for name, make in figures_of(task.release).items():
         with task.attempt(f"release/{name}"), atomic_path(release / name, PUBLIC) as temporary:
             temporary.write_bytes(make())
     with task.attempt("further tables and figures"):

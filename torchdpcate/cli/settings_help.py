@@ -10,7 +10,7 @@ from torchdpcate.cli.tables import facts
 from torchdpcate.registry import conf_dir
 
 _SUBJECTS = {
-    "What is estimated": ("task", "experiment", "subgroups", "queries", "figure"),
+    "What is estimated": ("task", "experiment", "subgroups", "queries"),
     "Your records": ("data",),
     "Privacy": ("privacy", "unit", "budget"),
     "The run": ("run_dir", "seed", "force", "sweep", "trainer", "plan"),

@@ -35,22 +35,24 @@ _SHARED = {
     "seed": "seed",
     "queries": "queries.count",
     "queries_path": "queries.path",
-    "public_queries": "release.public_queries",
 }
 """Arguments of sources of data, and the settings that they stand for."""
-_IDLE = ("trainer", "figure", "hydra")
+_IDLE = ("trainer", "hydra")
 _NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
-def data_source(config: DictConfig) -> Any:
-    """Return the source of the data, which take the seed, the queries and what is public of them from other settings.
+def data_source(config: DictConfig, *, public_queries: bool = False) -> Any:
+    """Return the source of the data, which takes the seed and the queries from other settings.
 
     Args:
         config: The composed configuration.
+        public_queries: Whether the queries are published.
     """
     bases = get_class(config.data._target_).__mro__[:-1]
     known = {name for base in bases for name in inspect.signature(base).parameters}
     found = {name: OmegaConf.select(config, setting) for name, setting in _SHARED.items() if name in known}
+    if "public_queries" in known:
+        found["public_queries"] = public_queries
     given = {name: value for name, value in found.items() if value is not None and name not in config.data}
     return instantiate(config.data, _convert_="all", **given)
 
@@ -205,9 +207,14 @@ class TaskSpec(ABC):
         """
         return config
 
+    @property
+    def publishes_queries(self) -> bool:
+        """Whether the queries are part of what is released, so that they may be no person's record."""
+        return False
+
     def load(self) -> "Study | StreamedStudy":
         """Return the data: the records, or where they are read batch by batch."""
-        source = data_source(self.config)
+        source = data_source(self.config, public_queries=self.publishes_queries)
         if getattr(source, "stream", False):
             self._check_stream(source)
             return source.open()
@@ -215,7 +222,7 @@ class TaskSpec(ABC):
 
     def public(self) -> "PublicStudy":
         """Return what is public of the data, for a plan: no record is read."""
-        source = data_source(self.config)
+        source = data_source(self.config, public_queries=self.publishes_queries)
         if getattr(source, "stream", False):
             self._check_stream(source)
         return source.public()
@@ -379,7 +386,7 @@ def family_of(task: str) -> type[TaskSpec]:
 
     Example:
         >>> family_of("owl").settings
-        ('learner', 'features', 'weights', 'outcome', 'loss')
+        ('learner', 'features', 'weights', 'outcome')
     """
     if task not in all_tasks():
         raise KeyError(task)

@@ -267,7 +267,7 @@ class PartedRows(Rows):
         """
         raise InputError(
             "stream: a number of each record would leave its part; use data.engine=null, or for policies "
-            "nuisance_guarantee=composed"
+            "leave propensity: out of the domain"
         )
 
     def then(self, change: Change) -> "PartedRows":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel, row_names
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, legend_below, one_panel, row_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,6 @@ def balance_figure(
     *,
     nonprivate: "BalanceTable | None" = None,
     claim: str = "",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw how far treated and controls differ in every feature, before and after weighting (a love plot).
 
@@ -61,7 +60,6 @@ def balance_figure(
         table: From a release; None where it has none.
         nonprivate: The same without noise, drawn as hollow points; the figure then says that it is for the curator.
         claim: Guarantee, printed above.
-        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -76,7 +74,7 @@ def balance_figure(
         raise InputError("nonprivate: its features are not those of the table")
     shown, every = _largest(tables[0]), tables[0].names
     rows = np.arange(len(shown))
-    figure, axes = one_panel(ax, (6.4, 1.5 + 0.3 * len(shown)))
+    figure, axes = one_panel((6.4, 1.5 + 0.3 * len(shown)))
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     for mark in (-_LARGEST_BALANCED, _LARGEST_BALANCED):
         axes.axvline(mark, color="0.75", lw=0.8, ls=":", zorder=0)
@@ -91,7 +89,7 @@ def balance_figure(
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
     axes.set_xlabel(f"mean of the treated minus mean of the controls, in {tables[0].unit}{left_out}", fontsize=9)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9)
-    finish(axes, ax is None)
+    legend_below(axes)
     return figure
 
 
@@ -103,7 +101,6 @@ def interval_figure(
     claim: str = "",
     assumptions: str = "",
     label: str = "effect in outcome units",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw estimates with their intervals, one below the other (a forest plot).
 
@@ -115,7 +112,6 @@ def interval_figure(
         claim: Guarantee, printed above.
         assumptions: What the intervals rest on, printed below.
         label: Of the axis of effects.
-        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -127,7 +123,7 @@ def interval_figure(
     if not lines:
         raise InputError("rows: give at least one estimate")
     below = textwrap.wrap(f"they hold it if {assumptions}", _LETTERS) if assumptions else []
-    figure, axes = one_panel(ax, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
+    figure, axes = one_panel((6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     if truth is not None:
         axes.axvline(truth, color="black", lw=1.2, ls="--", zorder=0, label="truth")
@@ -140,8 +136,8 @@ def interval_figure(
     axes.set_xlabel("\n".join([*said, *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    if truth is not None or ax is not None:
-        finish(axes, ax is None)
+    if truth is not None:
+        legend_below(axes)
     return figure
 
 
@@ -214,7 +210,6 @@ def forest_figure(
     outcome: str = "the outcome",
     claim: str = "",
     assumptions: str = "",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw the effects of subgroups with their intervals, one cell below the other.
 
@@ -233,7 +228,6 @@ def forest_figure(
         outcome: Name of the outcome.
         claim: Guarantee, printed above.
         assumptions: What the intervals rest on, printed below.
-        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -248,7 +242,7 @@ def forest_figure(
     below = textwrap.wrap(f"they hold the effects if {assumptions}", _WIDE) if assumptions else []
     left_out = len(table) - len(shown)
     lines = len(shown) + len(headings)
-    figure, axes = one_panel(ax, (7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))
+    figure, axes = one_panel((7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))
     axes.axvline(0, color="0.6", lw=0.8, zorder=0)
     noise_alone = np.zeros(len(shown), bool) if dominated is None else np.asarray(dominated)[: len(shown)]
     wide = shown[["low", "high"]].to_numpy() if simultaneous is None else np.asarray(simultaneous)[: len(shown)]
@@ -270,7 +264,7 @@ def forest_figure(
     axes.set_xlabel("\n".join([f"effect on {outcome}, with {level:.0%} intervals", *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    finish(axes, ax is None, columns=4)
+    legend_below(axes, columns=4)
     return figure
 
 

@@ -94,7 +94,7 @@ class EffectPanel:
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
         axes.set_xlabel(self.covariate)
         if self.title:
-            axes.set_title(_short_lines(self.title), fontsize=8)
+            axes.set_title("\n".join(textwrap.wrap(self.title, _NARROW)), fontsize=8)
 
 
 def effect_panels(
@@ -105,7 +105,6 @@ def effect_panels(
     holds: str = BAND,
     assumptions: str = "",
     label: str = "treatment effect",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
 
@@ -116,15 +115,11 @@ def effect_panels(
         holds: What the bands hold, ``BAND``, ``INTERVAL`` or ``OF_AVERAGE``.
         assumptions: What intervals rest on, printed below.
         label: Of the axis of effects.
-        ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
-    if ax is None:
-        figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
-    else:
-        figure, axes = figure_of(ax), [ax]
+    figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
     for panel, own in zip(panels, axes, strict=True):
         panel.draw(own, f"{level:.0%} {holds}")
     axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
@@ -136,10 +131,6 @@ def effect_panels(
     if len(panels) == 1:
         axes[0].set_title(title, fontsize=9)
         axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip())
-        if ax is not None:
-            axes[0].set_xlabel("\n".join(filter(None, [axes[0].get_xlabel(), rests.replace("\n", " ")])))
-            finish(axes[0], own=False)
-            return figure
         if rests:
             figure.supxlabel(rests, fontsize=7)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
@@ -181,23 +172,20 @@ def row_names(axes: "Axes", places: Iterable[float], names: Iterable[str]) -> No
     axes.set_yticks(list(places), [shortened(name, _ROW) for name in names], fontsize=8)
 
 
-def rule_figure(
-    names: Sequence[str], coefficients: np.ndarray, *, claim: str = "", ax: "Axes | None" = None
-) -> "Figure":
+def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = "") -> "Figure":
     """Draw the coefficients of a linear rule, the largest ones if there are many.
 
     Args:
         names: Names of the features.
         coefficients: Released coefficients of features of one scale, [p].
         claim: Guarantee, printed above.
-        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
     largest = np.argsort(-np.abs(coefficients), kind="stable")[:_MOST_BARS]
     shown = np.sort(largest)[::-1]  # matplotlib counts from below
-    figure, axes = one_panel(ax, (6.0, 1.0 + 0.28 * len(shown)))
+    figure, axes = one_panel((6.0, 1.0 + 0.28 * len(shown)))
     values = coefficients[shown]
     axes.barh(range(len(shown)), values, color=np.where(values > 0, "C0", "C1"), height=0.7)
     axes.axvline(0, color="0.5", lw=0.8)
@@ -206,8 +194,6 @@ def rule_figure(
     left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
     axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)
     axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9)
-    if ax is not None:
-        finish(axes, own=False)
     return figure
 
 
@@ -226,35 +212,23 @@ def png_of(figure: "Figure") -> bytes:
     return written.getvalue()
 
 
-def one_panel(ax: "Axes | None", size: tuple[float, float]) -> tuple["Figure", "Axes"]:
-    """Return given axes with their figure, or those of a new figure of this size in inches."""
-    if ax is not None:
-        return figure_of(ax), ax
+def one_panel(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
+    """Return a new figure of this size in inches with one pair of axes."""
     figure, grid = new_grid(1, 1, size)
     return figure, grid[0]
 
 
-def figure_of(ax: "Axes") -> "Figure":
+def figure_of(axes: "Axes") -> "Figure":
     """Return the figure of axes, that of a part of it included."""
-    figure: Any = ax.figure
+    figure: Any = axes.figure
     while figure.figure is not figure:
         figure = figure.figure
     return figure
 
 
-def finish(ax: "Axes", own: bool, columns: int = 2) -> None:
-    """Draw the legend of axes: below a figure of their own, else within them, with all words in short lines."""
-    if own:
-        figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
-        return
-    from torchdpcate.evaluation.plain_figure import as_they_are
-
-    ax.set_title(_short_lines(ax.get_title()), fontsize=8)
-    ax.set_xlabel(_short_lines(ax.get_xlabel()), fontsize=8)
-    handles, labels = ax.get_legend_handles_labels()
-    if labels:
-        ax.legend(handles, list(map(_short_lines, labels)), fontsize=7)
-    as_they_are(ax)
+def legend_below(axes: "Axes", columns: int = 2) -> None:
+    """Draw the legend of axes below their figure."""
+    figure_of(axes).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
 def entry(name: object) -> str:
@@ -265,10 +239,6 @@ def entry(name: object) -> str:
         (' _dose', 'dose')
     """
     return f" {name}" if str(name).startswith("_") else str(name)
-
-
-def _short_lines(text: str) -> str:
-    return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, _NARROW))
 
 
 def new_grid(rows: int, columns: int, size: tuple[float, float], **settings: Any) -> tuple["Figure", list["Axes"]]:
@@ -299,7 +269,6 @@ def answers_figure(
     levels: Sequence[str] = (),
     level: float = 0.95,
     claim: str = "",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects at queries: the smallest first, or against one covariate.
 
@@ -311,7 +280,6 @@ def answers_figure(
         levels: What its values are called, if they are levels.
         level: Probability of the bands.
         claim: Guarantee, printed above.
-        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -320,7 +288,7 @@ def answers_figure(
         >>> answers_figure(np.array([0.3, -0.1])).axes[0].lines[0].get_ydata().tolist()
         [-0.1, 0.3]
     """
-    figure, axes = one_panel(ax, (6.0, 4.2))
+    figure, axes = one_panel((6.0, 4.2))
     order = np.argsort(answers, kind="stable")
     place = np.arange(1, len(order) + 1) if against is None else np.asarray(against, dtype=float)[order]
     axes.plot(place, answers[order], ".", color="C0", ms=max(3.0, min(8.0, 200 / len(order))), label="released")
@@ -334,7 +302,7 @@ def answers_figure(
     axes.set_xlabel("queries, the smallest effect first" if against is None else covariate)
     axes.set_ylabel("treatment effect")
     axes.set_title(claim, fontsize=9)
-    finish(axes, ax is None)
+    legend_below(axes)
     return figure
 
 
@@ -384,7 +352,6 @@ def decision_figure(
     *,
     title: str = "",
     claim: str = "",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw which share of people gets which action, a panel a covariate.
 
@@ -393,7 +360,6 @@ def decision_figure(
         actions: Names of the K actions, the lowest area first.
         title: What decides.
         claim: Guarantee, printed above.
-        ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -403,10 +369,7 @@ def decision_figure(
         >>> decision_figure([panel], ["treat", "do not treat"]).axes[0].get_xlabel()
         'age'
     """
-    if ax is None:
-        figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.0), sharey=True)
-    else:
-        figure, axes = figure_of(ax), [ax]
+    figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.0), sharey=True)
     for panel, one in zip(panels, axes, strict=True):
         panel.draw(one, actions)
     axes[0].set_ylabel("share of people")
@@ -418,7 +381,7 @@ def decision_figure(
     else:
         figure.supxlabel(place, fontsize=8)
         figure.suptitle(above, fontsize=9)
-    finish(axes[0], ax is None, columns=4)
+    legend_below(axes[0], columns=4)
     return figure
 
 

@@ -3,7 +3,6 @@
 import warnings
 from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -28,20 +27,11 @@ class PlainFigure(Figure):
 
     def draw(self, renderer: Any) -> None:
         """Draw the figure, after all of its words were taken as they are."""
-        as_they_are(self)
+        for text in self.findobj(Text):
+            assert isinstance(text, Text)
+            text.set_parse_math(False)
+            text.set_text(shortened(text.get_text(), _LETTERS))
         with warnings.catch_warnings():
             for said in _NOT_SAID:
                 warnings.filterwarnings("ignore", said)
             super().draw(renderer)
-
-
-def as_they_are(drawn: Artist) -> None:
-    """Take the words of a figure, or of axes, as they are.
-
-    Args:
-        drawn: What holds them.
-    """
-    for text in drawn.findobj(Text):
-        assert isinstance(text, Text)
-        text.set_parse_math(False)
-        text.set_text(shortened(text.get_text(), _LETTERS))

@@ -199,7 +199,7 @@ def joint_corners(share: float) -> tuple[Corners, ...]:
     return (Corners(tuple((count, math.sqrt(part)) for count, part in squared), least=1.0),)
 
 
-_THRESHOLD = 16  # outcome ranges in one default threshold, turned over
+_THRESHOLD = 1 / 16  # of the outcome's range, where it has more than two values
 _ROUNDING = 1e-9  # of what is left, so that sums of shares never exceed the budget
 
 
@@ -216,8 +216,8 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     Args:
         degree: of the outcomes' Legendre polynomials, at least 1.
         propensity_degree: of the propensity's, at least 0.
-        threshold: Huber threshold in outcome units; None takes a sixteenth of the outcome range. An outcome of few
-            values needs its whole range, for the Huber loss would aim at its mode.
+        threshold: Huber threshold in outcome units; None takes a sixteenth of the outcome range, of a binary outcome
+            all of it, for the Huber loss would aim at its mode.
         propensity_share: the propensity's share of the squared gradient bound, in (0, 1).
         jacobian_share: share of epsilon that pays for small ridges, in (0, 1).
         median_share: share of epsilon that releases the median, in (0, 1).
@@ -302,7 +302,8 @@ class ConvexNuisanceConfig(NuisanceRecipe):
         return left * self.median_share, PrivacyBudget(left * (1 - self.median_share), budget.delta)
 
     def _objective(self, n: int, size: int, domain: Domain, budget: PrivacyBudget | None) -> JointObjective:
-        threshold = self.threshold or domain.outcome_range / _THRESHOLD
+        part = 1.0 if domain.outcome_kind == "binary" else _THRESHOLD
+        threshold = self.threshold or domain.outcome_range * part
         share = 0.0 if domain.known_propensity is not None else self.propensity_share
         return joint_objective(n, size, threshold, budget, share=share, jacobian_share=self.jacobian_share)
 

@@ -36,7 +36,6 @@ class FigurePoints:
             leaves open is averaged over ``reference`` of a composed release, else at the middle of bounds.
         reference: Encoded rows of a public population, [k, q], that take the place of both; None without.
         spread: Whether what no composed release knows of is spread over the bounds, not at their middle.
-        prefix: Of the arguments above in messages.
 
     Raises:
         InputError: A column that is not there, or a value outside its bounds.
@@ -47,14 +46,13 @@ class FigurePoints:
     profile: Mapping[str, Any] | None = None
     reference: Tensor | None = None
     spread: bool = False
-    prefix: str = "figure."
 
     def __post_init__(self) -> None:
         known = {*self.schema.domain.names, *self.schema.columns}
         for setting, name in [("covariate", self.covariate)] + [(f"profile.{key}", key) for key in self.profile or {}]:
             if name is not None and name not in known:
                 listed = ", ".join(dict.fromkeys((*self.schema.columns, *self.schema.domain.names)))
-                raise InputError(f"{self.prefix}{setting} = {name}: not a covariate; choose among {listed}")
+                raise InputError(f"{setting} = {name}: not a covariate; choose among {listed}")
         _ = self._fixed
 
     @property
@@ -165,7 +163,7 @@ class FigurePoints:
                 found |= dict(zip(columns, [float(place)] if len(columns) == 1 else _one(place, columns), strict=True))
             elif len(columns) > 1 and name == covariate.name:
                 levels = ", ".join(map(str, covariate.levels))
-                raise InputError(f"{self.prefix}profile.{name} = {value}: give one of {levels}")
+                raise InputError(f"profile.{name} = {value}: give one of {levels}")
             else:
                 column, number = names.index(name), self._within(name, value)
                 if len(columns) > 1 and number == 1:  # no other category then
@@ -175,10 +173,10 @@ class FigurePoints:
 
     def _within(self, name: str, value: Any) -> float:
         """Return a value that the profile gives for an encoded column, within its bounds."""
-        number = to_number(f"{self.prefix}profile.{name}", value)
+        number = to_number(f"profile.{name}", value)
         low, high = self._bounds(self.schema.domain.names.index(name))
         if not low <= number <= high:
-            raise InputError(f"{self.prefix}profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
+            raise InputError(f"profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
         return number
 
     def _column(self, name: str) -> tuple[Covariate, list[int]]:
@@ -186,7 +184,7 @@ class FigurePoints:
         for covariate in self.schema.covariates:
             if name in (covariate.name, *(column.name for column in covariate.columns)):
                 return covariate, list(self.schema.places[covariate.name])
-        raise InputError(f"{self.prefix}covariate = {name}: not a covariate")
+        raise InputError(f"covariate = {name}: not a covariate")
 
     def _bounds(self, column: int) -> tuple[float, float]:
         domain = self.schema.domain

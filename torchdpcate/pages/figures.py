@@ -40,7 +40,6 @@ from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -50,35 +49,27 @@ def plot_effect(
     *,
     profile: Mapping[str, Any] | None = None,
     level: float = 0.95,
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Return the figure of ``FunctionRelease.plot``, or of a composed release; arguments and errors are its own."""
     names = [covariate] if covariate is None or isinstance(covariate, str) else list(covariate)
     if not names:
         raise InputError("covariate = []: name at least one covariate, or leave it out")
-    if ax is not None and len(names) > 1:
-        raise InputError(f"ax: holds one panel; give one covariate with it, not {len(names)}")
-    where = [FigurePoints(release.schema, name, profile, prefix="") for name in names]
+    where = [FigurePoints(release.schema, name, profile) for name in names]
     panels = [panel for one in where for panel in arm_panels(release, one, level)]
-    if ax is not None and len(panels) > 1:
-        raise InputError(f"ax: holds one panel, and each of {len(panels)} arms has one; leave ax out")
-    return effect_figure_of(release, panels, level, ax)
+    return effect_figure_of(release, panels, level)
 
 
-def effect_figure_of(
-    release: EffectRelease, panels: Sequence[EffectPanel], level: float, ax: "Axes | None" = None
-) -> "Figure":
+def effect_figure_of(release: EffectRelease, panels: Sequence[EffectPanel], level: float) -> "Figure":
     """Return the figure of a release's panels, with its claim and what intervals rest on.
 
     Args:
         release: What was released.
         panels: As ``effect_panel`` makes them.
         level: Probability of the bands.
-        ax: Axes to draw one panel on; None makes a figure.
     """
     holds, assumptions = band_words(release)
     words = {"claim": release.privacy.claim, "holds": holds, "assumptions": assumptions}
-    return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema), ax=ax)
+    return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema))
 
 
 def band_words(release: Any) -> tuple[str, str]:
@@ -142,14 +133,12 @@ def means(values: Any, grid: np.ndarray) -> np.ndarray:
     return np.asarray(values).reshape(len(grid), -1).mean(1)
 
 
-def plot_answers(
-    release: QueryRelease, covariate: str | None = None, *, level: float = 0.95, ax: "Axes | None" = None
-) -> "Figure":
+def plot_answers(release: QueryRelease, covariate: str | None = None, *, level: float = 0.95) -> "Figure":
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
     x = release.queries
     band = None if release.known_noise(x) is None else release.noise_band(x, level)
-    where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
+    where = None if covariate is None else FigurePoints(release.schema, covariate)
     return answers_figure(
         release.answers.numpy(),
         band,
@@ -158,7 +147,6 @@ def plot_answers(
         levels=() if where is None else where.levels,
         level=level,
         claim=release.privacy.claim,
-        ax=ax,
     )
 
 
@@ -170,9 +158,7 @@ def _values(where: FigurePoints, x: Tensor) -> Tensor:
     return (x[:, columns[0]] == where.grid[-1]).double() if where.levels else x[:, columns[0]]
 
 
-def plot_average(
-    release: AverageEffectRelease, *, balance: bool = False, level: float = 0.95, ax: "Axes | None" = None
-) -> "Figure":
+def plot_average(release: AverageEffectRelease, *, balance: bool = False, level: float = 0.95) -> "Figure":
     """Return the figure of ``AverageEffectRelease.plot``; arguments and errors are its own."""
     quantile(level)  # refuses what is no level
     claim = release.privacy.claim
@@ -182,10 +168,10 @@ def plot_average(
                 "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
                 "loss=balancing"
             )
-        return balance_figure(release.balance, claim=claim, ax=ax)
+        return balance_figure(release.balance, claim=claim)
     rows = released_rows(release, release.estimand, level)
     label, assumptions = outcome_axis(release.schema), release.assumptions
-    return interval_figure(rows, level=level, claim=claim, assumptions=assumptions, label=label, ax=ax)
+    return interval_figure(rows, level=level, claim=claim, assumptions=assumptions, label=label)
 
 
 def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
@@ -221,31 +207,28 @@ _MOST = 3  # panels, where no covariate is named
 _SAME = 1e-9  # of a share: less is no difference
 
 
-def plot_decisions(
-    release: DecisionRelease | PolicyRelease, covariate: str | None = None, *, ax: "Axes | None" = None
-) -> "Figure":
+def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | None = None) -> "Figure":
     """Return the figure of ``PolicyRelease.plot``, which also shows rules by one covariate.
 
     Args:
         release: A rule or a policy.
         covariate: The one that varies; None takes the three that most depends on, or one if nothing does.
-        ax: Axes to draw on; None makes a figure. The covariate is then the one that most depends on.
 
     Raises:
         InputError: No such covariate, or a function that was not given by ``bind``.
     """
     named = covariate is not None
     names = [covariate] if named else list(release.schema.columns)
-    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True, prefix="")) for name in names]
+    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True)) for name in names]
     if not named:
         varying = sorted(panels, key=lambda panel: -np.ptp(panel.shares, axis=0).max())
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
-        panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
+        panels = (depends or varying[:1])[:_MOST]
     schema = release.schema
     title = f"{arm(schema, 1)} where the score is positive, so that {outcome_words(schema)} be {aim(schema)}"
     if isinstance(release, PolicyRelease):
         title = f"{release.name}, so that {outcome_words(schema)} be {aim(schema)}"
-    return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
+    return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim)
 
 
 def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
@@ -267,13 +250,13 @@ def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
     return [arm(release.schema, label) for label in labels]
 
 
-def plot_rule(release: DecisionRelease, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
+def plot_rule(release: DecisionRelease, covariate: str | None = None) -> "Figure":
     """Return the figure of ``DecisionRelease.plot``; arguments and errors are its own."""
     found = None if covariate is not None else coefficients(release)
     if found is None:
-        return plot_decisions(release, covariate, ax=ax)
+        return plot_decisions(release, covariate)
     names, values = found
-    return rule_figure(names, values, claim=release.privacy.claim, ax=ax)
+    return rule_figure(names, values, claim=release.privacy.claim)
 
 
 def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | None:
@@ -309,7 +292,6 @@ def plot_subgroups(
     level: float = LEVEL,
     nonprivate: np.ndarray | None = None,
     truth: np.ndarray | None = None,
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Return the forest plot of a release: that of ``SubgroupRelease.plot``, and with more the curator's.
 
@@ -318,7 +300,6 @@ def plot_subgroups(
         level: Probability of the intervals, in (0, 1).
         nonprivate: Effects without noise, [cells]; the curator's.
         truth: True effects, [cells]; the curator's.
-        ax: Axes to draw on; None makes a figure.
 
     Of more than two arms there is a line for each effect of a cell.
     """
@@ -332,17 +313,15 @@ def plot_subgroups(
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.assumptions or "",
-        ax=ax,
     )
 
 
-def plot_lines(release: ComposedRelease, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+def plot_lines(release: ComposedRelease, *, level: float = LEVEL) -> "Figure":
     """Return the forest plot of a release's lines: of everybody, of groups by effect, and what else it has.
 
     Args:
         release: With lines.
         level: Probability of the intervals, in (0, 1).
-        ax: Axes to draw on; None makes a figure.
     """
     return forest_figure(
         release.line_table(level),
@@ -350,11 +329,10 @@ def plot_lines(release: ComposedRelease, *, level: float = LEVEL, ax: "Axes | No
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.line_assumptions,
-        ax=ax,
     )
 
 
-def plot_sites(release: Combined, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+def plot_sites(release: Combined, *, level: float = LEVEL) -> "Figure":
     """Return the forest plot of ``Combined.forest``; arguments and errors are its own."""
     quantile(level)  # refuses what is no level
     found = release.parts(level)
@@ -367,7 +345,6 @@ def plot_sites(release: Combined, *, level: float = LEVEL, ax: "Axes | None" = N
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.assumptions,
-        ax=ax,
     )
 
 
@@ -376,40 +353,38 @@ Made = Mapping[str, Callable[[], bytes]]
 
 
 @singledispatch
-def figures_of(release: Release, figure: Mapping[str, Any] | None = None) -> Made:
+def figures_of(release: Release) -> Made:
     """Return what a run writes beside a release for its readers; nothing of most kinds.
 
     Args:
         release: The release.
-        figure: What the figure of an effect shows, as the settings ``figure`` of a run say: ``covariate``, ``profile``
-            and ``level``; None takes those of ``plot``.
     """
     return {}
 
 
 @figures_of.register
-def _effect_files(release: EffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
-    return {"effect.png": lambda: png_of(release.plot(**(figure or {})))}
+def _effect_files(release: EffectRelease) -> Made:
+    return {"effect.png": lambda: png_of(release.plot())}
 
 
 @figures_of.register
-def _answers_files(release: QueryRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _answers_files(release: QueryRelease) -> Made:
     return {}
 
 
 @figures_of.register
-def _average_files(release: AverageEffectRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _average_files(release: AverageEffectRelease) -> Made:
     found = {"interval.png": lambda: png_of(release.plot())}
     return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
 
 
 @figures_of.register
-def _subgroups_files(release: SubgroupRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _subgroups_files(release: SubgroupRelease) -> Made:
     return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
 
 
 @figures_of.register
-def _rule_files(release: DecisionRelease, figure: Mapping[str, Any] | None = None) -> Made:
+def _rule_files(release: DecisionRelease) -> Made:
     return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
 
 

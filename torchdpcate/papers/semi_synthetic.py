@@ -16,8 +16,8 @@ from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data.checked import outcome_within, with_known_propensity
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import check_bounds, to_number
-from torchdpcate.data.records import CausalData, check_treatment, public_generator, public_permutation, public_split
+from torchdpcate.data.facts import to_number
+from torchdpcate.data.records import CausalData, public_generator, public_permutation, public_split
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import PublicStudy, Study, StudySource, record_average
 from torchdpcate.data.table import subsample, table_name
@@ -64,7 +64,7 @@ class Surface(ABC):
         Raises:
             InputError: A surface that knows them from its draws alone.
         """
-        raise InputError(f"data.surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
+        raise InputError(f"surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor | None:
         """Return the true effect [n] at any x [n, q], or None where only the records' is known."""
@@ -105,17 +105,17 @@ class GeneratedSurface(Surface):
         confounding: float = 1.0,
     ) -> None:
         if effect not in _EFFECTS:
-            raise InputError(f"data.surface.effect is {effect!r}; choose one of {', '.join(_EFFECTS)}")
+            raise InputError(f"surface.effect is {effect!r}; choose one of {', '.join(_EFFECTS)}")
         self.effect = effect
         self.modifiers = modifiers
-        self.noise = to_number("data.surface.noise", noise)
-        self.confounding = to_number("data.surface.confounding", confounding)
+        self.noise = to_number("surface.noise", noise)
+        self.confounding = to_number("surface.confounding", confounding)
         if self.noise < 0.0:
-            raise InputError(f"data.surface.noise is {self.noise:g}; give 0 or more")
+            raise InputError(f"surface.noise is {self.noise:g}; give 0 or more")
 
     def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Draw treatment and outcome by the formula above."""
-        u = _modifiers(x, schema, self.modifiers)
+        u = modifiers_of(x, schema, self.modifiers)
         generator = public_generator(seed, "surface")
         gamma = torch.rand(u.shape[1], generator=generator, dtype=torch.float64)
         tau = _EFFECTS[self.effect].of(u)
@@ -126,11 +126,11 @@ class GeneratedSurface(Surface):
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor:
         """Return tau(u(x))."""
-        return _EFFECTS[self.effect].of(_modifiers(x, schema, self.modifiers))
+        return _EFFECTS[self.effect].of(modifiers_of(x, schema, self.modifiers))
 
     def scaled(self, x: Tensor, schema: TableSchema) -> Tensor:
         """Return the modifiers [n, m] of x [n, q], scaled to [-1, 1]."""
-        return _modifiers(x, schema, self.modifiers)
+        return modifiers_of(x, schema, self.modifiers)
 
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
         return *self.outcome_bounds(), "continuous"
@@ -139,77 +139,6 @@ class GeneratedSurface(Surface):
         """Return the public bounds of the outcome."""
         low, high = _EFFECTS[self.effect].bounds
         return -1.0 + min(0.0, low) - self.noise, 1.0 + max(0.0, high) + self.noise
-
-
-@dataclass(eq=False, repr=False)
-class GivenOutcomes(Surface):
-    """Both potential outcomes from columns of a file: a benchmark's own effects.
-
-    The record's outcome is y1 where treated, else y0. Its effect is mu1 - mu0 if the means are
-    given, else y1 - y0.
-
-    Args:
-        path: csv or parquet with a row per row of the covariate file; that file itself if left out.
-        outcomes: Names of the columns y0 and y1.
-        means: Names of the columns mu0 and mu1, or None.
-        treatment: Name of the treatment's column; if None the treatment is drawn as by
-            ``GeneratedSurface``, from the first five covariates.
-        event_below: If given, the outcome is the event "value below this number", 0 or 1.
-        bounds: Public bounds [low, high] of the outcome; those of the domain file if left out.
-        confounding: Strength of a drawn treatment's dependence on covariates; 0 tosses a coin.
-
-    Raises:
-        InputError: On ``draw``, missing file or column, other number of rows, bad treatment.
-    """
-
-    name = "given"
-
-    path: str | Path | None = None
-    outcomes: Sequence[str] = ("y0", "y1")
-    means: Sequence[str] | None = None
-    treatment: str | None = None
-    event_below: float | None = None
-    bounds: Sequence[float] | None = None
-    confounding: float = 1.0
-
-    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
-        """Look the potential outcomes up, and draw the treatment if no column has it."""
-        covariates, path = path, path if self.path is None else self.path
-        values = self._read(path, rows)
-        y0, y1 = (self._event(values[name]) for name in _pair(self.outcomes, "outcomes"))
-        effect = y1 - y0
-        if self.means is not None:
-            mu0, mu1 = (values[name] for name in _pair(self.means, "means"))
-            effect = mu1 - mu0
-        if self.treatment is None:
-            u = _modifiers(x, schema, None)
-            known = known_propensity_of(x, rows, schema, covariates)
-            a = draw_treatment(u, schema.domain.overlap, self.confounding, seed, known)
-        else:
-            a = values[self.treatment]
-            with about(path):
-                check_treatment(a, f"treatment column {self.treatment!r}")
-        low, high, kind = self.public_outcome(schema)
-        return SemiSyntheticOutcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), kind)
-
-    def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
-        """See ``Surface.public_outcome``: an event is binary, and the domain's kind holds for its own bounds."""
-        domain = schema.domain
-        low, high = check_bounds("data.surface.bounds", *(self.bounds or (domain.outcome_low, domain.outcome_high)))
-        if self.event_below is not None:
-            return low, high, "binary" if (low, high) == (0.0, 1.0) else "continuous"
-        return low, high, domain.outcome_kind if self.bounds is None else "continuous"
-
-    def _read(self, path: Any, rows: Tensor) -> dict[str, Tensor]:
-        names = [*self.outcomes, *(self.means or ()), *([self.treatment] if self.treatment else ())]
-        frame = read_frame(path, names)
-        if len(frame) <= int(rows.max()):
-            raise InputError(f"{path}: {len(frame)} rows for {int(rows.max()) + 1} rows of covariates")
-        with about(path):
-            return {name: torch.from_numpy(numeric_column(frame[name], name))[rows] for name in names}
-
-    def _event(self, value: Tensor) -> Tensor:
-        return value if self.event_below is None else (value < self.event_below).to(torch.float64)
 
 
 def known_propensity_of(x: Tensor, rows: Tensor, schema: TableSchema, path: Any) -> Tensor | None:
@@ -250,22 +179,16 @@ _EFFECTS = {
 }
 
 
-def _modifiers(x: Tensor, schema: TableSchema, names: Sequence[str] | None, most: int = 5) -> Tensor:
+def modifiers_of(x: Tensor, schema: TableSchema, names: Sequence[str] | None, most: int = 5) -> Tensor:
     """Return the modifiers scaled to [-1, 1], padded with zeros to three columns."""
     if names is None:
         numeric = {c.name for c in schema.covariates if isinstance(c, Numeric)}
         names = sorted(schema.domain.names, key=lambda name: name not in numeric)[:most]
     unknown = [name for name in names if name not in schema.domain.names]
     if unknown or not names:
-        raise InputError(f"data.surface.modifiers holds {unknown}; name encoded covariate columns")
+        raise InputError(f"surface.modifiers holds {unknown}; name encoded covariate columns")
     u = schema.domain.scale(x)[:, [schema.domain.names.index(name) for name in names]]
     return torch.nn.functional.pad(u, (0, max(0, 3 - u.shape[1])))
-
-
-def _pair(names: Sequence[str], what: str) -> tuple[str, str]:
-    if isinstance(names, str) or len(names) != 2:
-        raise InputError(f"data.surface.{what} is {names}; name two columns, untreated first")
-    return names[0], names[1]
 
 
 @dataclass(eq=False, repr=False)

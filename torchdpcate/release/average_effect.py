@@ -22,7 +22,6 @@ from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement,
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -238,14 +237,13 @@ class AverageEffectRelease(Release):
         )
 
     def plot(  # type: ignore[override]
-        self, *, balance: bool = False, level: float = LEVEL, ax: "Axes | None" = None
+        self, *, balance: bool = False, level: float = LEVEL
     ) -> "Figure":
         """Return the figure of the estimate with its interval, and of the difference in means if it was requested.
 
         Args:
             balance: Draws how far the arms differ before and after weighting instead (a love plot).
             level: Probability of the intervals, in (0, 1).
-            ax: Axes to draw on; None makes a figure.
 
         Raises:
             InputError: A balance that was not released, or a level outside (0, 1).
@@ -255,7 +253,7 @@ class AverageEffectRelease(Release):
             >>> _example().plot().axes[0].get_yticklabels()[0].get_text()
             'ATE'
         """
-        return draw("plot_average", self, balance=balance, level=level, ax=ax)
+        return draw("plot_average", self, balance=balance, level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return estimand, estimate, interval, what they rest on, and a difference in means that was requested.

@@ -28,7 +28,6 @@ from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -172,14 +171,13 @@ class Combined(Release):
         ]
         return {"between": self.between, "sites": sites, "heterogeneity": self.heterogeneity()}
 
-    def forest(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":
+    def forest(self, *, level: float = LEVEL) -> "Figure":
         """Return the forest plot by site, with the combination below each line's sites.
 
         Args:
             level: Probability of the intervals, in (0, 1).
-            ax: Axes to draw on; None makes a figure.
         """
-        return draw("plot_sites", self, level=level, ax=ax)
+        return draw("plot_sites", self, level=level)
 
     def _position(self, k: int) -> list[int]:
         """Return the positions among all encoded columns of those of site k."""
@@ -412,9 +410,9 @@ class CombinedLines(Combined):
     def _mean(self, level: float) -> Tensor:
         return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
 
-    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
         """Return ``forest``."""
-        return self.forest(level=level, ax=ax)
+        return self.forest(level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return each line with its interval, how far sites differ, and what each site guarantees."""

@@ -23,7 +23,6 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -145,7 +144,6 @@ class EffectRelease(Release):
         *,
         profile: Mapping[str, Any] | None = None,
         level: float = 0.95,
-        ax: "Axes | None" = None,
     ) -> "Figure":
         """Return the figure of the effect against a covariate, with its interval or noise band if there is one.
 
@@ -156,11 +154,9 @@ class EffectRelease(Release):
             covariate: The one that varies, or several, a panel each; None takes the first.
             profile: Public values of others, by column; what it leaves open stays as above.
             level: Probability of the interval or band, in (0, 1).
-            ax: Axes to draw one panel on; None makes a figure.
 
         Raises:
-            InputError: No such covariate, a value outside its bounds, several panels for ``ax``, or a level outside
-                (0, 1).
+            InputError: No such covariate, a value outside its bounds, or a level outside (0, 1).
 
         Example:
             >>> from torchdpcate.release.composed import _example
@@ -168,7 +164,7 @@ class EffectRelease(Release):
             >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
             ('x0', 'effect on y (higher is better)')
         """
-        return draw("plot_effect", self, covariate, profile=profile, level=level, ax=ax)
+        return draw("plot_effect", self, covariate, profile=profile, level=level)
 
     @abstractmethod
     def effect_tensor(self, x: Tensor) -> Tensor:
@@ -303,14 +299,13 @@ class QueryRelease(EffectRelease):
         return None if self.noise_scales is None else self.noise_scales[self._locate(x)]
 
     def plot(  # type: ignore[override]
-        self, covariate: str | None = None, *, level: float = 0.95, ax: "Axes | None" = None
+        self, covariate: str | None = None, *, level: float = 0.95
     ) -> "Figure":
         """Return the figure of the effects at the queries, with their noise bands where there are any.
 
         Args:
             covariate: What they are drawn against; None orders them, the smallest effect first.
             level: Probability of the bands, in (0, 1).
-            ax: Axes to draw on; None makes a figure.
 
         Raises:
             InputError: No such covariate, or a level outside (0, 1).
@@ -320,7 +315,7 @@ class QueryRelease(EffectRelease):
             >>> _answered_example().plot().axes[0].lines[0].get_ydata().tolist()
             [-0.2, 0.8]
         """
-        return draw("plot_answers", self, covariate, level=level, ax=ax)
+        return draw("plot_answers", self, covariate, level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return the number of queries, and the smallest, mean and largest released effect at them.

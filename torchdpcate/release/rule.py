@@ -21,7 +21,6 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -51,7 +50,7 @@ class DecisionRelease(Release):
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
 
-    def plot(self, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+    def plot(self, covariate: str | None = None) -> "Figure":  # type: ignore[override]
         """Return the figure of the rule: its coefficients where it is linear in the covariates, else whom it treats.
 
         Whom it treats is a share of people against covariates, the others spread over their public bounds, or of a
@@ -60,7 +59,6 @@ class DecisionRelease(Release):
         Args:
             covariate: Draws whom it treats against this one; None draws coefficients, or whom it treats against the
                 three that most depends on.
-            ax: Axes to draw on; None makes a figure. Whom it treats is then drawn against one covariate.
 
         Raises:
             InputError: No such covariate.
@@ -70,7 +68,7 @@ class DecisionRelease(Release):
             >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
             ['x0', 'intercept']
         """
-        return draw("plot_rule", self, covariate, ax=ax)
+        return draw("plot_rule", self, covariate)
 
     @abstractmethod
     def score_tensor(self, x: Tensor) -> Tensor:
@@ -243,12 +241,11 @@ class PolicyRelease(Release):
             raise InputError(f"bind: policy {self.name!r} is no function, and decides as it is")
         return replace(self, policy=self.policy.bind(function))
 
-    def plot(self, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+    def plot(self, covariate: str | None = None) -> "Figure":  # type: ignore[override]
         """Return the figure of what the policy decides: shares of actions, others spread over their public bounds.
 
         Args:
             covariate: What they are drawn against; None takes the three covariates that most depends on.
-            ax: Axes to draw on, against one covariate; None makes a figure.
 
         Raises:
             InputError: No such covariate, or a function that was not given by ``bind``.
@@ -258,7 +255,7 @@ class PolicyRelease(Release):
             >>> _policy_example().plot().axes[0].get_xlabel()
             'x0'
         """
-        return draw("plot_decisions", self, covariate, ax=ax)
+        return draw("plot_decisions", self, covariate)
 
     def summary(self) -> dict[str, Any]:
         """Return the policy's name.

@@ -20,7 +20,6 @@ from torchdpcate.release.statement import STATED_AS, PrivacyStatement, and_count
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEVEL = 0.95
@@ -296,12 +295,11 @@ class SubgroupRelease(Release):
             )
         return self.subgroups.positions(x)[:, 0]
 
-    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
         """Return the forest plot: effects with pointwise and simultaneous intervals, a line a cell.
 
         Args:
             level: Probability of the intervals, in (0, 1).
-            ax: Axes to draw on; None makes a figure.
 
         Raises:
             InputError: A level outside (0, 1).
@@ -311,7 +309,7 @@ class SubgroupRelease(Release):
             >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
             ['x0 < 0.5', 'x0 >= 0.5']
         """
-        return draw("plot_subgroups", self, level=level, ax=ax)
+        return draw("plot_subgroups", self, level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return the cells with estimates and intervals, and what they rest on.

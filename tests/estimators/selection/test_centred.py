@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.selection.scores import score_step
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.arms.base import GuaranteedNuisances
-from torchdpcate.fit.arms.fixed import FrozenFunctions
+from torchdpcate.fit.arms.fixed import PublicNumbers
 from torchdpcate.fit.arms.private import CentredNuisances, CentrePlan, centred_range
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -74,7 +74,7 @@ class Released(CentredNuisances):
         means = torch.full((facts.arms,), self.centre, dtype=torch.float64)
         span = facts.propensity_range()
         bound = centred_range(self.clip, span.min().item())
-        return GuaranteedNuisances(FrozenFunctions(facts, None, None, (span[:, 0], means)), bound, {}, clip=self.clip)
+        return GuaranteedNuisances(PublicNumbers(span[:, 0], means), bound, {}, clip=self.clip)
 
 
 THREE = TableSchema.from_dict(

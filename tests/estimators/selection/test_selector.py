@@ -16,7 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
-from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
@@ -42,17 +42,13 @@ def selector(**settings) -> PolicySelector:
     return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **own, **settings})
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}]
-)
-def test_the_best_policy_is_chosen_and_paid_once(settings):
-    chosen = selector(**settings).fit(*records(8000))
+def test_the_best_policy_is_chosen_and_paid_once():
+    chosen = selector().fit(*records(8000))
     release = chosen.release()
     # its utility is ahead by hundreds of scales: any other choice has probability below e^-20
     assert release.name == "x0 > 0.5"
     assert release.decide([[0.2, 0.0], [0.8, 0.0]]).tolist() == [0, 1]
-    functions = isinstance(settings.get("nuisance"), FrozenNuisances)
-    assert release.privacy.level == ("conditional" if functions else "certified")
+    assert release.privacy.level == "certified"
     assert release.privacy.epsilon == pytest.approx(4.0)
     assert release.privacy.delta == 0
     assert set(chosen.blocks_) == {entry.block for entry in chosen.ledger_.entries} == {SCORING}
@@ -88,9 +84,9 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         with pytest.raises(InputError, match="double robustness is none") as refusal:
             selector(nuisance=nuisance).fit(*records(100))
         assert len(str(refusal.value).splitlines()) == 2
-    with pytest.raises(InputError, match="nuisance_guarantee = frozen: FixedNuisances has the guarantee fixed"):
-        selector(nuisance=FixedNuisances(), nuisance_guarantee="frozen").fit(*records(100))
-    with pytest.raises(InputError, match="choose one of auto, centred, composed, fixed, frozen"):
+    with pytest.raises(InputError, match="nuisance_guarantee = centred: FixedNuisances has the guarantee fixed"):
+        selector(nuisance=FixedNuisances(), nuisance_guarantee="centred").fit(*records(100))
+    with pytest.raises(InputError, match="choose one of auto, centred, composed, fixed"):
         selector(nuisance_guarantee="hope").fit(*records(100))
 
 
@@ -99,9 +95,6 @@ def test_policies_made_from_these_records_are_refused():
     own = fingerprint(x, a, y)
     with pytest.raises(InputError, match="policies: made from these very records"):
         selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(x, a, y)
-    frozen = FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None, fitted_on=own)
-    with pytest.raises(InputError, match="nuisance: made from these very records"):
-        selector(nuisance=frozen).fit(x, a, y)
     selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(*records(200, seed=1))
     y[::10] = torch.nan
     domain = Domain([0.0, -1.0], [1.0, 1.0], -0.5, 0.5, missing={"outcome": "drop"}, propensity=0.5, better="higher")

@@ -10,7 +10,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import SelectionFacts, WithKnown
-from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
 THIRDS = [0.3333333333, 0.3333333333, 0.3333333333]
@@ -44,16 +44,7 @@ def test_fixed_nuisances_take_it() -> None:
 def test_another_beside_it_is_refused() -> None:
     with pytest.raises(InputError, match=r"propensity = 0.3: the domain says propensity: 0.4; leave one of them out"):
         FixedNuisances(0.3).check(facts(0.4), None)
-    with pytest.raises(InputError, match=r"propensity = function: the domain says propensity: 0.4"):
-        FrozenNuisances(lambda x: 0.5 + 0 * x[:, 0]).check(facts(0.4), None)
     FixedNuisances(0.4).check(facts(0.4), None)
-
-
-def test_frozen_outcomes_stand_beside_it() -> None:
-    own = facts(0.4)
-    frozen = FrozenNuisances(outcome=lambda x: torch.zeros(len(x), 2).numpy()).fit(None, own)
-    assert frozen.range_sensitivity == 2 * score_spread(own.domain, own.propensity_range(), own.outcome_range())
-    assert frozen.public["propensity"] == "known"
 
 
 def test_records_bring_their_own() -> None:

@@ -7,15 +7,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from hydra.utils import instantiate
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
-from torchdpcate.composition.records import rows_of
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
@@ -31,9 +28,8 @@ if TYPE_CHECKING:
 
 _LEVEL = 0.95
 _LINES = "torchdpcate.estimators.average.lines.AverageEffect"
-NONPRIVATE, MEANS = "non-private", "difference in means"
-"""Estimates that the curator sees beside the release, and that are not released."""
-_KEYS = {NONPRIVATE: "nonprivate", MEANS: "difference_in_means"}
+NONPRIVATE = "non-private"
+"""The estimate that the curator sees beside the release, and that is not released."""
 _SAMPLE = "public_sample"
 
 
@@ -64,15 +60,15 @@ class Averages(TaskSpec):
         Measure(
             "estimate",
             "estimate",
-            "Mean ± standard error over runs. The difference in means is not private, and adjusts for nothing.",
-            {"estimate_nonprivate": NONPRIVATE, "difference_in_means": MEANS},
+            "Mean ± standard error over runs.",
+            {"estimate_nonprivate": NONPRIVATE},
             public=True,
         ),
         Measure(
             "error",
             "error",
             "Absolute error: mean ± standard error over runs.",
-            {"error_nonprivate": NONPRIVATE, "error_difference_in_means": MEANS},
+            {"error_nonprivate": NONPRIVATE},
         ),
         Measure("width", "interval width", "Of the 95 % interval: mean ± standard error over runs.", public=True),
         Measure("covered", "coverage", "Share of runs whose 95 % interval holds the truth.", drawn=False),
@@ -115,7 +111,7 @@ class Averages(TaskSpec):
         try:
             self.learner.release()
             with self.attempt("what is told beside the release, without noise"):  # what is paid for is not lost by it
-                _ = self._others, self._balance
+                _ = self._nonprivate, self._balance
         finally:
             self.study = table
 
@@ -135,14 +131,12 @@ class Averages(TaskSpec):
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
         release, truth = self.release, true_average(self.study, self.release.estimand)
-        others = {_KEYS[name]: estimate.value for name, estimate in self._others.items()}
-        values = {"estimate": release.estimate, "estimate_nonprivate": others.get("nonprivate")}
-        values["difference_in_means"] = others["difference_in_means"]
-        known = {"": release.estimate, **{f"_{name}": value for name, value in others.items()}}
-        errors = {f"error{name}": None if truth is None else abs(value - truth) for name, value in known.items()}
+        nonprivate = None if self._nonprivate is None else self._nonprivate.value
         found: dict[str, Any] = {
-            **values,
-            **errors,
+            "estimate": release.estimate,
+            "estimate_nonprivate": nonprivate,
+            "error": None if truth is None else abs(release.estimate - truth),
+            "error_nonprivate": None if truth is None or nonprivate is None else abs(nonprivate - truth),
             "truth": truth,
             **dict.fromkeys(("low", "high", "width", "covered")),
         }
@@ -168,7 +162,8 @@ class Averages(TaskSpec):
                 save_figure(figure, folder / "balance.png", PRIVATE)
         with self.attempt("curator/interval.png"):
             rows = released_rows(release, "released")
-            rows += [interval_row(release, name, estimate, secret=True) for name, estimate in self._others.items()]
+            if self._nonprivate is not None:
+                rows.append(interval_row(release, NONPRIVATE, self._nonprivate, secret=True))
             figure = interval_figure(
                 rows, level=_LEVEL, truth=summary.get("truth"), claim=claim, assumptions=release.assumptions
             )
@@ -184,20 +179,13 @@ class Averages(TaskSpec):
         return []
 
     @cached_property
-    def _others(self) -> dict[str, Estimate]:
-        """Estimates that the release is held against, and that are not released."""
-        found = {MEANS: Estimate(self._difference_in_means(), None)}
+    def _nonprivate(self) -> Estimate | None:
+        """The estimate without privacy, against which the release is held; None where there is none."""
         try:
-            found[NONPRIVATE] = self.learner.nonprivate_estimate()
+            return self.learner.nonprivate_estimate()
         except NumericalError:  # without a private fit's ridge, records of little overlap may have no balancing weights
             say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
-        return found
-
-    def _difference_in_means(self) -> float:
-        """Return the difference of the arms' mean outcomes, which adjusts for nothing and is not private."""
-        sums = rows_of(self.study.records, self.study.domain).total(_arm_sums)
-        treated, controls = (sums[:, 0] / sums[:, 1]).tolist()
-        return float(treated - controls)
+            return None
 
     @cached_property
     def _balance(self) -> BalanceTable | None:
@@ -237,10 +225,3 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
             found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
             found["error_nonprivate"] = None if other is None else abs(other - truth)
         return found
-
-
-def _arm_sums(batch: CausalData) -> torch.Tensor:
-    """Return the sums of outcomes and of weights, of the treated and of the controls, [2, 2]."""
-    weight = torch.ones_like(batch.y) if batch.weight is None else batch.weight
-    arms = weight * torch.stack([batch.a, 1 - batch.a]).double()
-    return torch.stack([arms @ batch.y.double(), arms.sum(1)], 1)

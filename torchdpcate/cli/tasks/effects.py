@@ -34,6 +34,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import RELEASE_FILE
 from torchdpcate.release.release import EffectRelease
+from torchdpcate.release.subgroups import LEVEL
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
@@ -63,10 +64,8 @@ class Effects(TaskSpec):
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Fill in what the user left to the mechanism; see the class above."""
-        if config.release.kind not in ("function", "queries"):
-            raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
-        if not 0 < float(config.figure.level) < 1:
-            raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
+        if config.release not in ("function", "queries"):
+            raise InputError(f"release = {config.release}: choose release=function or release=queries")
         self.mechanism = instantiate(config.mechanism)
         if isinstance(self.mechanism, Composed) != ("split" not in config):
             chosen = choices(config, ["mechanism", "second_stage"])
@@ -76,12 +75,14 @@ class Effects(TaskSpec):
             )
         if isinstance(self.mechanism, Composed):
             return config
-        settings: dict[str, Any] = {}
         if "loss" in config.second_stage and config.second_stage.loss is None:
-            settings["second_stage"] = {"loss": self.mechanism.loss}
-        if not isinstance(self.mechanism, FunctionMechanism):
-            settings["release"] = {"public_queries": True}  # where answers are published, so are their points
-        return OmegaConf.merge(config, settings)  # type: ignore[return-value]
+            config = OmegaConf.merge(config, {"second_stage": {"loss": self.mechanism.loss}})  # type: ignore[assignment]
+        return config
+
+    @property
+    def publishes_queries(self) -> bool:
+        """See ``TaskSpec``: where answers at the queries are published, so are their points."""
+        return self._of_queries or not isinstance(self.mechanism, FunctionMechanism | Composed)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
         """Return the learner of effects; see the class above."""
@@ -102,25 +103,16 @@ class Effects(TaskSpec):
         )
 
     def check(self) -> None:
-        """Refuse a mechanism that does not fit the release, and a covariate that is not there."""
+        """Refuse a mechanism that does not fit the release."""
         mechanism = self.mechanism
-        if self.config.release.kind == "function" and not (
-            isinstance(mechanism, FunctionMechanism | Composed) or mechanism.online
-        ):
+        if not self._of_queries and not (isinstance(mechanism, FunctionMechanism | Composed) or mechanism.online):
             raise InputError(
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
                 "or mechanism=objective"
             )
-        kind = self.config.release
-        if self._composed and kind.kind == "queries" and kind.include_nuisances:
-            raise InputError(
-                "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; "
-                "leave it out, or use second_stage=linear"
-            )
-        if kind.kind == "queries":
+        if self._of_queries:
             self.study.schema.two_arms("release=queries")
         self.learner.check(self.n, mechanism)
-        _ = self._where
 
     @property
     def mechanism_name(self) -> str:
@@ -149,9 +141,9 @@ class Effects(TaskSpec):
 
     def released(self) -> EffectRelease:
         """Release the function, or answers at the queries."""
-        learner, mechanism, kind = self.learner, self.mechanism, self.config.release
-        if kind.kind == "queries":
-            return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
+        learner, mechanism = self.learner, self.mechanism
+        if self._of_queries:
+            return learner.release_queries(self._queries, mechanism)
         if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
@@ -208,10 +200,10 @@ class Effects(TaskSpec):
         if self._curve is None:
             return
         study, release, x = self.study, self._curve, self._where.points(self._curve)
-        level, claim = float(self.config.figure.level), release.privacy.claim
+        claim = release.privacy.claim
         if release.arms:
             return  # the curator has nothing more of tables whose truth nobody knows
-        (first,) = arm_panels(release, self._where, level)
+        (first,) = arm_panels(release, self._where, LEVEL)
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),
@@ -262,6 +254,11 @@ class Effects(TaskSpec):
         return isinstance(self.mechanism, Composed)
 
     @property
+    def _of_queries(self) -> bool:
+        """Whether answers at the queries are released, and nothing else."""
+        return bool(self.config.release == "queries")
+
+    @property
     def _queries(self) -> Tensor:
         assert self.study.queries is not None
         return self.study.queries
@@ -276,15 +273,8 @@ class Effects(TaskSpec):
 
     @cached_property
     def _where(self) -> FigurePoints:
-        """Where the curator's figure is drawn, the first panel of the reader's; the others' covariates are checked."""
-        figure = self.config.figure
-        if not (figure.profile is None or OmegaConf.is_dict(figure.profile)):
-            raise InputError(f"figure.profile = {figure.profile}: give values by column, as figure.profile={{age: 40}}")
-        profile = None if figure.profile is None else dict(figure.profile)
-        names = list(figure.covariate) if OmegaConf.is_list(figure.covariate) else [figure.covariate]
-        if not names:
-            raise InputError("figure.covariate = []: name at least one covariate, or leave it out")
-        return [FigurePoints(self.study.schema, name, profile) for name in names][0]  # noqa: RUF015
+        """Where the curator's figure is drawn, as the reader's."""
+        return FigurePoints(self.study.schema)
 
 
 _CERTIFIED = (

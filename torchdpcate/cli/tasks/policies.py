@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,8 +24,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.curator_figures import policy_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.fit.arms.base import ScoreSource
-from torchdpcate.fit.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
@@ -73,11 +69,11 @@ class Policies(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
-        # Before the selector, for a mistake in them is answered without scikit-learn, which it imports.
-        library, nuisances = make_library(config, schema), make_nuisances(config)
+        # Before the selector, for a mistake in it is answered without scikit-learn, which the selector imports.
+        library = make_library(config, schema)
         from torchdpcate.estimators.selection.selector import PolicySelector
 
-        return PolicySelector(schema, budget, policies=library, nuisance=nuisances, **rest)
+        return PolicySelector(schema, budget, policies=library, **rest)
 
     def size(self) -> int:
         """Return more than the letters of the library, once it is made."""
@@ -205,43 +201,8 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
     return PolicyLibrary.of(instantiate(config.policies.make)(schema))
 
 
-def make_nuisances(config: DictConfig) -> ScoreSource:
-    """Return where the nuisances of a configuration come from; functions are given by import path of an allowed module.
-
-    Args:
-        config: The composed configuration.
-
-    Raises:
-        InputError: A path of a module that is not in ``policies.allow``, or that cannot be imported.
-    """
-    made = instantiate(config.nuisance_guarantee)
-    if isinstance(made, FrozenNuisances):
-        allow = _modules(config.policies.allow)
-        found = {name: _imported(name, getattr(made, name), allow) for name in ("propensity", "outcome")}
-        return replace(made, **found)
-    return made
-
-
 def _modules(allow: Any) -> list[str]:
-    """Return the modules whose functions a policies file, or frozen nuisances, may name."""
+    """Return the modules whose functions a policies file may name."""
     if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
         raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
     return list(allow)
-
-
-def _imported(name: str, given: Any, allow: Sequence[str]) -> Any:
-    if not isinstance(given, str):
-        return given
-    module, _, function = given.partition(":")
-    if module not in allow:
-        raise InputError(
-            f"nuisance_guarantee.{name} = {given}: Python code of the module {module!r}; if you trust it, allow it by "
-            f"policies.allow=[{module}]"
-        )
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"nuisance_guarantee.{name} = {given}: cannot be imported ({error}); give package.module:function, of a "
-            "module on Python's path"
-        ) from None

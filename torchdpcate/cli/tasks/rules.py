@@ -50,7 +50,7 @@ class Rules(TaskSpec):
 
     heading = "Rules side by side"
     note = "Value is estimated on the records, by a propensity that is known or was paid for; without one it is a dash."
-    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome", "loss")
+    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome")
     measures = (
         Measure(
             key="accuracy",
@@ -92,8 +92,16 @@ class Rules(TaskSpec):
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
         """Return the rule's learner; see the class above."""
+        config = self.config
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
-        return instantiate(self.config.rule)(domain=self.study.schema, budget=budget, **rest)
+        return instantiate(config.rule)(
+            domain=self.study.schema,
+            budget=budget,
+            weights=instantiate(config.weights),
+            outcome=instantiate(config.outcome),
+            features=instantiate(config.features),
+            **rest,
+        )
 
     @property
     def mechanism_name(self) -> str:

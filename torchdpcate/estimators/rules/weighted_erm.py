@@ -21,7 +21,10 @@ from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
 
-LOSSES = Registry("loss")
+LOSSES = Registry(
+    "loss",
+    classes={"huber_hinge": "torchdpcate.fit.losses.HuberHinge", "logistic": "torchdpcate.fit.losses.Logistic"},
+)
 """Losses of labels by the names that users give."""
 _LABELS = (-1.0, 1.0)
 

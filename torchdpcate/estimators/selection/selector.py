@@ -95,8 +95,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             read.
         nuisance: ``ScoreSource``; None takes the guarantee's default.
         nuisance_guarantee: ``auto`` (what public facts request, see ``AutoScores``), ``composed`` (one composition on
-            all records), ``centred`` (a known propensity and a private median), ``frozen`` (public functions fitted on
-            other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
+            all records), ``centred`` (a known propensity and a private median) or ``fixed`` (public numbers); None
+            takes the nuisances' own, or ``auto``.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
@@ -152,8 +152,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     @property
     def needs_all_records(self) -> str | None:
         """See ``PrivateEstimator``: what was made from records, which may be these, or a solver of another kind."""
-        if self.nuisances().fitted_on or PolicyLibrary.of(self.policies).fitted_on:
-            return "policies or nuisances were made from records, which may be these; use others"
+        if PolicyLibrary.of(self.policies).fitted_on:
+            return "policies were made from records, which may be these; use others"
         return self.nuisances().needs_all_records
 
     @property
@@ -300,12 +300,12 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         return utilities(torch.round(scores / step) * step, self.library_, records.x)
 
     def _refuse_own(self, given: Callable[[], str] | None) -> None:
-        for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", self.nuisances().fitted_on)):
-            if made_of and given is not None and given() in made_of:
-                raise InputError(
-                    f"{name}: made from these very records, so not public; make them of other data, or before the "
-                    "records are read"
-                )
+        made_of = self.library_.fitted_on
+        if made_of and given is not None and given() in made_of:
+            raise InputError(
+                "policies: made from these very records, so not public; make them of other data, or before the "
+                "records are read"
+            )
 
     def check(self, n: int) -> None:
         """Refuse, before anything is fitted or spent, what could not be released.

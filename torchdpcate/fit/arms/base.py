@@ -143,13 +143,11 @@ class ScoreSource(ABC):
         guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``.
         level: How far their range sensitivity is proved.
         states: Public constants that statements have of them, where ``followed`` does not say so.
-        fitted_on: Fingerprints of the records that they were made of before.
     """
 
     guarantee: ClassVar[str]
     level: ClassVar[Level] = Level.CERTIFIED
     states: ClassVar[tuple[str, ...]] = ()
-    fitted_on: Any = ()
 
     @classmethod
     def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
@@ -235,7 +233,15 @@ class ScoreNuisances(ScoreSource):
         """
 
 
-GUARANTEES = Registry("nuisance_guarantee")
+GUARANTEES = Registry(
+    "nuisance_guarantee",
+    classes={
+        "auto": "torchdpcate.estimators.selection.composed.AutoScores",
+        "centred": "torchdpcate.fit.arms.private.CentredNuisances",
+        "composed": "torchdpcate.estimators.selection.composed.ComposedScores",
+        "fixed": "torchdpcate.fit.arms.fixed.FixedNuisances",
+    },
+)
 """Where nuisances may come from, by the name of what bounds one record's influence on the utilities."""
 
 DEFAULT = "auto"
@@ -262,7 +268,7 @@ def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreSource:
         raise InputError(
             f"nuisance = {type(nuisance).__name__}: has no guarantee, and double robustness is none: one replaced "
             "record moves the scores of all records, not one\nuse nuisance_guarantee=composed, or nuisances that do "
-            "not come from these records (nuisance_guarantee=frozen or fixed)"
+            "not come from these records (nuisance_guarantee=centred or fixed)"
         )
     if guarantee not in (None, nuisance.guarantee):
         raise InputError(

@@ -1,21 +1,18 @@
-"""Nuisances that are public: numbers, or functions that were fitted on other data; one record moves one score."""
+"""Nuisances that are public numbers: one record moves one score."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.kinds import check_source
 from torchdpcate.causal.score import project_to_floor, score_spread
 from torchdpcate.data.propensity import KnownPropensity, StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts, WithKnown
 from torchdpcate.privacy.budget import PrivacyBudget, number
-from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
 
 Numbers = float | Sequence[float] | None
@@ -61,7 +58,7 @@ class FixedNuisances(ScoreNuisances):
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
-        nuisances: FittedNuisances = FrozenFunctions(facts, None, None, (propensity[:, 0], outcome[:, 0]))
+        nuisances: FittedNuisances = PublicNumbers(propensity[:, 0], outcome[:, 0])
         if facts.known is None and isinstance(self.propensity, str):
             nuisances = WithKnown(nuisances, _of_covariate(self.propensity, facts))
         return GuaranteedNuisances(
@@ -204,192 +201,20 @@ def _of_covariate(name: str, facts: SelectionFacts) -> CovariatePropensity:
     return CovariatePropensity(column, (min(max(low, least), most), min(max(high, least), most)))
 
 
-_POINTS = 8  # of the domain, at which a function is tried
-_SAME = 1e-9  # of its values: what rounding does where points are taken one by one
-
-Function = Callable[[np.ndarray], Any]
-
-_PUBLIC_FUNCTIONS = Condition(
-    "public nuisances",
-    "the functions given as nuisances were made without these records, and their value at a point depends on that "
-    "point alone; tried at public points",
-)
-
-
-@dataclass(frozen=True)
-class FrozenNuisances(ScoreNuisances):
-    r"""Propensity and outcome models that are functions, made before these records were read.
-
-    Values are projected to the overlap and clipped to the outcome's bounds. One record's scores of two actions lie at
-    most S = R / zeta apart, less where a part is a public number: a range sensitivity of 2 S.
-
-    Guarantee:
-        Conditional: a score is a public function of its own record, if the functions owe nothing to these records and
-        their value at a point depends on that point alone (tried at a few public points before the records are read,
-        which proves neither). Source: theory note ``policy_learning``, section 6.1.
-
-    Args:
-        propensity: A callable or an object with ``predict_proba``: from covariates, NumPy [n, q], to propensities
-            [n, K], or for two arms to P(second action | x) [n]; or public numbers as `FixedNuisances` takes them.
-        outcome: A callable from covariates to mean outcomes [n, K]; K objects with ``predict``, one an arm; or public
-            numbers.
-        fitted_on: Fingerprints of the records that the functions were fitted on (``data.fingerprint``), against which
-            a selector checks its own.
-
-    Example:
-        >>> from torchdpcate.data.domain import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, n=100)
-        >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
-        >>> certified = nuisances.fit(None, facts)
-        >>> certified.range_sensitivity, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
-        (20.0, [[0.25, 0.75]])
-    """
-
-    guarantee: ClassVar[str] = "frozen"
-    level = Level.CONDITIONAL
-
-    propensity: Any = None
-    outcome: Any = None
-    fitted_on: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        given = [self.fitted_on] if isinstance(self.fitted_on, str | bytes) else self.fitted_on
-        object.__setattr__(self, "fitted_on", tuple(check_source(source) for source in given))
-
-    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreNuisances.check``; also tries the functions at a few points of the domain."""
-        super().check(facts, budget)
-        functions = self._functions(facts)
-        if functions.propensities is None and functions.means is None:
-            raise InputError(
-                "nuisance: nuisance_guarantee=frozen needs functions that were fitted on other data; give propensity "
-                "or outcome, or take nuisance_guarantee=fixed"
-            )
-        points = facts.domain.grid(_POINTS)
-        for name, values in (("propensity", functions.propensity), ("outcome", functions.outcome)):
-            alone = torch.cat([values(point[None]) for point in points])
-            if bool(((values(points) - alone).abs() > _SAME * (1 + alone.abs())).any()):
-                raise InputError(
-                    f"{name}: its value at a point changes with the points beside it, so that one record "
-                    "would move the scores of others; give a function of one point"
-                )
-
-    def fit(
-        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
-    ) -> GuaranteedNuisances:
-        """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
-        functions = self._functions(facts)
-        return GuaranteedNuisances(
-            functions,
-            functions.range_sensitivity,
-            public={
-                "propensity": _described(self.propensity) if facts.known is None else "known",
-                "outcome": _described(self.outcome),
-            },
-            conditions=(_PUBLIC_FUNCTIONS,),
-        )
-
-    @classmethod
-    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
-        """See ``ScoreSource``: numbers as they are stated, and of functions the bounds that all of them have."""
-        propensity, outcome = stated["propensity"], stated["outcome"]
-        known = facts.known is not None
-        given = cls(None if known else _given(propensity), _given(outcome))._functions(facts)
-        said = "known" if known else propensity
-        return {"propensity": said, "outcome": outcome}, given.range_sensitivity
-
-    def _functions(self, facts: SelectionFacts) -> "FrozenFunctions":
-        refuse_another(self.propensity, facts)
-        propensity, outcome = _propensity_function(self.propensity), _outcome_function(self.outcome, facts.arms)
-        constants = (
-            constant_propensity(None if propensity else self.propensity, facts),
-            constant_outcome(None if outcome else self.outcome, facts),
-        )
-        return FrozenFunctions(facts, propensity, outcome, constants)
-
-
 @dataclass(frozen=True, eq=False)
-class FrozenFunctions(FittedNuisances):
-    """Functions of NumPy covariates, projected and clipped, or numbers.
+class PublicNumbers(FittedNuisances):
+    """Public numbers.
 
     Attributes:
-        facts: Public facts.
-        propensities: Covariates [n, q] -> [n, K], or [n] for two arms; None takes the constants.
-        means: Covariates [n, q] -> [n, K]; None takes the constants.
-        constants: Propensities and outcome models where there is no function, [K] each.
+        propensities: Of the arms, [K].
+        means: Outcome models of the arms, [K].
     """
 
-    facts: SelectionFacts
-    propensities: Function | None
-    means: Function | None
-    constants: tuple[Tensor, Tensor]
-
-    @property
-    def range_sensitivity(self) -> float:
-        """Twice the most that one record's scores of two actions lie apart, by public bounds and numbers."""
-        propensity, outcome = self.facts.propensity_range(), self.facts.outcome_range()
-        if self.propensities is None and self.facts.known is None:
-            propensity = self.constants[0][:, None].expand(-1, 2)
-        if self.means is None:
-            outcome = self.constants[1][:, None].expand(-1, 2)
-        return 2 * score_spread(self.facts.domain, propensity, outcome)
+    propensities: Tensor
+    means: Tensor
 
     def propensity(self, x: Tensor) -> Tensor:
-        if self.propensities is None:
-            return self.constants[0].expand(len(x), -1)
-        values = _tensor(self.propensities(x.cpu().numpy()))
-        if values.ndim == 1 and self.facts.arms == 2:
-            values = torch.stack([1 - values, values], 1)
-        return project_to_floor(self._checked("propensity", values, x), self.facts.overlap)
+        return self.propensities.expand(len(x), -1)
 
     def outcome(self, x: Tensor) -> Tensor:
-        if self.means is None:
-            return self.constants[1].expand(len(x), -1)
-        values = self._checked("outcome", _tensor(self.means(x.cpu().numpy())), x)
-        return self.facts.domain.clip_outcome(values)
-
-    def _checked(self, name: str, values: Tensor, x: Tensor) -> Tensor:
-        if values.shape != (len(x), self.facts.arms):
-            raise InputError(
-                f"{name}: gives shape {list(values.shape)} for {len(x)} records; give one value an action, "
-                f"[{len(x)}, {self.facts.arms}]"
-            )
-        if not bool(torch.isfinite(values).all()):
-            raise InputError(f"{name}: gives values that are missing or infinite; give finite ones")
-        return values
-
-
-def _propensity_function(given: Any) -> Function | None:
-    return getattr(given, "predict_proba", None) or (given if callable(given) else None)
-
-
-def _outcome_function(given: Any, arms: int) -> Function | None:
-    if callable(given) or not isinstance(given, Sequence) or not all(hasattr(model, "predict") for model in given):
-        return given if callable(given) else None
-    if len(given) != arms:
-        raise InputError(f"outcome has {len(given)} models; there are {arms} actions: give one for each")
-    return lambda x: np.stack([np.asarray(model.predict(x)) for model in given], 1)
-
-
-def _tensor(values: Any) -> Tensor:
-    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
-
-
-def _given(words: str) -> Any:
-    """Return the public numbers that ``_described`` described, or some function where it named one."""
-    if words == str(None):
-        return None
-    try:
-        numbers = [float(word) for word in words.split(", ")]
-    except ValueError:
-        return len  # never called
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
-def _described(given: Any) -> str:
-    """Public words on what was given; of a function its name."""
-    if given is None or isinstance(given, int | float):
-        return str(given)
-    if isinstance(given, Sequence):
-        return ", ".join(_described(part) for part in given)
-    return getattr(given, "__name__", None) or type(given).__name__
+        return self.means.expand(len(x), -1)

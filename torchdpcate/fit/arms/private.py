@@ -10,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.base import GuaranteedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.fit.arms.fixed import FrozenFunctions
+from torchdpcate.fit.arms.fixed import PublicNumbers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge
 from torchdpcate.privacy.events import Event, PureEvent
@@ -145,7 +145,7 @@ class CentredNuisances(ScoreNuisances):
             public = {"requested_epsilon": budget.epsilon}
         means = torch.full((facts.arms,), centre, dtype=torch.float64)
         return GuaranteedNuisances(
-            FrozenFunctions(facts, None, None, (span[:, 0], means)),
+            PublicNumbers(span[:, 0], means),
             centred_range(clip, span.min().item()),
             public={**public, "centre": centre, "clip": clip},
             clip=clip,
