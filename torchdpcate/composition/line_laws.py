@@ -303,9 +303,8 @@ class _Law(NamedTuple):
         if RULE not in self.plan.requested_lines:
             return
         sign, n, middle = -1.0 if self.better == "lower" else 1.0, self.plan.mass, -self.facts.centre
-        above = torch.bucketize(
-            torch.cat([self.cuts, self.cuts.new_tensor([math.inf])]), torch.tensor([middle]).double()
-        )
+        ends = torch.cat([self.cuts, self.cuts.new_tensor([math.inf])])
+        above = torch.bucketize(ends, ends.new_tensor([middle]))
         if self.cells == 1:
             above = torch.tensor([int(self.facts.centre > 0)])
         for name, side, gain in (("rule over none", 1, sign), ("rule over all", 0, -sign)):
