@@ -242,8 +242,8 @@ ORDER = (
         "outcome",
     ),
     *("propensity curvatures", "propensity", MODIFIERS, PAIRS, EFFECT_UNITS, "effect curvatures", "effect"),
-    *INTERVALS,
     *LINES,
+    *INTERVALS,
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
 
