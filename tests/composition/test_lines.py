@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.line_laws import _Law, lines_of, tail_of
+from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, tail_of
 from torchdpcate.composition.lines import (
     LineSums,
     Scored,
@@ -535,6 +535,18 @@ def test_effects_that_do_not_vary_make_no_groups_and_no_slope():
     assert lines.names == (AVERAGE, *TILTS, "rule over none", "rule over all")
     assert lines.estimate("rule over none") == lines.estimate()  # 0.1 for everybody: all are treated
     assert lines.estimate("rule over all") == 0.0
+
+
+@pytest.mark.parametrize("high", [0.1, 0.3, 0.5, 0.9])
+def test_no_group_is_empty_where_many_people_have_the_same_effect(high):
+    """An effect of two levels: each cell that cuts separate has people, in parts that its name does not deny."""
+    tau = (torch.arange(1_000) < 1_000 * high).double()
+    for groups in (2, 3, 4):
+        cuts = group_cuts(tau, groups)
+        sizes = torch.bincount(torch.bucketize(tau, cuts, right=True), minlength=len(cuts) + 1)
+        assert sizes.min() >= 0.75 * 1_000 / (len(cuts) + 1)
+    spread = torch.randn(1_000, generator=torch.Generator().manual_seed(0)).double()
+    assert len(group_cuts(spread, 3)) == 2
 
 
 # -- when there are lines
