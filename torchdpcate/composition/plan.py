@@ -17,6 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import UNITS, ArmBasis, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.lines import REQUESTS
 
 EFFECT, DOUBLY_ROBUST, ARMS, AVERAGE, PURE = "effect", "doubly_robust", "arms", "average", "pure"
 """Kinds of plans, each with a file of constants in ``plans/``."""
@@ -64,7 +65,7 @@ class PlanFacts:
         lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
 
     Raises:
-        InputError: No records, or no covariates.
+        InputError: No records, no covariates, or lines of no known name.
     """
 
     n: int
@@ -91,6 +92,13 @@ class PlanFacts:
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+        if not set(self.requested_lines) <= set(REQUESTS):
+            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
+
+    @property
+    def requested_lines(self) -> tuple[str, ...]:
+        """What is requested of scores beside their average."""
+        return () if self.lines is None else self.lines
 
     @property
     def mass(self) -> float:
@@ -193,11 +201,6 @@ class ComposedPlan(PlanFacts):
     def line_constants(self) -> LineConstants:
         """Constants of lines."""
         return line_constants()
-
-    @property
-    def requested_lines(self) -> tuple[str, ...]:
-        """What is requested of scores beside their average."""
-        return () if self.lines is None else self.lines
 
     @property
     def line_mu(self) -> float:

@@ -16,7 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
-from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
 from torchdpcate.release.lines import NO_LINES, LineNumbers, Lines, robustness
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
@@ -173,10 +173,13 @@ class ComposedRelease(EffectRelease):
 
         With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is
         :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance: where their difference may be noise the level
-        of the regression stays, which has less, and is within a standard error of the interval's middle.
+        of the regression stays, which has less, and is within a standard error of the interval's middle. One number for
+        everybody is the average itself, where it has a line.
         """
         if self.lines is not None and self.line_numbers is not None:
             apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.error() ** 2
+            if self.form == "constant":
+                return self.lines.estimate() - float(self.coefficients[0] * self.basis.feature_weights[0].sqrt())
         elif self.law is not None:
             apart = self.law.average - float(self.law.centre @ self.coefficients)
             variance = self.law.average_variance
@@ -204,7 +207,7 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
         x, bound = self._covariates(X), self.domain.outcome_range
-        if self.form == "constant" and (self.lines is None or not bias):
+        if self.form == "constant":
             return np.tile(self.average(level, bias), (len(x), 1))
         law = self._required_law()
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
@@ -286,8 +289,10 @@ class ComposedRelease(EffectRelease):
             InputError: As ``interval``.
         """
         bound = self.domain.outcome_range
-        if self.lines is not None and not bias:
-            return np.clip(self.lines.interval(level=level), -bound, bound)
+        if self.lines is not None:
+            low, high = self.lines.interval(level=level)
+            stated = stated_bias(bias, self.domain.known_propensity is not None)
+            return np.clip([low - stated, high + stated], -bound, bound)
         found = self._required_law().average_interval(level, bias)
         return _hull(found[None], found.new_tensor([self.average_effect]))[0].clamp(-bound, bound).numpy()
 
