@@ -685,3 +685,17 @@ def test_a_sum_is_that_of_each_record_times_its_weight():
     rows, sums = scored(200, 9), made_sums()
     each = each_terms(sums, replace(rows, weight=torch.ones(200).double()))
     torch.testing.assert_close(sums(rows), (rows.weight[:, None] * each).sum(0), rtol=1e-10, atol=1e-10)
+
+
+def test_the_average_of_weighted_records_is_that_of_weighted_scores():
+    ends = [3.0] * 2
+    domain = Domain([-3.0] * 2, ends, -8.0, 10.0, overlap=0.1, weights={"name": "w", "high": 1.0})
+    weight = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    records = drawn("cohort").with_weight(weight)
+    plan, facts = plan_within(N, None, domain, lines=()), (session_of(None), domain.two_levels)
+    fit = fit_composition(rows_of(records, domain), domain, plan, *facts, schema=TableSchema.of(domain))
+    dense = Dense("cohort", fit, fit.lines.facts)
+    found = lines_of(fit.lines, plan.at_weight(fit.weight))
+    assert found.estimate() == pytest.approx(np.average(dense.scores, weights=weight), abs=1e-9)
+    sampling = (weight.numpy() ** 2 * dense.x**2).sum() / float(weight.sum()) ** 2
+    assert float(found.variances[0, PARTS.index("sampling")]) == pytest.approx(sampling, rel=1e-9)
