@@ -12,6 +12,7 @@ from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.covariates import MomentsWithin, PairsAbout, Total, Waves, WavesAbout, WindowCells
 from torchdpcate.composition.interval_events import Average, Correction, Counts, EffectStatistic, Matrix
 from torchdpcate.composition.linear_fit import Gradient
+from torchdpcate.composition.lines import LineSums, Squares
 from torchdpcate.composition.pure_fits import EffectSums
 from torchdpcate.composition.regressions import (
     HUBER,
@@ -90,4 +91,5 @@ def test_every_statistic_is_here():
         return {kind}.union(*map(under, kind.__subclasses__()))
 
     own = {kind for kind in under(Statistic) if kind.__module__.startswith("torchdpcate.")}
-    assert own - {Statistic, EffectStatistic} == {type(statistic) for statistic in STATISTICS.values()}
+    of_lines = {Squares, LineSums}  # of scored records: test_lines
+    assert own - {Statistic, EffectStatistic, *of_lines} == {type(statistic) for statistic in STATISTICS.values()}

@@ -79,7 +79,7 @@ def test_every_function_of_a_release_says_the_same(release: ComposedRelease) -> 
 def test_the_finding_has_them_and_says_that_it_is_one_number(release: ComposedRelease) -> None:
     said, shown = findings(release), numbers([release.average_effect, *release.average()])
     assert f"changes y by {shown[0]} on average (95% interval {shown[1]} to {shown[2]})." in said[0]
-    assert said[-1] == "That is one number for everybody: so many records and this budget carry no more."
+    assert "The effect is one number for everybody: so many records and this budget carry no more." in said
     assert sum("interval" in words and "on average" in words for words in said) == 1
 
 
@@ -129,8 +129,15 @@ def test_a_level_that_may_be_noise_stays_and_one_that_is_not_follows_the_average
     level = float(law.centre @ release.coefficients)
     error = law.average_variance**0.5
     for apart, moved in ((0.9, 0.0), (2.0, 1.5), (-2.0, -1.5)):
-        found = replace(release, law=replace(law, average=level + apart * error))
+        found = replace(release, law=replace(law, average=level + apart * error), lines=None, line_numbers=None)
         assert found.average_effect == pytest.approx(level + moved * error)
         np.testing.assert_allclose(found.effect(PEOPLE), found.average_effect, rtol=1e-12)
         low, high = found.average(0.05)  # a narrow one still holds the number beside it
         assert low <= found.average_effect <= high
+
+
+def test_a_number_that_has_a_line_is_the_line(release: ComposedRelease) -> None:
+    assert release.lines is not None
+    assert release.average_effect == release.lines.estimate()
+    assert release.average(0.9).tolist() == list(release.lines.interval(level=0.9))
+    np.testing.assert_allclose(release.effect(PEOPLE), release.lines.estimate(), rtol=1e-12)

@@ -7,10 +7,12 @@ import torch
 
 from tests.registered import AverageEffect, RLearner
 from torchdpcate.cli.verify import verify
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.release.lines import Lines
 from torchdpcate.verify.card import card_html
 from torchdpcate.verify.finding import findings, noise_of, numbers
 
@@ -23,6 +25,7 @@ FACTS = {
 
 
 SOME = PrivacyBudget(4.0, 1e-5)
+WITHOUT = AdaptiveSecondStage(lines=False)
 
 
 def trial(n: int = 1500) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
@@ -64,7 +67,7 @@ def test_a_rule_says_whom_it_gives_what(constant):
 
 
 def test_the_average_is_the_mean_of_a_varying_effect():
-    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), second_stage=WITHOUT).release_function()
     varied = torch.cat([release.theta[:1], release.estimates[1:]])
     for off in (0.0, 0.5, -3.0):
         law = replace(release.law, average=float(release.law.centre @ varied) + off)
@@ -77,8 +80,56 @@ def test_the_average_is_the_mean_of_a_varying_effect():
         assert numbers([moved.average_effect])[0] in findings(moved)[0]
 
 
+def test_lines_say_the_average_the_groups_and_what_it_rests_on():
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
+    said, lines = findings(release), release.lines
+    low, high = lines.interval()
+    average, *ends = numbers([lines.estimate(), low, high])
+    assert said[0] == (
+        "Among everybody, drug instead of placebo changes pain by "
+        f"{average} points on average (95% interval {ends[0]} to {ends[1]})."
+    )
+    assert said[1] == "Lower pain is better: this speaks for drug."
+    assert said[-1].startswith("This rests on the following: treatment was randomised person by person")
+    assert not any("confounder" in words for words in said)  # a trial has none
+    assert release.average_effect == lines.estimate()
+
+
+@pytest.mark.parametrize(("better", "most", "least"), [("lower", 0, 2), ("higher", 2, 0), (None, 2, 0)])
+def test_groups_are_named_by_who_gains(better, most, least):
+    """Estimates of groups that ascend by effect: of pain, which is to be low, the first gains most."""
+    facts = {name: value for name, value in FACTS["outcome"].items() if name != "better"}
+    facts = {**FACTS, "outcome": facts | ({} if better is None else {"better": better})}
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts).release_function()
+    names = ("average", "group 1", "group 2", "group 3")
+    estimates = torch.tensor([-2.0, -3.5, -2.0, -0.5]).double()
+    some = torch.full((4, 4), 0.01).double()
+    lines = Lines(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0)
+    said = next(words for words in findings(replace(release, lines=lines)) if words.startswith("Of the third"))
+    own = "whose effect is estimated largest" if better is None else "who gain most"
+    assert said.startswith(f"Of the third {own} by the released effect it is")
+    shown = numbers([float(estimates[1 + most]), float(estimates[1 + least])])
+    assert shown[0] in said.split(", of the third")[0]
+    assert shown[1] in said.split(", of the third")[1]
+
+
+def test_a_cohort_rests_on_its_confounders_first_and_says_how_strong_another_would_be():
+    facts = {name: value for name, value in FACTS.items() if name != "propensity"}
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts | {"overlap": 0.3}).release_function()
+    said = findings(release)
+    rests = next(words for words in said if words.startswith("This rests"))
+    assert rests.startswith(
+        "This rests on the following: no unmeasured cause of both treatment and outcome is left; people of all"
+    )
+    average, end = release.explained_away()
+    strong = next(words for words in said if words.startswith("A confounder that is not among"))
+    assert f"would have to explain {average:.0%} of what is left of the outcome" in strong
+    assert 0 < end < average
+    assert f"; {end:.0%} of each would bring its interval's end there." in strong
+
+
 def test_without_an_interval_the_noise_stands_beside_the_number():
-    release = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None).release_function()
+    release = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None, second_stage=WITHOUT).release_function()
     bare = replace(release, law=None, numbers=None, without="none was requested")
     said = findings(bare)
     assert noise_of(bare) > 0

@@ -34,6 +34,7 @@ _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
 _FEWEST = 10.0  # records of a line
+_LEAST_PART = 0.75  # of an equal share of the people, which each group has
 
 
 def line_facts(
@@ -69,7 +70,6 @@ def line_facts(
         spread = math.hypot(residual, float(m.std()))
     deviation = float(tau.std())
     varies = deviation > _LEAST_SPREAD * y_range
-    steps = torch.arange(1, plan.line_groups, dtype=torch.float64) / plan.line_groups
     return LineFacts(
         centre=float(tau.mean()),
         deviation=residual * math.sqrt(inverse),
@@ -81,8 +81,29 @@ def line_facts(
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
         tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
-        cuts=torch.quantile(tau, steps) if varies else steps[:0],
+        cuts=group_cuts(tau, plan.line_groups) if varies else tau[:0],
     )
+
+
+def group_cuts(tau: Tensor, groups: int) -> Tensor:
+    """Return effects that separate equal groups, ascending; of fewer groups where many people have the same effect.
+
+    Args:
+        tau: Effects of public people, [N].
+        groups: How many at most.
+
+    Example:
+        >>> group_cuts(torch.arange(6).double(), 3).tolist()
+        [1.6666666666666665, 3.333333333333333]
+        >>> group_cuts(torch.tensor([0, 0, 0, 0, 0, 1]).double(), 3).tolist()
+        []
+    """
+    for count in range(groups, 1, -1):
+        cuts = torch.quantile(tau, torch.arange(1, count, dtype=torch.float64) / count)
+        sizes = torch.bincount(torch.bucketize(tau, cuts, right=True), minlength=count)
+        if float(sizes.min()) * count >= _LEAST_PART * len(tau):
+            return cuts
+    return tau[:0]
 
 
 def _known(domain: Domain, people: Tensor) -> Tensor | None:

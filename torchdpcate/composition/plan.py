@@ -19,6 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.lines import REQUESTS
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans, each with a file of constants in ``plans/``."""
@@ -56,7 +57,7 @@ class PlanFacts:
         cells: Public partitions whose cells have lines; None: none.
 
     Raises:
-        InputError: No records, or no covariates.
+        InputError: No records, no covariates, or lines of no known name.
     """
 
     n: int
@@ -83,6 +84,13 @@ class PlanFacts:
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+        if not set(self.requested_lines) <= set(REQUESTS):
+            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
+
+    @property
+    def requested_lines(self) -> tuple[str, ...]:
+        """What is requested of scores beside their average."""
+        return () if self.lines is None else self.lines
 
     @property
     def mass(self) -> float:
@@ -177,11 +185,6 @@ class ComposedPlan(PlanFacts):
     def line_constants(self) -> LineConstants:
         """Constants of lines."""
         return line_constants()
-
-    @property
-    def requested_lines(self) -> tuple[str, ...]:
-        """What is requested of scores beside their average."""
-        return () if self.lines is None else self.lines
 
     @property
     def line_mu(self) -> float:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
+from torchdpcate.composition.lines import LineSums, Scored, Squares, line_blocks
 from torchdpcate.composition.pure_fits import (
     LARGEST,
     RIDGE_SHARE,
@@ -15,16 +17,27 @@ from torchdpcate.composition.pure_fits import (
     objective_noise,
 )
 from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
+from torchdpcate.composition.rows import InMemory
+from torchdpcate.composition.steps import (
+    CHOICES,
+    LINE_SQUARES,
+    LINE_SUMS,
+    EpsilonShares,
+    NoisySteps,
+    Shares,
+    Statistic,
+    total_mu,
+)
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.charge import COMPOSED
+from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import gumbel_top_k
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, Target, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, gaussian_evidence, worst_case
+from torchdpcate.release.lines import LineFacts
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
@@ -111,6 +124,70 @@ def _choice(budget: PrivacyBudget) -> Game:
         return rising[chosen[:, 0].long()].double()
 
     return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000)
+
+
+@worst_case(
+    "line_sums",
+    LineSums,
+    attacks=[COMPOSED_EFFECT.with_part(LINE_SUMS)],
+    pair="one record whose score is far above the clip and which is treated, or far below it and not; others at nought",
+)
+def _line_sums(budget: PrivacyBudget) -> Game:
+    """Average, ATT and ATC with their tails: the pair moves each of these blocks by its whole sensitivity."""
+    plan = composed_plan(4_000, budget, 2, lines=("ATT", "ATC"))
+    one = torch.ones(3, dtype=torch.float64)
+    facts = LineFacts(0.0, 1.0, 4.0, 0.5, 2.0, 0.0, 0.5, 1.0, 0.0, one * torch.tensor([1.0, 1.0, 0.25]), one[:0])
+    return sums_game(budget, LINE_SUMS, LineSums(line_blocks(plan, facts, 1.0)), ends=(_FAR, -_FAR))
+
+
+@worst_case(
+    "line_squares",
+    Squares,
+    attacks=[COMPOSED_EFFECT.with_part(LINE_SQUARES)],
+    pair="one record whose score is far above the clip, or nought",
+)
+def _line_squares(budget: PrivacyBudget) -> Game:
+    return sums_game(budget, LINE_SQUARES, Squares(1.0), ends=(_FAR, 0.0))
+
+
+def scored_pair(ends: tuple[float, float]) -> list[Scored]:
+    """Return two neighbouring data sets of three scored records at even odds.
+
+    Args:
+        ends: Score of the first record, which is treated in the one and not in the other.
+
+    Example:
+        >>> [rows.y.tolist() for rows in scored_pair((2.0, -2.0))]
+        [[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]
+    """
+    none, made = torch.zeros(3, dtype=torch.float64), []
+    for score, treatment in zip(ends, (0.5, -0.5), strict=True):
+        y, a = none.clone(), none + 0.5
+        y[0], a[0] = score, treatment
+        made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=torch.empty(3, 0, dtype=torch.int64)))
+    return made
+
+
+def sums_game(budget: PrivacyBudget, step: str, statistic: Statistic, ends: tuple[float, float]) -> Game:
+    """Return the game of one noisy total of scored records, by all of a budget.
+
+    Args:
+        budget: (epsilon, delta) with delta > 0.
+        step: Of the composition.
+        statistic: What is summed.
+        ends: As of ``scored_pair``.
+    """
+    shares, rows = Shares(total_mu(budget), {step: 1.0}), [InMemory(records) for records in scored_pair(ends)]
+    sums = [each.total(statistic) for each in rows]
+    event = shares.event(step)
+
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        steps = NoisySteps(FitSession(noise), shares)
+        sensitivity = steps.sensitivity(statistic, rows[dataset].n)
+        return steps.noisy(sums[dataset].repeat(runs), sensitivity, event).view(runs, -1)
+
+    evidence = gaussian_evidence((sums[0], sums[1]), (1.0, 1.0))
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence)
 
 
 def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:

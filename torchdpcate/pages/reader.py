@@ -452,9 +452,12 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         return found
     deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
     if release.form == "constant":  # whose interval is the average's
-        alone = {"estimates": [law.average], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
+        middle, variance = law.average, law.average_variance
+        if release.lines is not None:
+            middle, variance = release.lines.estimate(), release.lines.error() ** 2
+        alone = {"estimates": [middle], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
         one = {"features": [], "beta": [release.average_effect]}
-        return found | one | {"law": alone | {"variance": law.average_variance, "deviations": deviations}}
+        return found | one | {"law": alone | {"variance": variance, "deviations": deviations}}
     square = roots[:, None] * roots
     return found | {
         "law": {

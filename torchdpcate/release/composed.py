@@ -16,7 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
-from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
 from torchdpcate.release.lines import AVERAGE, NO_LINES, SLOPE, TILTS, VALUES, LineNumbers, Lines, robustness
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
@@ -207,7 +207,7 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
         x, bound = self._covariates(X), self.domain.outcome_range
-        if self.form == "constant" and (self.lines is None or not bias):
+        if self.form == "constant":
             return np.tile(self.average(level, bias), (len(x), 1))
         law = self._required_law()
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
@@ -289,14 +289,17 @@ class ComposedRelease(EffectRelease):
             InputError: As ``interval``.
         """
         bound = self.domain.outcome_range
-        if self.lines is not None and not bias:
-            return np.clip(self.lines.interval(level=level), -bound, bound)
-        found = self._required_law().average_interval(level, bias)
+        if self.lines is not None:
+            stated = stated_bias(bias, self.domain.known_propensity is not None)
+            low, high = self.lines.interval(level=level)
+            found = torch.tensor([low - stated, high + stated], dtype=torch.float64)
+        else:
+            found = self._required_law().average_interval(level, bias)
         return _hull(found[None], found.new_tensor([self.average_effect]))[0].clamp(-bound, bound).numpy()
 
     @property
     def average_effect(self) -> float:
-        """Mean effect over the records, in outcome units; with lines the middle of ``average``.
+        """Mean of the released effects over the records, in outcome units; ``average`` is its interval.
 
         Of a release without intervals it is the effect's constant: all features but products are centred by the
         released means, so that the constant is the mean effect but for what correlated covariates add by products.
@@ -307,8 +310,8 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             raise MissingError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
         bound, theta = self.domain.outcome_range, self.coefficients
-        if self.lines is not None:
-            found = self.lines.estimate()
+        if self.lines is not None and self.line_numbers is not None:
+            found = self.line_numbers.facts.centre + self.shift
         elif self.law is None:
             found = float(theta[0] * self.basis.feature_weights[0].sqrt())
         else:
@@ -392,6 +395,7 @@ class ComposedRelease(EffectRelease):
         kinds = {name: "by effect" for name in lines.groups} | {name: "value of the rule" for name in VALUES}
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
         found = lines.table(level).assign(cell=lines.titles(self.domain.better))
+        found.loc[0, ["estimate", "low", "high"]] = [self.average_effect, *self.average(level)]
         found["records"] = (found["share"] * n).round()
         found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
         return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]

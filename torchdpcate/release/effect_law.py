@@ -185,11 +185,7 @@ class EffectLaw:
         return psi.new_zeros(len(psi)) if self.pull is None else (psi @ self.pull).norm(dim=1)
 
     def _stated(self, bias: float) -> float:
-        if not 0 <= bias < math.inf:
-            raise InputError(f"bias = {bias}: give a bound in outcome units, 0 or more")
-        if bias and self.pull is None:
-            raise InputError(f"bias = {bias}: the propensity is known, hence there is none; leave it out")
-        return bias
+        return stated_bias(bias, self.pull is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,6 +280,23 @@ def _finite(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
         if tensor.shape != shape or tensor.dtype != torch.float64 or not bool(tensor.isfinite().all()):
             raise ValueError(f"{name}: not finite float64 numbers of the shape that the features need")
     return {name: tensors[name] for name in shapes}
+
+
+def stated_bias(bias: float, known: bool) -> float:
+    """Return a bound of a bias, in outcome units.
+
+    Args:
+        bias: As stated.
+        known: Whether the propensity is known.
+
+    Raises:
+        InputError: A bound that is negative, or of what there cannot be.
+    """
+    if not 0 <= bias < math.inf:
+        raise InputError(f"bias = {bias}: give a bound in outcome units, 0 or more")
+    if bias and known:
+        raise InputError(f"bias = {bias}: the propensity is known, hence there is none; leave it out")
+    return bias
 
 
 def _about(middle: Tensor, variance: Tensor, level: float, more: Tensor) -> Tensor:

@@ -4,14 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, MissingError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AVERAGE = "average"
 """The line of everybody."""
@@ -222,8 +224,10 @@ class Lines:
         words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)} | ABOUT
         return [words.get(name, name) for name in self.names]
 
-    def table(self, level: float = 0.95) -> pd.DataFrame:
+    def table(self, level: float = 0.95) -> "pd.DataFrame":
         """Return all lines: name, estimate, low, high and the released share of the records."""
+        import pandas as pd
+
         ends = [self.interval(name, level) for name in self.names]
         low, high = zip(*ends, strict=True)
         columns: dict[str, Any] = {"line": self.names, "estimate": self.estimates.tolist(), "low": low, "high": high}

@@ -328,8 +328,8 @@ def _of_lines(release: ComposedRelease) -> list[str]:
     """Return the average and its meaning, the groups by effect, what all of it rests on, and how strongly."""
     schema, lines = release.schema, release.lines
     assert lines is not None
-    low, high = lines.interval()
-    found = [_said(schema, "among everybody", lines.estimate(), (low, high), None), *_meaning(schema, low, high)]
+    low, high = release.average().tolist()
+    found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
     for name in TILTS:
         if name in lines:
             found.append(_said(schema, f"among {_weighted(name)}", lines.estimate(name), lines.interval(name), None))

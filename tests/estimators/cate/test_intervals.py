@@ -213,9 +213,11 @@ def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> 
     assert release.law is None
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, ComposedRelease)
-    for ask in (lambda: release.interval(POINTS), lambda: loaded.contrast(POINTS, POINTS), release.average):
+    for ask in (lambda: release.interval(POINTS), lambda: loaded.contrast(POINTS, POINTS)):
         with pytest.raises(InputError, match="has none that would hold: its propensity is estimated"):
             ask()
+    assert release.lines is not None  # the average has a line all the same
+    assert release.average().tolist() == list(release.lines.interval())
     (problem,) = problems_of(replace(release, without=None))
     assert problem.startswith("facts without = None is stated, but its plan makes it its propensity is estimated")
 

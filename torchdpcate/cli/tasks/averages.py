@@ -21,6 +21,7 @@ from torchdpcate.pages.figures import interval_row, released_rows
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.lines import AVERAGE
 
 if TYPE_CHECKING:
     from torchdpcate.data.streams import RecordStream
@@ -209,7 +210,8 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
         """Return the estimate with its interval, and errors where the truth is known."""
         line, lines, exact = self.learner.line, self._lines, self._exact
         low, high = lines.interval(line, _LEVEL)
-        value, truth = lines.estimate(line), true_average(self.study, self.learner.estimand)
+        value = self.release.average_effect if line == AVERAGE else lines.estimate(line)
+        truth = true_average(self.study, self.learner.estimand)
         other = None if exact is None else exact.estimate(line)
         found: dict[str, Any] = {
             "estimate": value,

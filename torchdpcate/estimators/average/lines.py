@@ -153,8 +153,8 @@ class AverageEffect(AnswersAverage, RLearner):
         Args:
             X: Not used: the average is over the records of the fit. It is there because EconML's has it.
         """
-        lines = self._requested("ate").lines
-        return float(lines.estimate(self.line))
+        release = self._requested("ate")
+        return float(release.average_effect if self.line == AVERAGE else release.lines.estimate(self.line))
 
     def ate_interval(self, X: Any = None, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of level 1 - alpha.

@@ -1,0 +1,701 @@
+"""Lines: what they sum, how far one record moves the sums, and what is made of them, against dense computations."""
+
+import math
+import pickle
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.composition.cases import Batches
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, tail_of
+from torchdpcate.composition.lines import (
+    LineSums,
+    Scored,
+    ScoredBy,
+    Squares,
+    cuts_of,
+    far_clip,
+    line_blocks,
+    line_clip,
+    private_lines,
+    tilted_clip,
+)
+from torchdpcate.composition.plan import DOUBLY_ROBUST
+from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
+from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
+from torchdpcate.composition.rows import InMemory
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError, MissingError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TRAINING
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.composed import without_noise
+from torchdpcate.release.lines import AVERAGE, PARTS, REQUESTS, TILTS, LineFacts, LineNumbers, Lines, robustness
+
+N, BUDGET = 3_000, PrivacyBudget(4.0, 1e-5)
+EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
+DOMAINS = {
+    "cohort": Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, overlap=0.1, better="higher"),
+    "trial": Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, propensity=0.3, better="lower"),
+    "binary": Domain([-3.0] * 2, [3.0] * 2, 0.0, 1.0, overlap=0.1, outcome_kind="binary"),
+}
+
+
+def drawn(name: str, n: int = N) -> CausalData:
+    """Records with an effect by a covariate, and a few outcomes far out."""
+    generator, domain = torch.Generator().manual_seed(0), DOMAINS[name]
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64).clamp(-3, 3)
+    pi = torch.full((n,), 0.3) if name == "trial" else (x[:, 0] / 2).sigmoid().clamp(0.1, 0.9)
+    a = (torch.rand(n, generator=generator) < pi).double()
+    y = x[:, 1] / 2 + a * (0.4 + 1.6 * x[:, 0]) + torch.randn(n, generator=generator, dtype=torch.float64)
+    y[::50] *= 5
+    return CausalData(x, a, (y > 0.5).double() if domain.outcome_kind == "binary" else y.clamp(-8, 10))
+
+
+def session_of(budget: PrivacyBudget | None, seed: int = 0) -> FitSession:
+    return FitSession.open({"records": N}, budget, NoiseSource.fixed(seed)).charging(["records"], TRAINING)
+
+
+def planned(name: str, budget: PrivacyBudget | None = BUDGET, lines: tuple[str, ...] = REQUESTS, **settings):
+    return plan_within(N, budget, DOMAINS[name], lines=lines, **settings)
+
+
+def fitted(name: str, records=None, budget: PrivacyBudget | None = None) -> ComposedFit:
+    """A composition with all lines; without noise if without a budget."""
+    domain, plan = DOMAINS[name], planned(name, budget)
+    rows = rows_of(drawn(name) if records is None else records, domain)
+    facts = session_of(budget), domain.two_levels
+    return fit_composition(rows, domain, plan, *facts, schema=TableSchema.of(domain))
+
+
+def nuisances_at(name: str, fit: ComposedFit):
+    """What the nuisances make of the records, with their covariates as they are."""
+    records = drawn(name)
+    if DOMAINS[name].known_propensity is not None:
+        records = replace(records, propensity=torch.full((N,), 0.3, dtype=torch.float64))
+    return fit.nuisances(records)
+
+
+def residuals_of(name: str, fit: ComposedFit) -> InMemory:
+    """Records as lines take them: residuals, with the covariates that the effect has."""
+    worked, domain = nuisances_at(name, fit), DOMAINS[name]
+    x = fit.standardisation.of(domain.scale(worked.x), fit.columns, fit.indicators)
+    return InMemory(replace(worked, x=x))
+
+
+def scored_by(name: str, fit: ComposedFit) -> ScoredBy:
+    basis = fit.effect.regression.basis
+    theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
+    return ScoredBy(basis, theta, DOMAINS[name].outcome_range, fit.lines.facts.centre)
+
+
+class Dense:
+    """The same lines by numpy: nuisances and effects of a composition at its records, and scores by their formula."""
+
+    def __init__(self, name: str, fit: ComposedFit, facts: LineFacts) -> None:
+        domain, records = DOMAINS[name], drawn(name)
+        nuisances = nuisances_at(name, fit)
+        m, e = nuisances.outcome.numpy(), nuisances.propensity.numpy()
+        basis = fit.effect.regression.basis
+        theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis).numpy()
+        tau = fit.features(domain.scale(records.x)).numpy() @ theta
+        tau = np.clip(tau, -domain.outcome_range, domain.outcome_range)
+        a, y = records.a.numpy(), records.y.numpy()
+        mu1, mu0 = m + (1 - e) * tau, m - e * tau
+        self.scores = mu1 - mu0 + a * (y - mu1) / e - (1 - a) * (y - mu0) / (1 - e)
+        self.centre, self.e, self.w, self.gain = facts.centre, e, a - e, tau - facts.centre
+        self.x = self.scores - facts.centre
+
+    def tilted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numerators and denominators of a tilted average, of each record."""
+        e, w = self.e, self.w
+        h = {"ATT": e, "ATC": 1 - e, "ATO": e * (1 - e)}[name]
+        slope = {"ATT": np.ones(N), "ATC": -np.ones(N), "ATO": 1 - 2 * e}[name]
+        return h * self.x + slope * w * self.gain, h + slope * w
+
+
+@pytest.fixture(scope="module", params=DOMAINS)
+def case(request):
+    """Name, fit without noise, its sums at the clips of a private plan, and the plan."""
+    name = request.param
+    fit, plan = fitted(name), planned(name, PrivacyBudget(1.0, 1e-5))
+    numbers = private_lines(residuals_of(name, fit), plan, EXACT, scored_by(name, fit), fit.lines.facts)
+    return name, fit, plan, numbers
+
+
+def parts_of(plan, numbers: LineNumbers) -> dict[str, np.ndarray]:
+    """Released sums by their block, in its units."""
+    sums = LineSums(line_blocks(plan, numbers.facts, line_clip(plan, numbers.facts, numbers.square)))
+    return {block.name: values.numpy() for block, values in sums.parts(numbers.sums)}
+
+
+# -- what is summed
+
+
+def test_sums_are_those_of_a_dense_computation(case):
+    name, fit, plan, numbers = case
+    facts, found = numbers.facts, parts_of(plan, numbers)
+    dense, clip = Dense(name, fit, facts), line_clip(plan, facts, numbers.square)
+    far = far_clip(plan, facts)
+    assert numbers.square == pytest.approx(np.mean(np.clip(dense.x / far, -1, 1) ** 2), rel=1e-9)
+    t = np.clip(dense.x, -clip, clip)
+    assert (t != dense.x).any()  # the clip is at work
+    cells = np.searchsorted(cuts_of(plan, facts).numpy(), dense.gain, side="right")
+    count = len(cuts_of(plan, facts)) + 1
+    one = np.eye(count)[cells]
+    size = dense.x / clip
+    bins = np.stack([(size > 0.5) & (size <= 1), size > 1, (size < -0.5) & (size >= -1), size < -1], 1).astype(float)
+    expected = {"total": [t.sum()], "tails": bins.sum(0)}
+    assert (name == "binary") is (facts.effect_deviation == 0)  # whose effect is one number at so many records
+    if name != "binary":
+        g = np.clip(dense.gain / facts.effect_deviation, -2, 2)
+        expected["slope"] = [(g * t).sum() / (4 * clip), (g**2).sum() / 4]
+        expected |= {"scores": one.T @ t, "counts": one.sum(0), "squares": one.T @ t**2}
+        expected["tails of cells"] = (one.T @ bins).flatten()
+    for tilt in TILTS:
+        s, d = dense.tilted(tilt)
+        own = tilted_clip(facts, tilt, clip)
+        expected[tilt] = [(np.clip(s, -own, own) / (2 * own)).sum(), np.clip(d, 0, 1).sum()]
+    assert set(found) == set(expected)
+    for block, values in expected.items():
+        np.testing.assert_allclose(found[block], values, rtol=1e-9, atol=1e-9, err_msg=block)
+
+
+def test_tilts_weigh_people_as_their_names_say():
+    """Denominators are a, 1 - a and (a - e)^2, and ATO's ratio solves the regression of residuals on residuals."""
+    fit = fitted("cohort")
+    dense = Dense("cohort", fit, fit.lines.facts)
+    a = dense.w + dense.e
+    for name, weight in {"ATT": a, "ATC": 1 - a, "ATO": dense.w**2}.items():
+        np.testing.assert_allclose(dense.tilted(name)[1], weight, atol=1e-12)
+    s, d = dense.tilted("ATO")
+    records, worked = drawn("cohort"), fit.worked
+    r = records.y.numpy() - worked.outcome.numpy()
+    assert dense.centre + s.sum() / d.sum() == pytest.approx((dense.w * r).sum() / (dense.w**2).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["cohort", "trial"], indirect=True)  # binary scores are clipped at any budget
+def test_without_noise_lines_are_aipw(case):
+    """Nothing is clipped without a budget: the average, groups, tilts, slope and the rule are those of the scores."""
+    name, fit, _, _ = case
+    plan, numbers = planned(name, None), fit.lines
+    dense, lines = Dense(name, fit, numbers.facts), lines_of(numbers, plan, DOMAINS[name].better)
+    assert np.abs(dense.x).max() < line_clip(plan, numbers.facts, numbers.square)
+    assert lines.estimate() == pytest.approx(dense.scores.mean(), abs=1e-9)
+    group = np.searchsorted(numbers.facts.cuts.numpy() - dense.centre, dense.gain, side="right")
+    for k in range(3):
+        assert lines.estimate(f"group {k + 1}") == pytest.approx(dense.scores[group == k].mean(), abs=1e-9)
+        assert lines.records[lines.place(f"group {k + 1}")] == pytest.approx((group == k).mean(), abs=1e-12)
+    for tilt in TILTS:
+        s, d = dense.tilted(tilt)
+        assert lines.estimate(tilt) == pytest.approx(dense.centre + s.sum() / d.sum(), abs=1e-9)
+    g = np.clip(dense.gain / numbers.facts.effect_deviation, -2, 2)
+    slope = (g * dense.x).sum() / (g**2).sum() / numbers.facts.effect_deviation
+    assert lines.estimate("slope") == pytest.approx(slope, abs=1e-9)
+    sign = -1 if DOMAINS[name].better == "lower" else 1
+    treated = sign * (dense.gain + dense.centre) > 0
+    assert 0 < treated.mean() < 1
+    assert lines.estimate("rule over none") == pytest.approx(sign * (treated * dense.scores).mean(), abs=1e-9)
+    assert lines.estimate("rule over all") == pytest.approx(-sign * (~treated * dense.scores).mean(), abs=1e-9)
+    noise, clip = lines.variances[:, PARTS.index("noise")], lines.variances[:, PARTS.index("clip")]
+    assert float(noise.max()) == float(clip.max()) == 0.0
+    sampling = np.mean(dense.x**2) / N
+    assert float(lines.variances[0, 0]) == pytest.approx(sampling, rel=1e-9)
+    assert lines.clipped == 0.0
+
+
+@pytest.mark.parametrize("name", ["cohort", "trial"])
+def test_lines_tend_to_aipw_as_the_budget_grows(name):
+    """The same nuisances and effect, noise of growing budgets: errors fall with the noise that lines state."""
+    fit = fitted(name)
+    dense = Dense(name, fit, fit.lines.facts)
+    inner, by, errors = residuals_of(name, fit), scored_by(name, fit), []
+    for epsilon in (1e4, 1e6, 1e8):
+        plan = planned(name, PrivacyBudget(epsilon, 1e-5))
+        steps = NoisySteps(session_of(plan.budget, 1), plan.shares)
+        lines = lines_of(private_lines(inner, plan, steps, by, fit.lines.facts), plan)
+        error = abs(lines.estimate() - dense.scores.mean())
+        assert error < 4 * float(lines.variances[0, 1:3].sum().sqrt())
+        errors.append(error)
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.02 * dense.x.std() / math.sqrt(N)
+
+
+# -- how far one record moves it
+
+
+CLIPS = {"far": 4.0, "clip": 1.5, "deviation": 0.7}
+
+
+def scored(count: int, seed: int) -> Scored:
+    """Records at random and at their ends: scores far out and within, propensities and effects of all kinds."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def choice(*values: float) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)[torch.randint(len(values), (count,), generator=generator)]
+
+    uniform = torch.rand(count, generator=generator, dtype=torch.float64)
+    e = torch.where(uniform < 0.5, choice(0.01, 0.5, 0.99), 0.01 + 0.98 * uniform)
+    x = torch.where(choice(0, 1) > 0, choice(-1e9, -1.5, -0.75, 0.0, 0.75, 1.5, 1e9), 6 * uniform - 3)
+    effect = torch.where(choice(0, 1) > 0, choice(-1e9, -1.4, -0.7, 0.0, 0.7, 1.4, 1e9), 4 * uniform - 2)
+    weight = torch.where(choice(0, 1) > 0, choice(0.0, 1.0, 1.0), uniform)
+    return Scored(x.new_empty(count, 0), choice(0, 1) - e, x, e, weight=weight, effect=effect)
+
+
+def made_facts(**changes: object) -> LineFacts:
+    own = LineFacts(
+        centre=0.1,
+        deviation=1.0,
+        inverse=5.0,
+        residual=0.5,
+        largest=4.0,
+        outcome=0.0,
+        treated=0.4,
+        outcome_deviation=1.0,
+        effect_deviation=0.7,
+        tilts=torch.tensor([0.8, 1.5, 0.2]).double(),
+        cuts=torch.tensor([-0.3, 0.6]).double(),
+    )
+    return replace(own, **changes)
+
+
+def made_sums(clip: float = CLIPS["clip"]) -> LineSums:
+    return LineSums(line_blocks(planned("cohort"), made_facts(), clip))
+
+
+def subset(rows: Scored, places: Tensor) -> Scored:
+    """Some of the records, or the same one several times."""
+    columns = rows.a, rows.y, rows.propensity, rows.weight, rows.effect
+    a, y, e, weight, effect = (column[places] for column in columns)
+    return Scored(y.new_empty(len(y), 0), a, y, e, weight=weight, effect=effect)
+
+
+def each_terms(statistic, rows: Scored) -> Tensor:
+    """What each record adds, [n, m]."""
+    return torch.stack([statistic(subset(rows, torch.tensor([i]))).double() for i in range(rows.n)])
+
+
+def pair(name: str) -> Scored:
+    """Two records that a block is as far apart on as any."""
+    high, middle = 9.0, 0.5
+    # scores, propensities, treatments less those, effects
+    known = {
+        "total": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
+        "tails": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
+        "tails of cells": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
+        "scores": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
+        "counts": ((0.0, 0.0), (middle, middle), (middle, middle), (-9.0, 9.0)),
+        "squares": ((high, high), (middle, middle), (middle, middle), (-9.0, 9.0)),
+        "ATT": ((high, -high), (middle, middle), (0.5, -0.5), (9.0, 9.0)),
+        "ATC": ((high, -high), (middle, middle), (-0.5, 0.5), (9.0, 9.0)),
+        "slope": ((high, -high), (middle, middle), (middle, middle), (9.0, 0.0)),
+    }
+    x, e, w, effect = (torch.tensor(values).double() for values in known[name])
+    return Scored(x.new_empty(2, 0), w, x, e, weight=torch.ones(2).double(), effect=effect)
+
+
+def test_every_block_of_all_lines_is_searched():
+    names = [block.name for block in made_sums().blocks]
+    assert sorted(names) == sorted(["total", "tails", "tails of cells", "scores", "counts", "squares", "slope", *TILTS])
+    assert math.fsum(block.part for block in made_sums().blocks) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("place", range(len(made_sums().blocks)))
+def test_no_pair_of_weighted_records_moves_a_block_by_more_than_its_sensitivity(place, seed):
+    block, rows = made_sums().blocks[place], scored(300, seed)
+    terms = block.of(rows) * rows.weight[:, None]
+    assert float(torch.cdist(terms, terms).max()) <= block.sensitivity * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["total", "tails", "tails of cells", "scores", "counts", "squares", "ATT", "ATC"])
+def test_a_pair_of_records_moves_a_block_by_its_whole_sensitivity(name):
+    block = next(block for block in made_sums().blocks if block.name == name)
+    one, other = block.of(pair(name))
+    assert float((one - other).norm()) == pytest.approx(block.sensitivity, rel=1e-12)
+
+
+def test_a_record_that_stays_in_its_cell_moves_scores_by_more_than_one_that_leaves_it():
+    """2 C and not root 2 C: why the sums of cells cost as much as the sum of all."""
+    block = next(block for block in made_sums().blocks if block.name == "scores")
+    stays, leaves = block.of(pair("scores")), block.of(replace(pair("scores"), effect=pair("counts").effect))
+    assert float((stays[0] - stays[1]).norm()) == pytest.approx(2 * CLIPS["clip"])
+    assert float((leaves[0] - leaves[1]).norm()) == pytest.approx(math.sqrt(2) * CLIPS["clip"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("clip", [0.5, 1.5, 1e6])
+def test_no_pair_of_weighted_records_moves_all_sums_by_more_than_one(clip, seed):
+    sums, rows = made_sums(clip), scored(400, seed)
+    terms = each_terms(sums, rows)
+    moved, *_ = sums.moved()
+    assert float(torch.cdist(terms, terms).max()) <= moved * (1 + 1e-9)
+    assert moved == 1.0
+
+
+@pytest.mark.parametrize("statistic", ["squares", "sums"])
+def test_search_uphill_finds_no_pair_that_moves_more_than_the_sensitivity(statistic):
+    """Adversarial: the farthest of many pairs, moved on at random wherever that takes them further apart."""
+    found = Squares(CLIPS["far"]) if statistic == "squares" else made_sums()
+    generator, best = torch.Generator().manual_seed(7), 0.0
+    rows = scored(200, 11)
+    for _ in range(6):
+        terms = each_terms(found, rows)
+        apart = torch.cdist(terms, terms)
+        best = max(best, float(apart.max()))
+        farthest = torch.topk(apart.max(1).values, 20).indices.repeat(10)
+        rows = subset(rows, farthest)
+
+        def jitter(values: Tensor) -> Tensor:
+            return values + 0.2 * torch.randn(len(values), generator=generator, dtype=torch.float64)
+
+        a = (rows.a + rows.propensity).round()
+        e = (rows.propensity + 0.1 * jitter(0 * rows.y)).clamp(0.001, 0.999)
+        weight = jitter(rows.weight).clamp(0, 1)
+        rows = replace(rows, a=a - e, y=jitter(rows.y), propensity=e, effect=jitter(rows.effect), weight=weight)
+    assert best <= 1 + 1e-9
+    assert best > 0.8
+
+
+def test_squares_move_by_one_and_by_no_more():
+    rows, squares = scored(400, 3), Squares(CLIPS["far"])
+    terms = each_terms(squares, rows)
+    assert float(torch.cdist(terms, terms).max()) == pytest.approx(squares.moved()[0]) == 1.0
+
+
+def test_one_block_alone_takes_the_whole_sensitivity_of_the_sums():
+    """With a part of one the worst pair of a block moves all by one: scaling gives nothing away."""
+    for name in ("total", "counts", "squares"):
+        block = next(block for block in made_sums().blocks if block.name == name)
+        sums = LineSums((replace(block, part=0.3),))
+        one, other = each_terms(sums, pair(name))
+        assert float((one - other).norm()) == pytest.approx(1.0, rel=1e-12)
+        (_, back), *_ = sums.parts(one)
+        torch.testing.assert_close(back, block.of(pair(name))[0])
+
+
+@pytest.mark.parametrize("statistic", [made_sums(), Squares(CLIPS["far"])])
+def test_a_statistic_travels(statistic):
+    rows = scored(50, 1)
+    assert torch.equal(pickle.loads(pickle.dumps(statistic))(rows), statistic(rows))
+    assert all(number > 0 for number in statistic.moved())
+
+
+# -- what it costs
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("settings", [{}, {"intervals": True}, {"constant_only": True}])
+def test_shares_of_a_plan_with_lines_add_up_to_its_budget(name, settings):
+    plan = planned(name, **settings)
+    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
+    assert math.fsum(plan.shares.of(step) ** 2 for step in plan.shares.shares) <= total_mu(BUDGET) ** 2 * (1 + 1e-12)
+    assert math.fsum(plan.shares.shares[step] for step in LINES) == pytest.approx(plan.line_constants.share)
+    assert plan.line_mu == pytest.approx(total_mu(BUDGET) * math.sqrt(plan.line_constants.share))
+    without = planned(name, lines=None, **settings)
+    assert not set(LINES) & set(without.shares.shares)
+
+
+def test_what_is_charged_is_what_the_plan_says():
+    session = session_of(BUDGET)
+    domain, plan = DOMAINS["cohort"], planned("cohort")
+    rows = rows_of(drawn("cohort"), domain)
+    fit_composition(rows, domain, plan, session, domain.two_levels, schema=TableSchema.of(domain))
+    entries = [session.ledger.entry(number) for number in sorted(session.entries)]
+    paid = {entry.charge.part: 1 / entry.event.noise_multiplier**2 for entry in entries if entry.charge.part in LINES}
+    assert paid == pytest.approx({step: plan.shares.of(step) ** 2 for step in LINES}, rel=1e-6)
+    assert [entry.count for entry in entries if entry.charge.part in LINES] == [1, 1]
+
+
+# -- what is made of the sums
+
+
+def test_a_tail_is_pareto_s():
+    """Exact counts of a Pareto tail give its mean excess: N C / (alpha - 1) on either side."""
+    clip, beyond = 2.0, 40.0
+    for alpha in (2.5, 3.0, 6.0):
+        near = beyond * (2**alpha - 1)
+        excess = beyond * clip / (alpha - 1)
+        above = tail_of(torch.tensor([near, beyond, 0.0, 0.0]).double(), 0.0, clip, math.inf, 0.5)
+        below = tail_of(torch.tensor([0.0, 0.0, near, beyond]).double(), 0.0, clip, math.inf, 0.5)
+        both = tail_of(torch.tensor([near, beyond] * 2).double(), 0.0, clip, math.inf, 0.5)
+        assert above.taken == pytest.approx(excess)
+        assert below.taken == pytest.approx(-excess)
+        assert (both.taken, both.size) == pytest.approx((0.0, 2 * excess), rel=1e-6)
+        assert above.variance == pytest.approx(excess**2 * (0.25 + (0.5 / 3) ** 2))
+        assert both.variance == pytest.approx((excess / 3) ** 2)
+
+
+def test_a_tail_is_what_the_clip_of_many_pareto_scores_takes():
+    generator, clip, alpha = torch.Generator().manual_seed(0), 3.0, 3.5
+    x = torch.rand(10**6, generator=generator, dtype=torch.float64) ** (-1 / alpha)
+    near, far = ((x > clip / 2) & (x <= clip)).sum(), (x > clip).sum()
+    found = tail_of(torch.tensor([near, far, 0, 0]).double(), 0.0, clip, math.inf, 0.5)
+    assert found.taken == pytest.approx(float((x - x.clamp(max=clip)).sum()), rel=0.05)
+
+
+def test_counts_that_may_be_noise_correct_nothing_and_widen():
+    noise = 5.0
+    few = tail_of(torch.tensor([0.0, 1.0, 0.0, -9.0]).double(), noise, 1.0, math.inf, 0.5)
+    assert 0 <= few.taken < 0.1
+    assert few.variance > 2 * 0.25 * (noise / 7) ** 2
+    assert tail_of(torch.zeros(4).double(), 0.0, 1.0, math.inf, 0.5) == (0.0, 0.0, 0.0)
+    capped = tail_of(torch.tensor([0.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, 0.01, 0.5)
+    assert capped.taken == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("cells", [[0], [1, 2], [0, 1, 2, 3]])
+def test_sums_over_cells_are_generalised_least_squares(cells):
+    """Of the released total and the released cells: estimate and variance, against a dense computation."""
+    plan, generator = planned("cohort"), np.random.default_rng(0)
+    cuts = torch.tensor([-0.3, 0.0, 0.6]).double()
+    found = {"total": torch.tensor([7.0]).double(), "scores": torch.from_numpy(generator.normal(size=4))}
+    units = {"total": 3.0, "scores": 2.0}
+    numbers = LineNumbers(made_facts(), 0.1, torch.zeros(1).double())
+    law = _Law(numbers, plan, 1.5, cuts, found, units, Lost(0.0, 1.0), None, 1)
+    variances = np.array([law.noise("total") ** 2, *[law.noise("scores") ** 2] * 4])
+    design = np.vstack([np.ones(4), np.eye(4)])
+    precision = np.linalg.inv(design.T @ (design / variances[:, None]))
+    observed = np.concatenate([found["total"].numpy(), found["scores"].numpy()])
+    estimates = precision @ design.T @ (observed / variances)
+    wanted = np.isin(np.arange(4), cells).astype(float)
+    total, noise = law.sum_of(cells, "total", "scores")
+    assert float(total) == pytest.approx(wanted @ estimates, rel=1e-10)
+    assert noise == pytest.approx(wanted @ precision @ wanted, rel=1e-10)
+
+
+def test_the_noise_of_sums_is_what_their_variances_say():
+    """Many noises on the same records: the spread of each estimate is its stated variance of noise."""
+    plan, facts = planned("cohort", lines=("groups", *TILTS, "slope")), made_facts()
+    plan = replace(plan, shares=Shares(1e3, plan.shares.shares))  # so little noise that ratios are linear
+    rows = scored(N, 5)
+    rows = InMemory(replace(rows, y=rows.y.clamp(-0.7, 0.7), effect=rows.effect.clamp(-1, 1), weight=None))
+    clip = CLIPS["clip"]
+    square = (clip / (plan.line_constants.clip * math.sqrt(N) * plan.line_mu / 2) / far_clip(plan, facts)) ** 2
+    assert square > 0
+    blocks = line_blocks(plan, facts, line_clip(plan, facts, square))
+    exact, noise = rows.total(LineSums(blocks)), 1 / plan.shares.of(LINE_SUMS)
+    generator, runs = torch.Generator().manual_seed(3), []
+    for _ in range(600):
+        sums = exact + noise * torch.randn(len(exact), generator=generator, dtype=torch.float64)
+        runs.append(lines_of(LineNumbers(facts, square, sums), plan).estimates)
+    stated = lines_of(LineNumbers(facts, square, exact), plan)
+    without = tuple(name for name in stated.names if not name.startswith("group"))  # whose tails add noise of their own
+    spread = torch.stack(runs).var(0)
+    for name in without:
+        at = stated.place(name)
+        counted = float(stated.variances[at, PARTS.index("noise")] + stated.variances[at, PARTS.index("clip")])
+        assert 0.5 < float(spread[at]) / counted < 1.2, name
+    for name in stated.groups:
+        at = stated.place(name)
+        counted = float(stated.variances[at, PARTS.index("noise")] + stated.variances[at, PARTS.index("clip")])
+        assert 0.3 < float(spread[at]) / counted < 1.2, name
+
+
+def test_records_of_one_person_widen_what_sampling_leaves():
+    plan, numbers = planned("cohort"), fitted("cohort", budget=BUDGET).lines
+    one, five = (lines_of(numbers, plan, "higher", None, records) for records in (1, 5))
+    torch.testing.assert_close(one.estimates, five.estimates)
+    sampling = PARTS.index("sampling")
+    torch.testing.assert_close(five.variances[0, sampling], 5 * one.variances[0, sampling])
+    there = one.records > 0
+    assert (five.variances[there, sampling] > 2 * one.variances[there, sampling]).all()
+    torch.testing.assert_close(one.variances[:, 1:], five.variances[:, 1:])
+
+
+def test_requested_lines_are_there_and_others_are_not():
+    numbers = fitted("cohort").lines
+    assert lines_of(numbers, planned("cohort", None)).names == (
+        AVERAGE, "group 1", "group 2", "group 3", *TILTS, "slope", "rule over none", "rule over all"
+    )  # fmt: skip
+    few = planned("cohort", BUDGET, ("ATT",))
+    blocks = line_blocks(few, made_facts(cuts=torch.zeros(0).double()), 1.5)
+    assert [block.name for block in blocks] == ["total", "tails", "ATT"]
+    zero = LineNumbers(made_facts(cuts=torch.zeros(0).double()), 0.1, torch.zeros(7).double())
+    assert lines_of(zero, few).names == (AVERAGE, "ATT")
+
+
+def test_effects_that_do_not_vary_make_no_groups_and_no_slope():
+    plan = planned("cohort")
+    facts = made_facts(cuts=torch.zeros(0).double(), effect_deviation=0.0)
+    blocks = line_blocks(plan, facts, 1.5)
+    assert [block.name for block in blocks] == ["total", "tails", *TILTS]
+    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(11).double()), plan, "higher")
+    assert lines.names == (AVERAGE, *TILTS, "rule over none", "rule over all")
+    assert lines.estimate("rule over none") == lines.estimate()  # 0.1 for everybody: all are treated
+    assert lines.estimate("rule over all") == 0.0
+
+
+@pytest.mark.parametrize("high", [0.1, 0.3, 0.5, 0.9])
+def test_no_group_is_empty_where_many_people_have_the_same_effect(high):
+    """An effect of two levels: each cell that cuts separate has people, in parts that its name does not deny."""
+    tau = (torch.arange(1_000) < 1_000 * high).double()
+    for groups in (2, 3, 4):
+        cuts = group_cuts(tau, groups)
+        sizes = torch.bincount(torch.bucketize(tau, cuts, right=True), minlength=len(cuts) + 1)
+        assert sizes.min() >= 0.75 * 1_000 / (len(cuts) + 1)
+    spread = torch.randn(1_000, generator=torch.Generator().manual_seed(0)).double()
+    assert len(group_cuts(spread, 3)) == 2
+
+
+# -- when there are lines
+
+
+def test_lines_of_few_records_are_hidden_and_refused_when_requested():
+    domain = Domain([-3.0] * 8, [3.0] * 8, -8.0, 10.0, overlap=0.1)
+    budget = PrivacyBudget(0.5, 1e-5)
+    facts = 500, budget, domain
+    plan = AdaptiveSecondStage().plan(*facts)
+    assert plan.lines is None
+    assert "hardly adjusted" in why_no_lines(plan)
+    assert lost_of(plan).kept < plan.line_constants.least_kept
+    with pytest.raises(InputError) as raised:
+        AdaptiveSecondStage(lines=["ATT"]).plan(*facts)
+    message = str(raised.value)
+    assert "hardly adjusted" in message
+    assert "\n" not in message
+    many = AdaptiveSecondStage().plan(50_000, PrivacyBudget(2.0, 1e-5), domain)
+    assert many.lines == ("groups",)
+    assert hardly_adjusted(many) is None
+    assert hardly_adjusted(planned("trial", budget)) is None  # nothing is lost of a known propensity
+    assert lost_of(planned("trial", budget)) == (0.0, 1.0)
+
+
+def test_what_nuisances_lose_falls_with_the_budget():
+    lost = [lost_of(planned("cohort", PrivacyBudget(epsilon, 1e-5))) for epsilon in (0.1, 1.0, 10.0, 1e6)]
+    assert all(a.both > b.both and a.kept < b.kept for a, b in pairwise(lost))
+    assert lost[-1].kept == pytest.approx(1.0, abs=1e-3)
+
+
+REFUSED = {
+    "delta = 0": (AdaptiveSecondStage(lines=["ATT"]), PrivacyBudget(4.0, 0.0), {}, "delta = 0"),
+    "scores": (AdaptiveSecondStage(lines=["ATT"]), BUDGET, {"kind": DOUBLY_ROBUST}, "learner=r"),
+    "rule": (AdaptiveSecondStage(lines=["ATT"], constants=RuleConstants()), BUDGET, {}, "two arms"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_compositions_without_lines_say_why(name):
+    stage, budget, kind, reason = REFUSED[name]
+    with pytest.raises(InputError, match=reason):
+        stage.plan(N, budget, DOMAINS["cohort"], **kind)
+    plan = replace(stage, lines="auto").plan(N, budget, DOMAINS["cohort"], **kind)
+    assert plan.lines is None
+    assert reason in why_no_lines(plan)
+
+
+@pytest.mark.parametrize("lines", [["nobody"], ["ATT", "ATT"], True, "average"])
+def test_unknown_lines_are_refused(lines):
+    with pytest.raises(InputError, match="give false, auto, or a list of groups, ATT"):
+        AdaptiveSecondStage(lines=lines)
+
+
+def test_without_lines_a_plan_is_what_it_was():
+    plan = AdaptiveSecondStage(lines=False).plan(N, BUDGET, DOMAINS["cohort"])
+    assert plan.lines is None
+    assert "lines" not in plan.facts()
+    assert why_no_lines(plan) == "none were requested"
+
+
+# -- what is shown of lines
+
+
+def test_robustness_is_the_least_bias_that_explains_an_effect_away():
+    """RV = eta solves theta^2 = sigma^2 eta^2 / (1 - eta): the bound of section 6 with both shares alike."""
+    for effect, deviation in ((0.87, 2.5), (-0.2, 3.0), (5.0, 1.0)):
+        eta = robustness(effect, deviation)
+        assert deviation * math.sqrt(eta * eta / (1 - eta)) == pytest.approx(abs(effect), rel=1e-10)
+        assert 0 < eta < 1
+    assert robustness(0.0, 1.0) == 0.0
+    assert robustness(-0.87, 3.34) == pytest.approx(0.23, abs=0.005)  # "23 % of what is left of the outcome"
+
+
+def test_lines_come_back_from_their_tensors():
+    numbers = fitted("cohort", budget=BUDGET).lines
+    again = LineNumbers.from_tensors(numbers.tensors())
+    assert torch.equal(again.sums, numbers.sums)
+    assert again.square == numbers.square
+    for name, value in numbers.facts.tensors().items():
+        assert torch.equal(again.facts.tensors()[name], value)
+    lines = lines_of(numbers, planned("cohort"), "higher")
+    twin = Lines.from_tensors(list(lines.names), lines.tensors())
+    assert twin.table().equals(lines.table())
+    forged = lines.tensors() | {"variances": -lines.variances}
+    with pytest.raises(ValueError, match="negative"):
+        Lines.from_tensors(list(lines.names), forged)
+    with pytest.raises(ValueError, match="shapes"):
+        Lines.from_tensors(list(lines.names[1:]), lines.tensors())
+    with pytest.raises(ValueError, match="shapes"):
+        LineNumbers.from_tensors(numbers.tensors() | {"facts.tilts": torch.zeros(2)})
+
+
+def test_a_line_is_asked_for_by_its_name_and_a_level():
+    lines = lines_of(fitted("cohort", budget=BUDGET).lines, planned("cohort"), "higher")
+    low, high = lines.interval("ATT", 0.9)
+    assert low < lines.estimate("ATT") < high
+    assert high - low == pytest.approx(2 * 1.6448536 * lines.error("ATT"), rel=1e-6)
+    assert "ATT" in lines
+    assert "nobody" not in lines
+    with pytest.raises(MissingError, match="there are average, group 1"):
+        lines.estimate("nobody")
+    with pytest.raises(InputError, match="level = 1"):
+        lines.interval(level=1)
+
+
+# -- where records are
+
+
+@pytest.mark.parametrize("name", ["cohort", "trial"])
+@pytest.mark.parametrize("budget", [None, BUDGET])
+def test_a_stream_gives_the_sums_of_memory(name, budget):
+    records, domain = drawn(name), DOMAINS[name]
+    whole = fitted(name, records, budget).lines
+    parts = fitted(name, Batches(domain, records, 700), budget).lines
+    torch.testing.assert_close(parts.sums, whole.sums, rtol=1e-7, atol=1e-7)
+    assert parts.square == pytest.approx(whole.square, rel=1e-7)
+    assert parts.facts.centre == pytest.approx(whole.facts.centre, abs=1e-9)
+
+
+def test_batches_of_scored_records_add_up_to_all_of_them():
+    rows, sums = scored(500, 9), made_sums()
+    whole = sums(rows)
+    parts = sum(sums(subset(rows, places)) for places in torch.arange(500).split(77))
+    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-9)
+
+
+def test_weights_of_nought_and_one_give_the_lines_of_the_thinned_table():
+    rows, kept = scored(500, 9), torch.arange(500) % 3 > 0
+    for statistic in (made_sums(), Squares(CLIPS["far"])):
+        weighed = statistic(replace(rows, weight=kept.double()))
+        torch.testing.assert_close(weighed, statistic(replace(subset(rows, kept), weight=None)), rtol=1e-12, atol=1e-9)
+
+
+def test_a_sum_is_that_of_each_record_times_its_weight():
+    rows, sums = scored(200, 9), made_sums()
+    each = each_terms(sums, replace(rows, weight=torch.ones(200).double()))
+    torch.testing.assert_close(sums(rows), (rows.weight[:, None] * each).sum(0), rtol=1e-10, atol=1e-10)
+
+
+def test_the_average_of_weighted_records_is_that_of_weighted_scores():
+    ends = [3.0] * 2
+    domain = Domain([-3.0] * 2, ends, -8.0, 10.0, overlap=0.1, weights={"name": "w", "high": 1.0})
+    weight = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    records = drawn("cohort").with_weight(weight)
+    plan, facts = plan_within(N, None, domain, lines=()), (session_of(None), domain.two_levels)
+    fit = fit_composition(rows_of(records, domain), domain, plan, *facts, schema=TableSchema.of(domain))
+    dense = Dense("cohort", fit, fit.lines.facts)
+    found = lines_of(fit.lines, plan.at_weight(fit.weight))
+    assert found.estimate() == pytest.approx(np.average(dense.scores, weights=weight), abs=1e-9)
+    sampling = (weight.numpy() ** 2 * dense.x**2).sum() / float(weight.sum()) ** 2
+    assert float(found.variances[0, PARTS.index("sampling")]) == pytest.approx(sampling, rel=1e-9)

@@ -1,0 +1,172 @@
+"""Lines of a release: what verify makes of its line numbers, and forgeries of them that it finds."""
+
+import math
+
+import pytest
+import torch
+
+from tests.verify import forgeries as forge
+from tests.verify.test_composed import TRIAL, fitted
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.file import load_release
+from torchdpcate.release.lines import REQUESTS
+from torchdpcate.verify.file import verify_release
+
+MADE = {
+    "lines": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), lines=REQUESTS).release_function(),
+    "average alone": lambda: fitted(TRIAL, lines=[]).release_function(),
+    "none": lambda: fitted(TRIAL, lines=False).release_function(),
+    "hardly adjusted": lambda: fitted(budget=PrivacyBudget(0.3, 1e-6)).release_function(),
+    "delta = 0": lambda: fitted(TRIAL, PrivacyBudget(4.0, 0.0)).release_function(),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return the path of a release of a kind; made once."""
+    return forge.written(MADE, tmp_path_factory.mktemp("lines"))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
+    verify_release(made(kind))
+    release = load_release(made(kind))
+    assert isinstance(release, ComposedRelease)
+    if kind in ("lines", "average alone"):
+        assert release.lines is not None
+        assert release.no_lines is None
+        assert release.average().tolist() == list(release.lines.interval())
+        assert release.average_effect == release.lines.estimate()
+        twin = load_release(release.save(made(kind).parent / "twin.safetensors", overwrite=True))
+        assert twin.lines.table().equals(release.lines.table())
+        assert torch.equal(twin.line_numbers.sums, release.line_numbers.sums)
+    else:
+        assert release.lines is None
+        assert release.line_numbers is None
+        assert release.no_lines
+
+
+def test_names_are_of_what_was_requested(made):
+    lines = load_release(made("lines")).lines
+    assert {"average", "ATT", "ATC", "ATO", "slope", "rule over none", "rule over all"} <= set(lines.names)
+    assert load_release(made("average alone")).lines.names == ("average",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("none", "none were requested"), ("hardly adjusted", "hardly adjusted"), ("delta = 0", "privacy.delta above 0")],
+)
+def test_why_there_are_none_is_in_the_file(kind, reason, made):
+    assert reason in load_release(made(kind)).no_lines
+
+
+def test_a_confounder_that_explains_the_average_away_is_as_strong_as_the_scores_are_wide(made):
+    release = load_release(made("lines"))
+    average, end = release.explained_away()
+    deviation = release.line_numbers.facts.deviation
+    bias = deviation * math.sqrt(average**2 / (1 - average))
+    assert bias == pytest.approx(abs(release.average_effect), rel=1e-9)
+    low, high = release.lines.interval()
+    nearer = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    assert deviation * math.sqrt(end**2 / (1 - end)) == pytest.approx(nearer, abs=1e-9)
+
+
+def moved(name: str, place: int, by: float) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.tensors[name] = draft.tensors[name].clone()
+        draft.tensors[name].view(-1)[place] += by
+
+    return edit
+
+
+def set_to(name: str, value: float) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.tensors[name] = torch.full_like(draft.tensors[name], value)
+
+    return edit
+
+
+def shortened(name: str) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.tensors[name] = draft.tensors[name][:-1].clone()
+
+    return edit
+
+
+def without_names(draft: forge.Draft) -> None:
+    draft.facts["lines"] = draft.facts["lines"][::-1]
+
+
+def without_lines(draft: forge.Draft) -> None:
+    """The curator hides them: an average that he does not like."""
+    del draft.facts["lines"]
+    draft.facts["no_lines"] = "none were requested"
+    for name in [name for name in draft.tensors if name.startswith(("line.", "line_numbers."))]:
+        del draft.tensors[name]
+
+
+def of_a_plan_without(draft: forge.Draft) -> None:
+    del draft.privacy["public"]["lines"]
+
+
+def of_fewer(draft: forge.Draft) -> None:
+    draft.privacy["public"]["lines"] = ["groups"]
+
+
+FORGERIES = {
+    "estimate": moved("line.estimates", 0, 0.1),
+    "variance": moved("line.variances", 0, 0.1),
+    "share": moved("line.records", 1, 0.1),
+    "clipped": moved("line.clipped", 0, 0.1),
+    "sum": moved("line_numbers.sums", 0, 5.0),
+    "count": moved("line_numbers.sums", -1, 5.0),
+    "square": moved("line_numbers.square", 0, 0.2),
+    "centre": moved("line_numbers.facts.single", 0, 0.2),
+    "cut": moved("line_numbers.facts.cuts", 0, 5.0),
+    "fewer sums": shortened("line_numbers.sums"),
+    "fewer facts": shortened("line_numbers.facts.single"),
+    "fewer estimates": shortened("line.estimates"),
+    "no deviation": set_to("line_numbers.facts.single", 0.0),
+    "not a number": set_to("line_numbers.sums", math.nan),
+    "infinite square": set_to("line_numbers.square", math.inf),
+    "infinite facts": set_to("line_numbers.facts.single", math.inf),
+    "infinite cuts": set_to("line_numbers.facts.cuts", math.inf),
+    "order of names": without_names,
+    "hidden": without_lines,
+    "a plan without": of_a_plan_without,
+    "a plan of fewer": of_fewer,
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found(name, made, tmp_path):
+    path = forge.forged(made("lines"), FORGERIES[name], tmp_path / "release.safetensors")
+    with pytest.raises((VerificationError, ReleaseFileError)):
+        verify_release(path)
+
+
+def added_lines(draft: forge.Draft) -> None:
+    """Lines of another release, in one whose plan requests none."""
+    other = forge.opened(draft.others["lines"])
+    draft.facts["lines"] = other.facts["lines"]
+    draft.facts.pop("no_lines")
+    draft.tensors |= {name: t for name, t in other.tensors.items() if name.startswith(("line.", "line_numbers."))}
+
+
+def test_lines_that_no_step_of_the_plan_paid_for_are_found(made, tmp_path):
+    others = {"lines": made("lines")}
+    path = forge.forged(made("none"), added_lines, tmp_path / "release.safetensors", others)
+    with pytest.raises(VerificationError, match="what lines rest on though its plan does not request it"):
+        verify_release(path)
+
+
+def another_reason(draft: forge.Draft) -> None:
+    draft.facts["no_lines"] = "they were lost"
+
+
+def test_another_reason_for_no_lines_is_found(made, tmp_path):
+    path = forge.forged(made("none"), another_reason, tmp_path / "release.safetensors")
+    with pytest.raises(VerificationError, match="no_lines"):
+        verify_release(path)
