@@ -26,7 +26,6 @@ from torchdpcate.composition.lines import (
     private_lines,
     tilted_clip,
 )
-from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.rows import InMemory
@@ -580,7 +579,6 @@ def test_what_nuisances_lose_falls_with_the_budget():
 
 REFUSED = {
     "delta = 0": (AdaptiveSecondStage(lines=["ATT"]), PrivacyBudget(4.0, 0.0), {}, "delta = 0"),
-    "scores": (AdaptiveSecondStage(lines=["ATT"]), BUDGET, {"kind": DOUBLY_ROBUST}, "learner=r"),
     "rule": (AdaptiveSecondStage(lines=["ATT"], constants=RuleConstants()), BUDGET, {}, "two arms"),
 }
 

@@ -70,7 +70,7 @@ LEFT_OUT = (
     *("fixed", "composed, fixed noise"),
     # whose numbers tests/estimators/test_weights.py compares with those of other tables
     *("average, trial with weights", "average, strata of ATT with weights"),
-    *("subgroups, weights", "subgroups, weights, scores", "subgroups, censored"),
+    "subgroups, weights",
 )
 """Kinds that bring a source of noise of their own."""
 EVERY = KINDS | MORE
