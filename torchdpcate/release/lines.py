@@ -187,6 +187,11 @@ class Lines:
         """Return the standard error of a line."""
         return float(self.variances[self.place(name)].sum().sqrt())
 
+    @property
+    def own_variance(self) -> float:
+        """Variance of the average by noise and by what the clip may hide, without sampling."""
+        return float(self.variances[0, [PARTS.index("noise"), PARTS.index("clip")]].sum())
+
     def interval(self, name: str = AVERAGE, level: float = 0.95) -> tuple[float, float]:
         """Return the ends of a line's interval.
 
