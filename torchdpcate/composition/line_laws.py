@@ -34,6 +34,7 @@ _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
 _FEWEST = 10.0  # records of a line
+_LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
 
 
@@ -303,10 +304,14 @@ class _Law(NamedTuple):
         return torch.bucketize(torch.cat([cuts, cuts.new_tensor([math.inf])]), edges)
 
     def _groups(self) -> Iterator[tuple[str, Line]]:
+        """Groups by effect; none where one of them has few of the records, whom the public people do not resemble."""
         edges = self.facts.cuts - self.facts.centre
-        for k in range(len(edges) + 1 if len(edges) else 0):
-            cells = torch.nonzero(self._above(edges) == k).flatten().tolist()
-            yield f"group {k + 1}", self.mean_of(BY_EFFECT, cells)
+        if not len(edges):
+            return
+        count, above = len(edges) + 1, self._above(edges)
+        found = [self.mean_of(BY_EFFECT, torch.nonzero(above == k).flatten().tolist()) for k in range(count)]
+        if min(line.share for line in found) >= _LEAST_GROUP / count:
+            yield from ((f"group {k + 1}", line) for k, line in enumerate(found))
 
     def _tilted(self) -> Iterator[tuple[str, Line]]:
         facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])

@@ -175,8 +175,8 @@ class ComposedRelease(EffectRelease):
         r"""What is added to psi'theta, in outcome units; zero where the average has no interval.
 
         With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is
-        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance, of lines without sampling, which is the same in
-        both: where their difference may be noise the level of the regression stays, which has less, and is within a
+        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance, of lines without sampling, which is the same
+        in both: where their difference may be noise the level of the regression stays, which has less, and is within a
         standard error of the interval's middle.
         """
         if self.lines is not None and self.line_numbers is not None:
