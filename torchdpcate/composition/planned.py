@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -410,7 +410,7 @@ def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None =
     deviation = residual / math.sqrt(held)
     clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
     part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
-    noise = 2 * clip / (n * plan.shares.of(LINE_SUMS) * math.sqrt(part))
+    noise = 2 * clip / (n * plan.line_step(LINE_SUMS) * math.sqrt(part))
     found = lost_of(plan)
     lost = residual * math.hypot(own.lost * found.bias, math.sqrt(found.variance))
     parts = {"sampling": deviation / math.sqrt(n), "noise": noise, "nuisances": lost}
@@ -424,9 +424,9 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if plan.arms > 2 or plan.kind != EFFECT or isinstance(plan.constants, RuleConstants):
-        return "they are of effects of two arms (task=cate, learner=r)"
-    return hardly_adjusted(rebuilt(plan, lines=("groups",))) or "none were requested"
+    if plan.kind not in (EFFECT, ARMS) or isinstance(plan.constants, RuleConstants):
+        return "they are of effects (task=cate, learner=r)"
+    return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
 
 
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)

@@ -179,6 +179,8 @@ class ComposedRelease(EffectRelease):
         in both: where their difference may be noise the level of the regression stays, which has less, and is within a
         standard error of the interval's middle.
         """
+        if self.arms:
+            return 0.0
         if self.lines is not None and self.line_numbers is not None:
             apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance
         elif self.law is not None:
