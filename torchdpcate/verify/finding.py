@@ -282,11 +282,11 @@ def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]
     """Return a sentence for each arm's effect."""
     for_all, lines = release.form == "constant", release.lines
     if lines is not None:
-        rows = [
-            (title, lines.estimate(name), lines.interval(name))
-            for title, name in zip(release.arm_titles, lines.names, strict=True)
+        rows = zip(release.arm_titles, release.average_effects.tolist(), lines.names, strict=True)
+        found = [
+            _said(release.schema, "among everybody", mean, lines.interval(name), None, title)
+            for title, mean, name in rows
         ]
-        found = [_said(release.schema, "among everybody", mean, ends, None, title) for title, mean, ends in rows]
         return [*found, f"This rests on the following: {release.line_assumptions}."]
     means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
     found = [_said(release.schema, "in these records", mean, None, noise, title, for_all) for title, mean in means]
