@@ -37,11 +37,11 @@ def fitted(learner):
 
 KINDS = {
     "average_effect": average_effect._example,
-    "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
     "combined_average": partial(combined, "average"),
     "combined_effect": partial(combined, "effect"),
     "combined_subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
+    "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
     "composed without intervals": lambda: composed._example().effect,
     "composed_rule": composed._example,

@@ -405,7 +405,7 @@ def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None =
     if plan.known_propensity and plan.treated is not None:
         held = plan.treated * (1 - plan.treated)
     deviation = residual / math.sqrt(held)
-    clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
+    clip = plan.line_clip * deviation
     part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
     noise = 2 * clip / (n * plan.line_step(LINE_SUMS) * math.sqrt(part))
     found = lost_of(plan)

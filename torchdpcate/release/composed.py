@@ -427,9 +427,9 @@ class ComposedRelease(EffectRelease):
         """
         if self.lines is None or self.line_numbers is None:
             raise MissingError(NO_LINES.format(self.no_lines))
-        (low, high), deviation = self.lines.interval(), self.line_numbers.facts.deviation
+        (low, high), deviation = self.average(), self.line_numbers.facts.deviation
         near = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-        return robustness(self.lines.estimate(), deviation), robustness(near, deviation)
+        return robustness(self.average_effect, deviation), robustness(float(near), deviation)
 
     @property
     def without_words(self) -> str:
