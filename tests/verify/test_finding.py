@@ -83,8 +83,7 @@ def test_the_average_is_the_mean_of_a_varying_effect():
 def test_lines_say_the_average_the_groups_and_what_it_rests_on():
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
     said, lines = findings(release), release.lines
-    low, high = lines.interval()
-    average, *ends = numbers([lines.estimate(), low, high])
+    average, *ends = numbers([release.average_effect, *release.average()])
     assert said[0] == (
         "Among everybody, drug instead of placebo changes pain by "
         f"{average} points on average (95% interval {ends[0]} to {ends[1]})."

@@ -71,7 +71,7 @@ def predict(
     loaded = _opened(release) if service else load_release(release)
     if isinstance(loaded, AverageEffectRelease) or (isinstance(loaded, CombinedLines) and not loaded.answers_rows):
         raise InputError(
-            f"{release}: is an average effect, one number and no column; torchdpcate verify shows it with its interval"
+            f"{release}: holds average effects and no column; torchdpcate verify shows them with their intervals"
         )
     if level is not None and not interval:
         raise InputError(f"level = {level}: is that of intervals; add --interval")

@@ -102,7 +102,7 @@ def _check_alone(name: str, release: Release) -> None:
         )
     if isinstance(release, ComposedRelease) and release.law is None and release.lines is None:
         raise InputError(
-            f"{name}: no intervals and no lines, hence no known error: {release.no_lines or release.without}"
+            f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
         )
     if isinstance(release, AverageEffectRelease) and release.main.law is None:
         raise InputError(
