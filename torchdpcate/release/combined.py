@@ -99,18 +99,19 @@ def _of_subgroups(site: SubgroupRelease) -> SiteLines:
 
 
 def _of_composed(site: ComposedRelease) -> SiteLines:
-    lines = site.lines
+    lines, bound = site.lines, site.domain.outcome_range
     assert lines is not None
-    cells, bound = lines.cells, site.domain.outcome_range
-    names = tuple(name for name in lines.names if name in (AVERAGE, *TILTS) or name in cells)
-    places = [lines.place(name) for name in names]
+    own = [name for name in lines.names if name in (AVERAGE, *TILTS) or name in lines.cells]
+    places = [lines.place(name) for name in own]
     variances = lines.variances[places]
 
     def shown(level: float) -> Tensor:
-        rows = [[lines.estimate(name), *lines.interval(name, level)] for name in names]
-        rows[names.index(AVERAGE)] = [site.average_effect, *site.average(level)]
+        rows = [[lines.estimate(name), *lines.interval(name, level)] for name in own]
+        if AVERAGE in own:
+            rows[own.index(AVERAGE)] = [site.average_effect, *site.average(level)]
         return torch.tensor(rows, dtype=torch.float64).clamp(-bound, bound)
 
+    names = tuple(site.arm_titles if site.arms else own)
     return SiteLines(names, lines.estimates[places], variances.sum(1), variances[:, PARTS.index("nuisances")], shown)
 
 
