@@ -85,7 +85,8 @@ def refusal(task: str, arms: int, outcome: str) -> str | None:
 
 def not_combined(task: str) -> str | None:
     """Return what a line says where releases cannot be combined; None where they can."""
-    return "has no known error to weigh it by" if task in ("rule", "policy_selection", "owl", "two_stage_rule") else None
+    rules = ("rule", "policy_selection", "owl", "two_stage_rule")
+    return "has no known error to weigh it by" if task in rules else None
 
 
 def check(release, folder, outcome: str, capsys) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import t
 
-from tests.registered import AverageEffect
+from tests.registered import AverageEffect, RLearner
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError
@@ -159,6 +159,24 @@ def test_what_effects_have_beyond_the_features_does_not_average_out() -> None:
     assert nuisances.tolist() == [0.0] * 3
     most = (variance + site.law.missed) / 20 + site.law.missed
     np.testing.assert_allclose(made.pooled_at(x).half_width(0.95), 1.959964 * most.sqrt(), rtol=1e-6)
+
+
+def test_averages_of_several_arms_are_pooled_arm_by_arm() -> None:
+    arms = {"treatment": {"name": "arm", "categories": ["placebo", "drug", "both"]}, "propensity": [1 / 3] * 3}
+    schema, draws = TableSchema.from_dict({**FACTS, **arms, "overlap": 0.3}), np.random.default_rng(1)
+    sites = []
+    for seed in range(2):
+        a = draws.integers(0, 3, 900)
+        y = 10 + a + draws.normal(0, 1, 900)
+        learner = RLearner(schema, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(seed))
+        people = schema.grid(900).numpy()[draws.permutation(900)]
+        sites.append(learner.fit(people, np.array([*schema.actions])[a], y).release_function())
+    made = combine(sites, ["a", "b"], "fixed")
+    assert made.lines == ["drug instead of placebo", "both instead of placebo"]
+    assert made.estimate == pytest.approx([1, 2], abs=0.5)
+    each = np.array([site.average_effects for site in sites])
+    assert (each.min(0) <= made.estimate).all()
+    assert (made.estimate <= each.max(0)).all()
 
 
 def test_effects_without_a_law_at_some_site_are_combined_by_lines() -> None:
