@@ -41,15 +41,15 @@ def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
     assert pickle.loads(pickle.dumps(made)).summary() == made.summary()
 
 
-def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tuple[float, float]:
-    """Return a mean over sites with the half width of its interval, by matrices: random effects."""
+def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tuple[np.ndarray, float]:
+    """Return the weights of a mean over sites and the half width of its interval, by matrices: random effects."""
     w, one = np.diag(1 / v), np.ones(len(y))
     typical = (len(y) - 1) * np.trace(w) / (np.trace(w) ** 2 - np.trace(w @ w))
     w = np.linalg.inv(np.diag(v) + max(tau2, typical / 2) * np.eye(len(y)))
     gain = one @ w / (one @ w @ one)
     spread = (y - gain @ y) @ w @ (y - gain @ y) / ((len(y) - 1) * one @ w @ one)
     own = max(t.ppf(0.975, len(y) - 1) * spread**0.5, 1.959964 * (gain @ np.diag(v) @ gain) ** 0.5)
-    return gain @ y, np.hypot(own, 1.959964 * gain @ common)
+    return gain, np.hypot(own, 1.959964 * gain @ common)
 
 
 def test_each_line_is_a_meta_analysis_of_the_line_of_that_name() -> None:
@@ -62,9 +62,11 @@ def test_each_line_is_a_meta_analysis_of_the_line_of_that_name() -> None:
         places = [site.lines.place(name) for site in sites]
         y = np.array([site.lines.estimate(name) for site in sites])
         parts = np.stack([site.lines.variances[place].numpy() for site, place in zip(sites, places, strict=True)])
-        middle, half = dense(y, parts.sum(1), parts[:, 3] ** 0.5, made.pooled.tau2[k].item())
-        assert made.estimate[k] == pytest.approx(middle)
-        assert made.interval()[k] == pytest.approx([middle - half, middle + half])
+        gain, half = dense(y, parts.sum(1), parts[:, 3] ** 0.5, made.pooled.tau2[k].item())
+        released_means = [site.average_effect for site in sites] if name == "average" else y
+        value, middle = gain @ released_means, gain @ y
+        assert made.estimate[k] == pytest.approx(value)
+        assert made.interval()[k] == pytest.approx([min(middle - half, value), max(middle + half, value)])
     rows = made.parts()
     shown = rows[(rows["cell"] == "south") & (rows["partition"] == ATT)].iloc[0]
     assert shown[["estimate", "low", "high"]].tolist() == pytest.approx(

@@ -99,7 +99,7 @@ def _of_subgroups(site: SubgroupRelease) -> SiteLines:
 
 
 def _of_composed(site: ComposedRelease) -> SiteLines:
-    lines, bound = site.lines, site.domain.outcome_range
+    lines = site.lines
     assert lines is not None
     own = [name for name in lines.names if name in (AVERAGE, *TILTS) or name in lines.cells]
     places = [lines.place(name) for name in own]
@@ -109,7 +109,7 @@ def _of_composed(site: ComposedRelease) -> SiteLines:
         rows = [[lines.estimate(name), *lines.interval(name, level)] for name in own]
         if AVERAGE in own:
             rows[own.index(AVERAGE)] = [site.average_effect, *site.average(level)]
-        return torch.tensor(rows, dtype=torch.float64).clamp(-bound, bound)
+        return torch.tensor(rows, dtype=torch.float64)
 
     names = tuple(site.arm_titles if site.arms else own)
     return SiteLines(names, lines.estimates[places], variances.sum(1), variances[:, PARTS.index("nuisances")], shown)
@@ -242,10 +242,10 @@ class Combined(Release):
         """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
         return torch.stack([lines.shown(level) for lines in common_lines(self.sites)])
 
-    @property
+    @cached_property
     def _means(self) -> Tensor:
-        """The mean over sites of each line, [lines]."""
-        return self.pooled.mean
+        """The mean over sites of each line, [lines]: of what they released, which of averages may be shrunk."""
+        return (self.shares * self._released(LEVEL)[..., 0]).sum(0)
 
     def means(self, level: float = LEVEL) -> Tensor:
         """Return the mean over sites of each line and the ends of its interval, [lines, 3], in outcome units.
@@ -367,11 +367,6 @@ class CombinedEffect(Combined, EffectRelease):
         rows = [[site.average_effect, *site.average(level)] for site in self.sites]
         return torch.tensor(rows, dtype=torch.float64)[:, None]
 
-    @property
-    def _means(self) -> Tensor:
-        """The mean over sites of each line, [lines]: first the average of the combined effect."""
-        return torch.cat([self.pooled.mean.new_tensor([self.average_effect]), self.pooled.mean[1:]])
-
     def _rests_on(self, site: Release) -> str:
         words = str(getattr(site, STATED_AS))
         estimated = self.line_names and site.domain.known_propensity is None
@@ -410,7 +405,7 @@ class CombinedEffect(Combined, EffectRelease):
     @property
     def average_effect(self) -> float:
         """Weighted mean of the sites' released average effects, in outcome units."""
-        return float(self._weights() @ self._released(LEVEL)[:, 0, 0])
+        return float(self._means[0])
 
     def average(self, level: float = LEVEL) -> np.ndarray:
         """Return the confidence interval of the mean of the sites' average effects, (low, high), in outcome units.
@@ -513,9 +508,9 @@ class CombinedEffect(Combined, EffectRelease):
 class CombinedLines(Combined):
     """The means over sites of the averages that all of them have: of everybody, of weighted people, of public cells.
 
-    Each line is a meta-analysis of its own (``pool``). Of sites that released effects with lines, errors of estimated
-    nuisances may be the same at all of them: they do not average out. Groups by effect are left out, for they are not
-    the same people at other sites, and so is the value of a rule.
+    Each line is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of what sites
+    released. Of effects with lines, errors of estimated nuisances may be the same at all sites: they do not average out. Groups
+    by effect are left out, for they are not the same people at other sites, and so is the value of a rule.
 
     Attributes:
         sites: The sites' releases, of one kind.
@@ -533,7 +528,7 @@ class CombinedLines(Combined):
     @property
     def estimate(self) -> np.ndarray:
         """The means over sites, float64 [lines], in outcome units."""
-        return self.pooled.mean.numpy()
+        return self._means.numpy()
 
     def interval(self, level: float = LEVEL) -> np.ndarray:
         """Return confidence intervals of the means over sites, float64 [lines, 2], in outcome units.
@@ -562,7 +557,7 @@ class CombinedLines(Combined):
             InputError: Sites released no effects in subgroups, or of several partitions, in which a row has several
                 cells.
         """
-        return self._of_rows(self.pooled.mean, x)
+        return self._of_rows(self._means, x)
 
     def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
         """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
