@@ -187,11 +187,9 @@ def _group(
     nan = math.nan
     made = combine(releases, [str(k) for k in range(len(releases))], RANDOM)
     functions = isinstance(made, CombinedEffect)
-    middle = made.average_effect if functions else float(made.estimate[0])
-    low, high = made.average(LEVEL) if functions else made.interval(LEVEL)[0]
-    each = [r.average_effect if functions else r.estimate for r in releases]
-    pooled = nan if whole is None else ((whole.average_effect if functions else whole.estimate) - truth) ** 2
-    ends = [r.average(LEVEL) if functions else r.interval(LEVEL) for r in releases]
+    middle, low, high = made.means(LEVEL)[0].tolist()
+    each, ends = [r.average_effect for r in releases], [r.average(LEVEL) for r in releases]
+    pooled = nan if whole is None else (whole.average_effect - truth) ** 2
     values, variances = (np.array(column) for column in zip(*alone, strict=True))
     nonprivate = combine_effects(values, variances, method_re="iterated").mean_effect_re
     numbers = [

@@ -1,5 +1,6 @@
 """``torchdpcate combine`` and the other commands on what it writes."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -26,13 +27,31 @@ def test_run_folders_name_the_sites(files, capsys) -> None:
     assert main(["combine", *NAMES, "-o", "all.safetensors"]) == 0
     made = load_release("all.safetensors")
     assert made.names == NAMES
-    assert "Over 3 sites, drug instead of placebo changes pain by" in capsys.readouterr().out
+    assert "Over 3 sites, among everybody, drug instead of placebo changes pain by" in capsys.readouterr().out
     assert Path("effect.png").stat().st_size > 10_000
     PEOPLE.to_csv("people.csv", index=False)
     assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv", "--interval"]) == 0
     found = pd.read_csv("found.csv")
     assert found["effect"].tolist() == pytest.approx(made.effect(PEOPLE).tolist())
     assert found[["low", "high"]].to_numpy() == pytest.approx(made.interval(PEOPLE))
+
+
+def test_cohorts_are_combined_by_their_averages(files, capsys) -> None:
+    cohorts = [released("cohort", k).save(f"cohort {name}.safetensors").name for k, name in enumerate(NAMES)]
+    assert main(["combine", *cohorts, "-o", "all.safetensors"]) == 0
+    said = capsys.readouterr().out
+    assert "Over 3 sites, among everybody, drug instead of placebo changes pain by" in said
+    assert "Over 3 sites, among those who were treated, drug instead of placebo changes pain by" in said
+    assert "leaves zero out in 2 of 2 subgroups: sex = f; sex = m." in said
+    assert main(["verify", "all.safetensors", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [line["line"] for line in shown["estimates"]] == load_release("all.safetensors").lines
+    assert shown["findings"][0] in said
+    PEOPLE.to_csv("people.csv", index=False)
+    assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv"]) == 2
+    assert "holds average effects and no column" in one_line(capsys)
+    assert main(["combine", files[0], cohorts[1], "-o", "both.safetensors", "--overwrite"]) == 0  # a trial and a cohort
+    assert load_release("both.safetensors").lines == ["everybody"]
 
 
 def test_mistakes_are_one_line_and_leave_nothing(files, capsys) -> None:

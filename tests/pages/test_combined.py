@@ -8,7 +8,7 @@ from torchdpcate.verify.finding import findings
 SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("effect",)]
 
 
-@pytest.mark.parametrize("task", ["average", "subgroups", *SLOW])
+@pytest.mark.parametrize("task", ["average", "subgroups", "cohort", *SLOW])
 def test_the_page_has_a_row_a_site_and_the_findings(task: str) -> None:
     made = combined(task)
     page = reader_page(made)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tests.registered import KnownPropensityEffect, RLearner, SubgroupEffects
+from tests.registered import AverageEffect, KnownPropensityEffect, RLearner, SubgroupEffects
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -54,12 +55,14 @@ def records(n: int, seed: int, effect: float = -2.0) -> tuple[pd.DataFrame, pd.S
 
 @cache
 def released(task: str, k: int = 2, epsilon: float = 2.0, private: bool = True) -> Release:
-    """Return the release of site k: of ``effect``, ``average`` or ``subgroups``."""
+    """Return the release of site k: of ``effect``, ``effect by law``, ``average``, ``subgroups`` or ``cohort``."""
     return fitted(task, FACTS, k, epsilon, NoiseSource.system() if private else NoiseSource.fixed(1))
 
 
 def fitted(task: str, facts: dict[str, Any], k: int, epsilon: float, noise: NoiseSource) -> Release:
     """Return a release of site k by other public facts."""
+    if task == "cohort":
+        facts, epsilon = {**facts, "propensity": None, "overlap": 0.2}, 4 * epsilon
     schema, budget = TableSchema.from_dict(facts), PrivacyBudget(epsilon, 1e-5)
     x, a, y = records(SIZES[k], k)
     x = x.assign(**{name: 80.0 for name in schema.columns if name not in x})[list(schema.columns)]
@@ -68,7 +71,12 @@ def fitted(task: str, facts: dict[str, Any], k: int, epsilon: float, noise: Nois
     if task == "subgroups":
         learner = SubgroupEffects(schema, budget, subgroups=[{"sex": True}], propensity="randomised", noise=noise)
         return learner.fit(x, a, y).release()
-    return RLearner(schema, budget, noise=noise).fit(x, a, y).release_function()
+    if task == "cohort":
+        cells = [{"sex": True}, {"age": [50]}] if k else [{"sex": True}]
+        learner = AverageEffect(schema, budget, estimand="ATT", subgroups=cells, noise=noise)
+        return learner.fit(x, a, y).release()
+    stage = AdaptiveSecondStage(lines=False) if task == "effect by law" else None
+    return RLearner(schema, budget, second_stage=stage, noise=noise).fit(x, a, y).release_function()
 
 
 def combined(task: str, between: str = "random") -> Combined:

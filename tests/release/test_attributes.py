@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.registered import AverageEffect, PolicySelector, RLearner
+from tests.registered import AverageEffect, KnownPropensityEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
 from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
@@ -37,9 +37,10 @@ def fitted(learner):
 
 KINDS = {
     "average_effect": average_effect._example,
-    "combined_average": partial(combined, "average"),
+    "average_effect of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
     "combined_effect": partial(combined, "effect"),
-    "combined_subgroups": partial(combined, "subgroups"),
+    "combined_lines": partial(combined, "cohort"),
+    "combined_lines of subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),

@@ -3,39 +3,137 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.stats import t
 
+from tests.registered import AverageEffect, RLearner
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine, statement_of
-from torchdpcate.release.combined import CombinedAverage
+from torchdpcate.release.combined import CombinedEffect, CombinedLines
 from torchdpcate.release.composed import _example as rule_example
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.meta_analysis import pool
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings, numbers
 
-TASKS = ("effect", "average", "subgroups")
+TASKS = ("effect", "average", "subgroups", "cohort")
+KINDS = {"effect": CombinedEffect, "average": CombinedLines, "subgroups": CombinedLines, "cohort": CombinedLines}
+ATT = "those who were treated"
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
     made = combined(task)
     again = load_release(made.save(tmp_path / "all.safetensors"))
-    assert (again.names, again.between, again.kind) == (NAMES, "random", made.kind)
+    assert type(again) is type(made) is KINDS[task]
+    assert (again.names, again.between) == (NAMES, "random")
     assert json.dumps(again.summary()) == json.dumps(made.summary())
     assert again.privacy.to_dict() == made.privacy.to_dict()
     assert again.parts().equals(made.parts())
-    if task != "average":
+    if task in ("effect", "subgroups"):
         np.testing.assert_array_equal(again.answer(again._covariates(PEOPLE)), made.answer(made._covariates(PEOPLE)))
     assert pickle.loads(pickle.dumps(made)).summary() == made.summary()
 
 
-def test_the_mean_effect_and_the_interval_follow_from_the_sites() -> None:
-    made, sites = combined("effect"), [released("effect", k) for k in range(3)]
+def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tuple[np.ndarray, float]:
+    """Return the weights of a mean over sites and the half width of its interval, by matrices: random effects."""
+    w, one = np.diag(1 / v), np.ones(len(y))
+    typical = (len(y) - 1) * np.trace(w) / (np.trace(w) ** 2 - np.trace(w @ w))
+    w = np.linalg.inv(np.diag(v) + max(tau2, typical / 2) * np.eye(len(y)))
+    gain = one @ w / (one @ w @ one)
+    spread = (y - gain @ y) @ w @ (y - gain @ y) / ((len(y) - 1) * one @ w @ one)
+    own = max(t.ppf(0.975, len(y) - 1) * spread**0.5, 1.959964 * (gain @ np.diag(v) @ gain) ** 0.5)
+    return gain, np.hypot(own, 1.959964 * gain @ common)
+
+
+def test_each_line_is_a_meta_analysis_of_the_line_of_that_name() -> None:
+    """Of everybody, of the treated and of the cells that all sites have; not of those that some have."""
+    made, sites = combined("cohort"), [released("cohort", k) for k in range(3)]
+    assert made.line_names == ("average", "sex = f", "sex = m", "ATT")
+    assert made.lines == ["everybody", "sex = f", "sex = m", ATT]
+    assert "age < 50" in sites[1].lines
+    for k, name in enumerate(made.line_names):
+        places = [site.lines.place(name) for site in sites]
+        y = np.array([site.lines.estimate(name) for site in sites])
+        parts = np.stack([site.lines.variances[place].numpy() for site, place in zip(sites, places, strict=True)])
+        gain, half = dense(y, parts.sum(1), parts[:, 3] ** 0.5, made.pooled.tau2[k].item())
+        released_means = [site.average_effect for site in sites] if name == "average" else y
+        value, middle = gain @ released_means, gain @ y
+        assert made.estimate[k] == pytest.approx(value)
+        assert made.interval()[k] == pytest.approx([min(middle - half, value), max(middle + half, value)])
+    rows = made.parts()
+    shown = rows[(rows["cell"] == "south") & (rows["partition"] == ATT)].iloc[0]
+    assert shown[["estimate", "low", "high"]].tolist() == pytest.approx(
+        [sites[1].lines.estimate("ATT"), *sites[1].lines.interval("ATT")]
+    )
+
+
+@pytest.mark.slow
+def test_intervals_of_three_cohorts_hold_the_mean_over_sites() -> None:
+    """Confounded, with effects that differ between sites by .04; as one common effect they would hold it half the time.
+
+    Of 100 combinations 95 % intervals held it in .98, .96, .96 (everybody, both cells) and .95 (the treated), those of
+    one common effect in .46, .67, .63 and .50.
+    """
+    entries = {"u": {"low": 0, "high": 1}, "sex": {"categories": ["f", "m"]}}
+    outcome = {"name": "y", "low": 0, "high": 1}
+    schema = TableSchema.from_dict({"treatment": "a", "outcome": outcome, "covariates": entries, "overlap": 0.1})
+    draws = np.random.default_rng(7)
+    grid = np.linspace(0, 1, 1001)
+    treated = 1 / (1 + np.exp(-1.6 * (grid - 0.5)))
+    truth = np.array([0.1, 0.1, 0.1, 0.1 + 0.1 * ((grid - 0.5) * treated).mean() / treated.mean()])
+
+    def site(n: int, effect: float, seed: int) -> Release:
+        x = pd.DataFrame({"u": draws.uniform(0, 1, n), "sex": draws.choice(["f", "m"], n)})
+        a = (draws.uniform(size=n) < 1 / (1 + np.exp(-1.6 * (x["u"] - 0.5)))).astype(int)
+        y = 0.3 + 0.2 * x["u"] + a * (effect + 0.1 * (x["u"] - 0.5)) + draws.normal(0, 0.12, n)
+        budget, noise = PrivacyBudget(4.0, 1e-5), NoiseSource.fixed(seed)
+        learner = AverageEffect(schema, budget, estimand="ATT", subgroups=[{"sex": True}], noise=noise)
+        return learner.fit(x, a, y.clip(0, 1)).release()
+
+    held = {"fixed": np.zeros(4), "random": np.zeros(4)}
+    for draw in range(40):
+        effects = draws.normal(0.1, 0.04, 3)
+        sites = [site(n, effects[k], 3 * draw + k) for k, n in enumerate((1000, 2000, 4000))]
+        for between, count in held.items():
+            low, high = combine(sites, NAMES, between).interval().T
+            count += (low <= truth) & (truth <= high)
+    assert (held["random"] >= 34).all()  # of 40: a probability of .95 misses it less than once in a hundred
+    assert (held["fixed"] <= 34).all()
+
+
+def test_errors_of_nuisances_do_not_average_out() -> None:
+    """Twenty times one site, one effect: what is its own is a twentieth, what nuisances lost is all there."""
+    site = released("cohort", 1)
+    lines = replace(
+        site.lines, variances=site.lines.variances.new_tensor([[1, 2, 3, 4]]).expand_as(site.lines.variances)
+    )
+    names = [str(k) for k in range(20)]
+    privacy = [replace(site.privacy, chosen=name) for name in names]
+    made = combine([replace(site, lines=lines, privacy=own) for own in privacy], names, "fixed")
+    np.testing.assert_allclose(made.pooled.half_width(0.95), 1.959964 * (10 / 20 + 4) ** 0.5)
+
+
+def test_groups_by_effect_and_values_of_rules_are_not_pooled() -> None:
+    sites = [released("effect", k) for k in range(3)]
+    assert all(site.lines.groups for site in sites[1:])
+    assert combined("effect").line_names == ("average",)
+
+
+@pytest.mark.parametrize("task", ["effect", "effect by law"])
+def test_the_mean_effect_and_the_interval_follow_from_the_sites(task: str) -> None:
+    """The average's interval by lines, where all sites have them; else by the law."""
+    made, sites = combined(task), [released(task, k) for k in range(3)]
     y, v = (np.array([getattr(site.law, name) for site in sites]) for name in ("average", "average_variance"))
+    if task == "effect":
+        y, v = (np.array([getattr(site.lines, name)() for site in sites]) for name in ("estimate", "error"))
+        v = v**2
     found = made.pooled
     typical = 2 * (1 / v).sum() / ((1 / v).sum() ** 2 - (1 / v**2).sum())
     weights = 1 / (v + max(found.tau2.item(), typical / 2))
@@ -63,6 +161,47 @@ def test_what_effects_have_beyond_the_features_does_not_average_out() -> None:
     assert nuisances.tolist() == [0.0] * 3
     most = (variance + site.law.missed) / 20 + site.law.missed
     np.testing.assert_allclose(made.pooled_at(x).half_width(0.95), 1.959964 * most.sqrt(), rtol=1e-6)
+
+
+def test_averages_of_several_arms_are_pooled_arm_by_arm() -> None:
+    arms = {"treatment": {"name": "arm", "categories": ["placebo", "drug", "both"]}, "propensity": [1 / 3] * 3}
+    schema, draws = TableSchema.from_dict({**FACTS, **arms, "overlap": 0.3}), np.random.default_rng(1)
+    sites = []
+    for seed in range(2):
+        a = draws.integers(0, 3, 900)
+        y = 10 + a + draws.normal(0, 1, 900)
+        learner = RLearner(schema, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(seed))
+        people = schema.grid(900).numpy()[draws.permutation(900)]
+        sites.append(learner.fit(people, np.array([*schema.actions])[a], y).release_function())
+    made = combine(sites, ["a", "b"], "fixed")
+    assert made.lines == ["drug instead of placebo", "both instead of placebo"]
+    assert made.estimate == pytest.approx([1, 2], abs=0.5)
+    each = np.array([site.average_effects for site in sites])
+    assert (each.min(0) <= made.estimate).all()
+    assert (made.estimate <= each.max(0)).all()
+
+
+def test_effects_without_a_law_at_some_site_are_combined_by_lines() -> None:
+    sites = [released("effect", 1), replace(released("effect", 2), law=None, without="none")]
+    made = combine(sites, ["a", "b"])
+    assert (made.kind, made.line_names) == ("combined_lines", ("average",))
+    with pytest.raises(InputError, match=r"^release of combined_lines: these are averages, which give no column"):
+        made.answer(made._covariates(PEOPLE))
+    bare = released("effect by law", 0)
+    with pytest.raises(InputError, match=r"^a has intervals and no lines, another site lines and no intervals"):
+        combine([bare, sites[1]], ["a", "b"])
+    with pytest.raises(InputError, match=r"^b: no intervals and no lines, hence no known error: none$"):
+        combine([bare, replace(bare, law=None, without="none")], ["a", "b"])
+
+
+def test_a_line_that_noise_dominates_everywhere_may_be_anything() -> None:
+    sites = [released("average", k) for k in range(2)]
+    unknown = [replace(site, main=replace(site.main, noise_dominated=True)) for site in sites]
+    for between in ("fixed", "random"):
+        one = combine([sites[0], unknown[1]], ["a", "b"], between)
+        assert one.estimate == pytest.approx([sites[0].estimate])
+        assert (one.interval().tolist() == [[-20.0, 20.0]]) == (between == "random")
+        assert combine(unknown, ["a", "b"], between).interval().tolist() == [[-20.0, 20.0]]
 
 
 @pytest.mark.parametrize("between", ["fixed", "random"])
@@ -126,6 +265,15 @@ def test_a_covariate_of_one_site_alone_is_one_of_all() -> None:
     assert made.reference.shape == (256, 4)
 
 
+def test_a_trial_of_equal_arms_may_say_so_by_its_overlap() -> None:
+    facts = FACTS | {"overlap": 0.5}
+    sites = [fitted("average", facts, k, 1.0, NoiseSource.system()) for k in range(2)]
+    made = combine(sites, ["a", "b"])
+    assert (made.domain.overlap, made.domain.known_propensity.middle) == (0.5, 0.5)
+    other = fitted("average", FACTS | {"overlap": 0.3, "propensity": 0.6}, 0, 1.0, NoiseSource.system())
+    assert combine([sites[0], other], ["a", "b"]).domain.known_propensity is None
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_one_release_is_combined_once(task: str, tmp_path) -> None:
     """Whether it is the same object or read from a file again: its noise would count as two sites'."""
@@ -138,7 +286,7 @@ def test_one_release_is_combined_once(task: str, tmp_path) -> None:
 def test_a_file_that_counts_a_site_twice_does_not_verify(tmp_path) -> None:
     site = released("average", 1)
     sites, names = (site, site), ("a", "b")
-    twice = CombinedAverage(sites, names, "fixed", site.schema, statement_of(sites, names, "fixed", site.schema))
+    twice = CombinedLines(sites, names, "fixed", site.schema, statement_of(sites, names, "fixed", site.schema))
     with pytest.raises(VerificationError, match="one and the same release"):
         verify_release(twice.save(tmp_path / "all.safetensors"))
 

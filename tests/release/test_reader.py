@@ -51,8 +51,8 @@ RELEASES = {
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
     "combined_effect": lambda: combined(effect_with_law()),
-    "combined_average": lambda: combined(average_effect._example()),
-    "combined_subgroups": lambda: combined(subgroups._example()),
+    "combined_lines": lambda: combined(average_effect._example()),
+    "combined_lines of subgroups": lambda: combined(subgroups._example()),
 }
 # functions are drawn alike whatever their features
 DRAWN = [
@@ -93,7 +93,7 @@ def test_answering_imports_no_more(files, fresh):
         rows = QUERIES.tolist() if domain.dimension == DOMAIN.dimension else domain.grid(8).tolist()
         requested = (
             "interval()"
-            if name in ("average_effect", "combined_average")
+            if name in ("average_effect", "combined_lines")
             else f"answer(torch.tensor({rows}, dtype=torch.float64))"
         )
         lines.append(f"load_release({files[name]!r}).{requested}")

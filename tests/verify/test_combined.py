@@ -18,7 +18,7 @@ def site_too(draft: forge.Draft, k: int) -> None:
     entry[DIGEST_KEY] = release_digest({key: text for key, text in entry.items() if key != "name"}, own)
 
 
-@pytest.mark.parametrize("task", ["effect", "average", "subgroups"])
+@pytest.mark.parametrize("task", ["effect", "average", "subgroups", "cohort"])
 def test_an_honest_combination_verifies_and_has_a_card(task: str, tmp_path) -> None:
     made = combined(task)
     found = dict(verify_release(made.save(tmp_path / "all.safetensors")))
@@ -52,6 +52,10 @@ def site_statement(draft: forge.Draft) -> None:
     site_too(draft, 0)
 
 
+def kind(draft: forge.Draft) -> None:
+    draft.metadata["class"] = "combined_lines"
+
+
 def cheaper(draft: forge.Draft) -> None:
     draft.privacy["public"]["site_epsilon"][0] = 0.1
 
@@ -60,6 +64,7 @@ FOLLOWS = "statement does not follow from those of its sites"
 FORGERIES: dict[str, tuple[forge.Edit, str]] = {
     "a number of a site, with its checksum": (number_and_site, "site south: .* does not follow"),
     "a site left out": (dropped, FOLLOWS),
+    "its kind, which has lines alone": (kind, "do not fit together"),
     "what a site spent": (cheaper, FOLLOWS),
     "the statement of a site": (site_statement, "site north: epsilon = 0.5 is claimed"),
 }

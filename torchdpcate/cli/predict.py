@@ -20,7 +20,7 @@ from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import CombinedEffect, CombinedLines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.subgroups import SubgroupRelease
@@ -69,9 +69,9 @@ def predict(
     """
     service = Path(release).name == ONLINE and Path(release).is_dir()
     loaded = _opened(release) if service else load_release(release)
-    if isinstance(loaded, AverageEffectRelease | CombinedAverage):
+    if isinstance(loaded, AverageEffectRelease) or (isinstance(loaded, CombinedLines) and not loaded.answers_rows):
         raise InputError(
-            f"{release}: is an average effect, one number and no column; torchdpcate verify shows it with its interval"
+            f"{release}: holds average effects and no column; torchdpcate verify shows them with their intervals"
         )
     if level is not None and not interval:
         raise InputError(f"level = {level}: is that of intervals; add --interval")
@@ -127,7 +127,7 @@ def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[s
     found_at: Callable[[Tensor, float], Any]
     if isinstance(release, ComposedRelease | CombinedEffect):
         found_at = release.interval
-    elif isinstance(release, SubgroupRelease | CombinedSubgroups):
+    elif isinstance(release, SubgroupRelease | CombinedLines):
         found_at = release.interval_at
     else:
         what = f"a release of {release.kind}" if isinstance(release, Release) else "an online service"

@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups, law_of
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedLines, kind_of, site_lines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
@@ -27,9 +27,9 @@ from torchdpcate.release.subgroups import SubgroupRelease
 
 COMBINED = "combined"
 """What statements call the combination: post-processing, which asks nothing of the records."""
-KINDS: Mapping[type[Release], type[Combined]] = {
-    kind.of: kind for kind in (CombinedAverage, CombinedEffect, CombinedSubgroups)
-}
+KINDS: tuple[type[Combined], ...] = (CombinedEffect, CombinedLines)
+"""Kinds of combinations."""
+_COMBINED = (AverageEffectRelease, ComposedRelease, SubgroupRelease)
 _FORMULA = {
     FIXED: "none: releases of the sites weighted by their known variances, one effect at all sites",
     RANDOM: "none: releases of the sites weighted by their known variances, effects that differ between sites",
@@ -53,8 +53,8 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
     between sites; the sites' records are taken to be different ones.
 
     Args:
-        releases: Two or more of one kind: composed effects with intervals, average effects, or effects in the same
-            subgroups.
+        releases: Two or more of one kind: composed effects with intervals or lines, average effects, or effects in the
+            same subgroups.
         names: What the sites are called, each once.
         between: ``random``, where effects differ between sites and their mean is estimated, or ``fixed``, where they
             are taken to be the same.
@@ -87,29 +87,40 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
             raise InputError(f"{other} and {name} are one and the same release; give each site's once")
     for name, release in zip(names[1:], releases[1:], strict=True):
         _check_alike(names[0], releases[0], name, release)
-    kind, schema = KINDS[type(releases[0])], schema_of(releases)
+    kind, schema = _kind(names, releases), schema_of(releases)
     statement = statement_of(releases, names, between, schema)
     return kind(tuple(releases), tuple(names), between, schema, statement)
 
 
 def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
-    kinds = ", ".join(kind.kind for kind in KINDS)
-    if type(release) not in KINDS:
+    kinds = ", ".join(kind.kind for kind in _COMBINED)
+    if type(release) not in _COMBINED:
         raise InputError(
             f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
             "by the combined effect"
         )
-    if isinstance(release, ComposedRelease):
-        try:
-            law_of(release)
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+    if isinstance(release, ComposedRelease) and release.law is None and release.lines is None:
+        raise InputError(
+            f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
+        )
     if isinstance(release, AverageEffectRelease) and release.main.law is None:
         raise InputError(
             f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
             "does, such as mechanism=covariate_balancing"
         )
+
+
+def _kind(names: Sequence[str], releases: Sequence[Release]) -> type[Combined]:
+    """Return the kind of the combination; refuse effects of which some have intervals alone, others lines alone."""
+    try:
+        return kind_of(releases)
+    except InputError:
+        bare = next(name for name, release in zip(names, releases, strict=True) if site_lines(release) is None)
+        raise InputError(
+            f"{bare} has intervals and no lines, another site lines and no intervals: nothing that all sites have has "
+            "a known error"
+        ) from None
 
 
 def _check_alike(name: str, first: Release, other_name: str, other: Release) -> None:
@@ -155,9 +166,14 @@ def _said(value: Any) -> str:
 
 
 def schema_of(releases: Sequence[Release]) -> TableSchema:
-    """Return the schema of a combination: the first one's, with the covariates of all and the least overlap."""
+    """Return the schema of a combination: the first one's, with the covariates of all and the least overlap.
+
+    A known propensity is the combination's where it is that of all sites.
+    """
     each = [release.schema.to_dict() for release in releases]
-    facts = {name: each[0][name] for name in ("treatment", "outcome", "out_of_bounds") if name in each[0]}
+    shared = ["treatment", "outcome", "out_of_bounds"]
+    shared += ["propensity"] * all(one.get("propensity") == each[0].get("propensity") for one in each)
+    facts = {name: each[0][name] for name in shared if name in each[0]}
     covariates = {name: entry for one in reversed(each) for name, entry in one["covariates"].items()}
     order = dict.fromkeys(name for one in each for name in one["covariates"])
     origins = dict.fromkeys(one["origin"] for one in each if one.get("origin"))

@@ -1,11 +1,10 @@
 """Releases of several sites combined: post-processing of their released numbers, which a combined file holds whole."""
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import Release, ReleaseFile, draw
+from torchdpcate.release.lines import ABOUT, AVERAGE, PARTS, TILTS
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
@@ -35,6 +35,94 @@ ALL_SITES = "all sites"
 """What the combination is called beside the sites."""
 _INDEPENDENT = "sites hold different records"
 _SAMPLED = "sites differ as a sample of the sites that their mean is about"
+_NO_COLUMN = "release of {}: these are averages, which give no column; see them with torchdpcate verify"
+
+
+class SiteLines(NamedTuple):
+    """What a site released of some averages, a line each.
+
+    Attributes:
+        names: What they are called; lines of one name are about the same at all sites.
+        estimates: [L], outcome units.
+        variances: Of their errors, noise and sampling together, [L]; infinite where noise dominates.
+        common: Variances among them of errors that may be the same at all sites, [L].
+        shown: What the site itself says of them at a level: estimates and ends of intervals, [L, 3].
+    """
+
+    names: tuple[str, ...]
+    estimates: Tensor
+    variances: Tensor
+    common: Tensor
+    shown: Callable[[float], Tensor]
+
+    def only(self, names: Sequence[str]) -> "SiteLines":
+        """Return those of these names, in their order."""
+        places = [self.names.index(name) for name in names]
+        estimates, variances, common = (part[places] for part in (self.estimates, self.variances, self.common))
+        return SiteLines(tuple(names), estimates, variances, common, lambda level: self.shown(level)[places])
+
+
+def site_lines(site: Release) -> SiteLines | None:
+    """Return the lines of a site that may mean the same elsewhere; None where it has none.
+
+    Groups by effect are no such lines, nor is the value of a rule: each site has other people in them, whom its own
+    effect chose.
+    """
+    if isinstance(site, AverageEffectRelease):
+        return None if site.main.law is None and not site.main.noise_dominated else _of_average(site)
+    if isinstance(site, SubgroupRelease):
+        return _of_subgroups(site)
+    if isinstance(site, ComposedRelease) and site.lines is not None:
+        return _of_composed(site)
+    return None
+
+
+def _of_average(site: AverageEffectRelease) -> SiteLines:
+    bound, records = site.domain.outcome_range, site.privacy.protected.records
+    value, variance = (torch.tensor([number], dtype=torch.float64) for number in site.main.moments(records))
+
+    def shown(level: float) -> Tensor:
+        return torch.tensor([[site.estimate, *site.main.range(level, bound, records)]], dtype=torch.float64)
+
+    return SiteLines((site.estimand,), value, variance, torch.zeros_like(value), shown)
+
+
+def _of_subgroups(site: SubgroupRelease) -> SiteLines:
+    found = site.effects
+    variances = found.gaussian.square() + noise_deviation(found.laplace).square()
+    variances = torch.where(found.noise_dominated, torch.inf, variances)
+
+    def shown(level: float) -> Tensor:
+        return torch.from_numpy(np.column_stack([site.estimate, site.interval(level)]))
+
+    return SiteLines(tuple(site.titles), found.estimate, variances, torch.zeros_like(variances), shown)
+
+
+def _of_composed(site: ComposedRelease) -> SiteLines:
+    lines = site.lines
+    assert lines is not None
+    own = [name for name in lines.names if name in (AVERAGE, *TILTS) or name in lines.cells]
+    places = [lines.place(name) for name in own]
+    variances = lines.variances[places]
+
+    def shown(level: float) -> Tensor:
+        rows = [[lines.estimate(name), *lines.interval(name, level)] for name in own]
+        if AVERAGE in own:
+            rows[own.index(AVERAGE)] = [site.average_effect, *site.average(level)]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    names = tuple(site.arm_titles if site.arms else own)
+    return SiteLines(names, lines.estimates[places], variances.sum(1), variances[:, PARTS.index("nuisances")], shown)
+
+
+def common_lines(sites: Sequence[Release]) -> list[SiteLines]:
+    """Return, of each site, the lines that all of them have; nothing where there are none."""
+    each = [site_lines(site) for site in sites]
+    known = [lines for lines in each if lines is not None]
+    if len(known) < len(sites):
+        return []
+    names = [name for name in known[0].names if all(name in lines.names for lines in known)]
+    return [lines.only(names) for lines in known] if names else []
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,10 +135,7 @@ class Combined(Release):
         between: ``fixed`` or ``random``: whether effects are taken to be the same at all sites.
         schema: Columns and public bounds of all sites.
         privacy: What is guaranteed by site.
-        of: Kind of release that is combined.
     """
-
-    of: ClassVar[type[Release]]
 
     sites: tuple[Any, ...]
     names: tuple[str, ...]
@@ -84,9 +169,11 @@ class Combined(Release):
             metadata = {key: str(value) for key, value in entry.items()}
             names.append(metadata.pop("name"))
             file = ReleaseFile(Path(names[-1]), metadata, tensors_of(str(k), tensors))
-            if file.fault is not None or not isinstance(site := file.build(), cls.of):
-                raise ValueError(f"site {k}: {file.fault or 'a release of another kind'}")
-            sites.append(site)
+            if file.fault is not None:
+                raise ValueError(f"site {k}: {file.fault}")
+            sites.append(file.build())
+        if kind_of(sites) is not cls:
+            raise ValueError("sites: not of this kind of combination")
         return cls(tuple(sites), tuple(names), facts["between"], schema, privacy)
 
     def parts(self, level: float = LEVEL) -> "pd.DataFrame":
@@ -107,7 +194,7 @@ class Combined(Release):
             for k, name in enumerate(self.names)
         ]
         table = pd.DataFrame(rows, columns=["partition", "cell", "estimate", "low", "high", "records", "weight"])
-        mean = self._mean(level)
+        mean = self.means(level)
         last = [(title, ALL_SITES, *mean[c].tolist(), self.privacy.n, 1.0) for c, title in enumerate(self.lines)]
         table = pd.concat([table, pd.DataFrame(last, columns=table.columns)])
         order = {title: c for c, title in enumerate(self.lines)}
@@ -119,27 +206,60 @@ class Combined(Release):
         weights = self.pooled.weights
         return weights / weights.sum(0).clamp_min(torch.finfo(weights.dtype).tiny)
 
+    @cached_property
+    def line_names(self) -> tuple[str, ...]:
+        """Names of the averages that all sites have; see ``site_lines``."""
+        return next((lines.names for lines in common_lines(self.sites)), ())
+
     @property
     def lines(self) -> list[str]:
-        """What is compared between sites, a line each."""
-        return ["average effect"]
+        """What is compared between sites, a line each, in words."""
+        of_cells = isinstance(self.sites[0], SubgroupRelease)
+        return [name if of_cells else ABOUT.get(name, name) for name in self.line_names]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the lines that are of parts of the records, of which there are several."""
+        if isinstance(self.sites[0], SubgroupRelease):
+            return self.line_names if len(self.line_names) > 1 else ()
+        return tuple(name for name in self.line_names if name not in ABOUT)
 
     @cached_property
     def pooled(self) -> Pooled:
         """The meta-analysis of each line, [lines]."""
         return pool(*self._known(), self.between)
 
-    @abstractmethod
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sites' estimates of each line, their variances, and deviations by nuisances, [K, lines] each."""
+        each = common_lines(self.sites)
+        return (
+            torch.stack([lines.estimates for lines in each]),
+            torch.stack([lines.variances for lines in each]),
+            torch.stack([lines.common.sqrt() for lines in each]),
+        )
 
-    @abstractmethod
     def _released(self, level: float) -> Tensor:
         """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
+        return torch.stack([lines.shown(level) for lines in common_lines(self.sites)])
 
-    @abstractmethod
-    def _mean(self, level: float) -> Tensor:
-        """Return the mean over sites of each line and the ends of its interval, [lines, 3]."""
+    @cached_property
+    def _means(self) -> Tensor:
+        """The mean over sites of each line, [lines]: of what they released, which of averages may be shrunk."""
+        return (self.shares * self._released(LEVEL)[..., 0]).sum(0)
+
+    def means(self, level: float = LEVEL) -> Tensor:
+        """Return the mean over sites of each line and the ends of its interval, [lines, 3], in outcome units.
+
+        Args:
+            level: Probability of the intervals, in (0, 1).
+        """
+        return torch.cat([self._means[:, None], self._about(self.pooled, self._means, level)], 1)
+
+    def _about(self, pooled: Pooled, effect: Tensor, level: float) -> Tensor:
+        """Return the intervals of means, [m, 2], each with the nearer end moved to the effect where it lies beyond."""
+        half = pooled.half_width(level)
+        low, high = torch.minimum(pooled.mean - half, effect), torch.maximum(pooled.mean + half, effect)
+        return torch.stack([low, high], 1).clamp(-self.domain.outcome_range, self.domain.outcome_range)
 
     def heterogeneity(self) -> list[dict[str, Any]]:
         """Return how far sites differ, their noise and sampling taken out, a mapping a line.
@@ -159,9 +279,13 @@ class Combined(Release):
     @property
     def assumptions(self) -> str:
         """When intervals hold, beside noise and sampling, which they count; one sentence."""
-        words = [part for site in self.sites for part in str(getattr(site, STATED_AS)).split("; ")]
+        words = [part for site in self.sites for part in self._rests_on(site).split("; ")]
         sampled = [] if self.between == FIXED else [_SAMPLED]
         return "; ".join(dict.fromkeys([_INDEPENDENT, *sampled, *words]))
+
+    def _rests_on(self, site: Release) -> str:
+        """Return what the numbers of a site rest on."""
+        return site.line_assumptions if isinstance(site, ComposedRelease) else str(getattr(site, STATED_AS))
 
     def _shown(self) -> dict[str, Any]:
         """Return what every summary has of the sites."""
@@ -182,12 +306,6 @@ class Combined(Release):
     def _position(self, k: int) -> list[int]:
         """Return the positions among all encoded columns of those of site k."""
         return columns_of(self.sites[k].schema, self.schema)
-
-
-def columns(numbers: list[list[float]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return three numbers a site as columns, [K, 1] each."""
-    first, second, third = torch.tensor(numbers, dtype=torch.float64).unbind(1)
-    return first[:, None], second[:, None], third[:, None]
 
 
 def columns_of(own: TableSchema, union: TableSchema) -> list[int]:
@@ -217,31 +335,42 @@ class CombinedEffect(Combined, EffectRelease):
     The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
     of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.csv). It
     need not be the middle of its interval. Where all sites' effects are one number so is it, and its interval is the
-    average's.
+    average's: by lines where all sites have them, as of ``CombinedLines``.
 
     Attributes:
         sites: The sites' releases, each with intervals.
     """
 
     kind = "combined_effect"
-    of = ComposedRelease
     subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates, combined over sites"
 
     sites: tuple[ComposedRelease, ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """What is compared between sites, a line each, in words."""
+        return super().lines or ["average effect"]
+
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self.line_names:
+            return super()._known()
         numbers = []
         for law in (law_of(site) for site in self.sites):
             *_, nuisances = law.moments(law.centre[None])
             numbers.append([law.average, law.average_variance, nuisances.sqrt().item()])
-        return columns(numbers)
+        first, second, third = torch.tensor(numbers, dtype=torch.float64).unbind(1)
+        return first[:, None], second[:, None], third[:, None]
 
     def _released(self, level: float) -> Tensor:
+        if self.line_names:
+            return super()._released(level)
         rows = [[site.average_effect, *site.average(level)] for site in self.sites]
         return torch.tensor(rows, dtype=torch.float64)[:, None]
 
-    def _mean(self, level: float) -> Tensor:
-        return torch.tensor([[self.average_effect, *self.average(level)]], dtype=torch.float64)
+    def _rests_on(self, site: Release) -> str:
+        words = str(getattr(site, STATED_AS))
+        estimated = self.line_names and site.domain.known_propensity is None
+        return f"{words}; {super()._rests_on(site)}" if estimated else words
 
     @property
     def has_intervals(self) -> bool:
@@ -276,7 +405,7 @@ class CombinedEffect(Combined, EffectRelease):
     @property
     def average_effect(self) -> float:
         """Weighted mean of the sites' released average effects, in outcome units."""
-        return float(self._weights() @ self._released(LEVEL)[:, 0, 0])
+        return float(self._means[0])
 
     def average(self, level: float = LEVEL) -> np.ndarray:
         """Return the confidence interval of the mean of the sites' average effects, (low, high), in outcome units.
@@ -284,7 +413,8 @@ class CombinedEffect(Combined, EffectRelease):
         Raises:
             InputError: A level outside (0, 1).
         """
-        return self._about(self.pooled, torch.tensor([self.average_effect], dtype=torch.float64), level)[0]
+        found: np.ndarray = self.means(level)[0, 1:].numpy()
+        return found
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the combined effects at encoded covariates x [m, q], [m]."""
@@ -328,7 +458,7 @@ class CombinedEffect(Combined, EffectRelease):
         x = self._covariates(X)
         if self.form == "constant":
             return np.tile(self.average(level), (len(x), 1))
-        return self._about(self.pooled_at(x), self.effect_tensor(x), level)
+        return self._about(self.pooled_at(x), self.effect_tensor(x), level).numpy()
 
     def mean_interval(self, X: Covariates, level: float = LEVEL, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the means over public rows, [m, 2]; arguments as of a composed release."""
@@ -338,7 +468,7 @@ class CombinedEffect(Combined, EffectRelease):
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
         if self.form == "constant":
             return np.tile(self.average(level), (len(x) // rows, 1))
-        return self._about(self.pooled_at(x, rows), self.effect_tensor(x).view(-1, rows).mean(1), level)
+        return self._about(self.pooled_at(x, rows), self.effect_tensor(x).view(-1, rows).mean(1), level).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
@@ -349,11 +479,6 @@ class CombinedEffect(Combined, EffectRelease):
         """Return the ends of ``mean_interval(X, 1 - alpha)`` over all rows of X; see ``EffectRelease``."""
         low, high = self.mean_interval(X, 1 - alpha)[0]
         return float(low), float(high)
-
-    def _about(self, pooled: Pooled, effect: Tensor, level: float) -> np.ndarray:
-        half = pooled.half_width(level)
-        low, high = torch.minimum(pooled.mean - half, effect), torch.maximum(pooled.mean + half, effect)
-        return torch.stack([low, high], 1).clamp(-self.domain.outcome_range, self.domain.outcome_range).numpy()
 
     @property
     def target(self) -> str:
@@ -381,14 +506,29 @@ class CombinedEffect(Combined, EffectRelease):
 
 
 class CombinedLines(Combined):
-    """Numbers of several sites, a line each."""
+    """The means over sites of the averages that all of them have: of everybody, of weighted people, of public cells.
 
+    Each line is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of what sites
+    released. Of effects with lines, errors of estimated nuisances may be the same at all sites: they do not average
+    out. Groups by effect are left out, for they are not the same people at other sites, and so is the value of a rule.
+
+    Attributes:
+        sites: The sites' releases, of one kind.
+    """
+
+    kind = "combined_lines"
     column = "effect"
+
+    @property
+    def subject(self) -> str:  # type: ignore[override]
+        """What it is about, of a treatment and an outcome."""
+        several = "effects" if len(self.line_names) > 1 else "effect"
+        return f"Estimated average {several} of {{contrast}} on {{outcome}}, combined over sites"
 
     @property
     def estimate(self) -> np.ndarray:
         """The means over sites, float64 [lines], in outcome units."""
-        return self.pooled.mean.numpy()
+        return self._means.numpy()
 
     def interval(self, level: float = LEVEL) -> np.ndarray:
         """Return confidence intervals of the means over sites, float64 [lines, 2], in outcome units.
@@ -402,13 +542,37 @@ class CombinedLines(Combined):
         Raises:
             InputError: A level outside (0, 1).
         """
-        bound, half = self.domain.outcome_range, self.pooled.half_width(level)
-        ends = torch.stack([self.pooled.mean - half, self.pooled.mean + half], 1)
-        unknown = torch.tensor([-bound, bound], dtype=torch.float64)
-        return torch.where((self.pooled.sites > 0)[:, None], ends.clamp(-bound, bound), unknown).numpy()
+        found: np.ndarray = self.means(level)[:, 1:].numpy()
+        return found
 
-    def _mean(self, level: float) -> Tensor:
-        return torch.cat([self.pooled.mean[:, None], torch.from_numpy(self.interval(level))], 1)
+    @property
+    def answers_rows(self) -> bool:
+        """Whether there is a mean for each row: that of its cell, where sites released effects in subgroups."""
+        return isinstance(self.sites[0], SubgroupRelease)
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
+
+        Raises:
+            InputError: Sites released no effects in subgroups, or of several partitions, in which a row has several
+                cells.
+        """
+        return self._of_rows(self._means, x)
+
+    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
+        """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
+
+        Raises:
+            InputError: As ``answer``, or a level outside (0, 1).
+        """
+        low, high = torch.from_numpy(self.interval(level)).unbind(1)
+        return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
+
+    def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
+        site, arms = self.sites[0], len(self.arms)
+        if not isinstance(site, SubgroupRelease):
+            raise InputError(_NO_COLUMN.format(self.kind))
+        return (values.view(-1, arms) if arms else values)[site.cells(x[:, self._position(0)])]
 
     def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
         """Return ``forest``."""
@@ -421,90 +585,17 @@ class CombinedLines(Combined):
         return {"estimates": lines, "interval_level": LEVEL} | self._shown() | {STATED_AS: self.assumptions}
 
 
-class CombinedAverage(CombinedLines):
-    """The mean of the sites' average effects.
+def kind_of(sites: Sequence[Release]) -> type[Combined]:
+    """Return the kind of the combination of some sites, which follows from their releases.
 
-    Attributes:
-        sites: The sites' releases, of one estimand.
+    Effects with a law at all of them make an effect; what else all of them have makes lines.
+
+    Raises:
+        InputError: They are of several kinds, or have nothing with a known error in common.
     """
-
-    kind = "combined_average"
-    of = AverageEffectRelease
-    subject = "Estimated average effect of {contrast} on {outcome}, combined over sites"
-
-    sites: tuple[AverageEffectRelease, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """The estimand."""
-        return [self.sites[0].estimand]
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        return columns([[*site.main.moments(site.privacy.protected.records), 0.0] for site in self.sites])
-
-    def _released(self, level: float) -> Tensor:
-        bound = self.domain.outcome_range
-        rows = [[s.estimate, *s.main.range(level, bound, s.privacy.protected.records)] for s in self.sites]
-        return torch.tensor(rows, dtype=torch.float64)[:, None]
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Refuse: there is nothing to say row by row.
-
-        Raises:
-            InputError: Always.
-        """
-        return self.sites[0].answer(x)
-
-
-class CombinedSubgroups(CombinedLines):
-    """The means over sites of the effects in the same public cells.
-
-    Attributes:
-        sites: The sites' releases, of the same cells.
-    """
-
-    kind = "combined_subgroups"
-    of = SubgroupRelease
-    subject = "Estimated average effects of {contrast} on {outcome} in subgroups, combined over sites"
-
-    sites: tuple[SubgroupRelease, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """The cells, and of more than two arms what is compared."""
-        return self.sites[0].titles
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        effects = [site.effects for site in self.sites]
-        variances = [e.gaussian.square() + noise_deviation(e.laplace).square() for e in effects]
-        known = [torch.where(e.noise_dominated, torch.inf, v) for e, v in zip(effects, variances, strict=True)]
-        return (
-            torch.stack([e.estimate for e in effects]),
-            torch.stack(known),
-            torch.stack([torch.zeros_like(e.estimate) for e in effects]),
-        )
-
-    def _released(self, level: float) -> Tensor:
-        each = [np.column_stack([site.estimate, site.interval(level)]) for site in self.sites]
-        return torch.from_numpy(np.stack(each))
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
-
-        Raises:
-            InputError: Several partitions, in which a row has several cells.
-        """
-        return self._of_rows(self.pooled.mean, x)
-
-    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
-        """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
-
-        Raises:
-            InputError: As ``answer``, or a level outside (0, 1).
-        """
-        low, high = torch.from_numpy(self.interval(level)).unbind(1)
-        return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
-
-    def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
-        arms = len(self.arms)
-        return (values.view(-1, arms) if arms else values)[self.sites[0].cells(x[:, self._position(0)])]
+    if len({type(site) for site in sites}) == 1:
+        if all(isinstance(site, ComposedRelease) and site.law is not None for site in sites):
+            return CombinedEffect
+        if common_lines(sites):
+            return CombinedLines
+    raise InputError("sites have nothing with a known error in common")

@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedLines, CombinedSubgroups
+from torchdpcate.release.combined import Combined, CombinedEffect
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
 from torchdpcate.release.lines import ABOUT, TILTS
@@ -51,7 +51,7 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _average(release)
     elif isinstance(release, SubgroupRelease):
         found = _subgroups(release)
-    elif isinstance(release, CombinedEffect | CombinedLines):
+    elif isinstance(release, Combined):
         found = [*_combined(release, rows), *_between(release)]
     elif isinstance(release, EffectRelease):
         found = _effects(release, rows)
@@ -392,23 +392,16 @@ def _explained(release: ComposedRelease) -> list[str]:
     return [f"{start}; {end:.0%} of each would bring its interval's end there." if end else f"{start}."]
 
 
-def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> list[str]:
-    schema, about = release.schema, f"over {len(release.sites)} sites"
-    if isinstance(release, CombinedSubgroups) and len(release.lines) > 1:
-        low, high = release.interval().T
-        clear = (low > 0) | (high < 0)
-        named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
-        return [
-            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean {effect_words(schema)} leaves zero "
-            f"out in {int(clear.sum())} of {len(clear)} {_lines(release)}{named}."
-        ]
-    if isinstance(release, CombinedEffect):
-        value, (low, high) = release.average_effect, release.average().tolist()
-    else:
-        value, (low, high) = float(release.estimate[0]), release.interval()[0].tolist()
-    if isinstance(release, CombinedAverage):
-        about += f", among {_weighted(release.sites[0].estimand)}"
-    found = [_said(schema, about, value, (low, high), None), *_meaning(schema, low, high)]
+def _combined(release: Combined, reference: Tensor) -> list[str]:
+    """Return the averages and what the first one means, the subgroups, and where effects lie."""
+    found, rows = _averages_over_sites(release), release.means().tolist()
+    if release.cells:
+        known = zip(release.line_names, rows, strict=True)
+        clear = [name for name, (_, low, high) in known if name in release.cells and (low > 0 or high < 0)]
+        found.append(
+            f"Over {len(release.sites)} sites, the {LEVEL:.0%} interval of the mean {effect_words(release.schema)} "
+            f"leaves zero out in {len(clear)} of {len(release.cells)} {_lines(release)}{_named(clear)}."
+        )
     if not isinstance(release, CombinedEffect):
         return found
     if release.form == "constant":
@@ -422,28 +415,46 @@ def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> lis
     ]
 
 
+def _averages_over_sites(release: Combined) -> list[str]:
+    """Return a sentence for each average of a combination, and what the first one says of the arms."""
+    schema, found = release.schema, []
+    for name, title, row in zip(release.line_names or ("",), release.lines, release.means().tolist(), strict=True):
+        if name not in release.cells:
+            value, *ends = row
+            whom = f", among {title}" if name in ABOUT else ""
+            found.append(_said(schema, f"over {len(release.sites)} sites{whom}", value, ends, None))
+            found += _meaning(schema, *ends) if len(found) == 1 else []
+    return found
+
+
 def _between(release: Combined) -> list[str]:
-    """Return how far sites differ, noise and sampling taken out."""
+    """Return how far sites differ, noise and sampling taken out: of the first average, and of subgroups."""
     from scipy.special import chdtrc
 
-    found = release.heterogeneity()
-    if len(found) > 1:
-        apart = [line["line"] for line in found if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
-        return [
-            f"In {len(apart)} of {len(found)} {_lines(release)} sites lie further apart than noise and sampling would "
+    known = list(zip(release.line_names or ("",), release.heterogeneity(), strict=True))
+    found = [_between_of(release, known[0][1])] if known[0][0] not in release.cells else []
+    if release.cells:
+        lines = [line for name, line in known if name in release.cells]
+        apart = [line["line"] for line in lines if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
+        found.append(
+            f"In {len(apart)} of {len(lines)} {_lines(release)} sites lie further apart than noise and sampling would "
             f"put one in twenty of them{_named(apart)}."
-        ]
-    (line,) = found
+        )
+    return found
+
+
+def _between_of(release: Combined, line: dict[str, Any]) -> str:
+    """Return how far sites differ in one average."""
     beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
     if release.between == FIXED:
-        return [f"One effect at all sites is taken for granted ({beside})."]
+        return f"One effect at all sites is taken for granted ({beside})."
     if not line["between_sd"]:
-        return [f"Sites lie no further apart than noise and sampling explain ({beside})."]
+        return f"Sites lie no further apart than noise and sampling explain ({beside})."
     deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
-    return [
+    return (
         f"Between sites it is estimated to differ by a standard deviation of {deviation}, noise and sampling taken out "
         f"({line['i_squared']:.0%} of the variance of the sites' estimates; {beside})."
-    ]
+    )
 
 
 def _decisions(release: Release, reference: Tensor) -> list[str]:
