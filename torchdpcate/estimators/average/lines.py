@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.planned import planned_line
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -101,6 +102,9 @@ class AverageEffect(AnswersAverage, RLearner):
     def _second_stage(self) -> AdaptiveSecondStage:
         from dataclasses import replace
 
+        schema = TableSchema.of(self.domain).two_arms(type(self).__name__)
+        if schema.cluster is not None:
+            raise InputError(f"{type(self).__name__}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         given = AdaptiveSecondStage() if self.second_stage is None else self.second_stage
         if not isinstance(given, AdaptiveSecondStage):
             raise InputError("second_stage: an average effect is one composition; give an AdaptiveSecondStage")
