@@ -36,7 +36,7 @@ CASES = {
         TRIAL,
         ("task=average_effect and task=subgroups have some for each arm", "leave intervals=auto"),
     ),
-    "doubly robust scores": (lambda schema: DRLearner(schema, SOME), {}, ("use learner=r (RLearner)",)),
+    "doubly robust pseudo-outcomes": (lambda schema: DRLearner(schema, SOME), {}, ("task=cate", "(RLearner)", ALONE)),
     "pure events": (lambda schema: RLearner(schema, PrivacyBudget(1.0, 0.0)), {}, ("delta = 0: effects of 3 arms",)),
     "two blocks": (
         lambda schema: RLearner(schema, SOME, second_stage=LinearSecondStage()),
