@@ -55,7 +55,8 @@ def counted(outcome: Censoring, given: CausalData) -> CausalData:
 
 def test_the_curve_of_fine_parts_is_kaplan_meier_s():
     given = records(FINE)
-    curve = censoring_curve(FollowUpCells(FINE)(given).double(), FINE.bins)[0]
+    alike = replace(FINE, by_arm=False)
+    curve = censoring_curve(FollowUpCells(alike)(given).double(), FINE.bins)[0]
     time, event = given.follow_up.numpy().T
     at, survival = kaplan_meier(time, (event == 0) & (time < TAU))
     ends = np.linspace(0, TAU, FINE.bins + 1)
@@ -84,7 +85,7 @@ def test_weighted_means_are_the_restricted_means_of_kaplan_meier(by_arm):
 
 
 def test_the_event_by_the_horizon_has_the_survival_of_kaplan_meier():
-    outcome = replace(FINE, kind=EVENT_BY_HORIZON)
+    outcome = replace(FINE, kind=EVENT_BY_HORIZON, by_arm=False)
     found = counted(outcome, records(outcome))
     time, event = followed(4_000)[2].numpy().T
     at, survival = kaplan_meier(time, event)
@@ -121,4 +122,4 @@ def test_with_much_epsilon_a_constant_effect_is_that_of_kaplan_meier_s_survival(
         at, own = kaplan_meier(*both[a == arm].numpy().T)
         survival.append(own[at <= TAU][-1])
     assert release.average_effect == pytest.approx(survival[0] - survival[1], abs=0.01)
-    assert release.weight == pytest.approx(outcome.floor, abs=0.01)
+    assert release.weight > outcome.floor + 0.1  # the least released survival takes the floor's place

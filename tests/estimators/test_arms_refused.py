@@ -34,7 +34,7 @@ CASES = {
     "intervals by covariates": (
         lambda schema: RLearner(schema, SOME, second_stage=AdaptiveSecondStage(intervals=True)),
         TRIAL,
-        ("task=average_effect and task=subgroups have some for each arm", "leave intervals=auto"),
+        ("compare two arms; the average of each arm has one", "leave intervals=auto"),
     ),
     "doubly robust pseudo-outcomes": (lambda schema: DRLearner(schema, SOME), {}, ("task=cate", "(RLearner)", ALONE)),
     "pure events": (lambda schema: RLearner(schema, PrivacyBudget(1.0, 0.0)), {}, ("delta = 0: effects of 3 arms",)),

@@ -101,11 +101,16 @@ class CountedByFollowUp:
     outcome: Censoring
     curve: Tensor
 
+    @property
+    def floor(self) -> float:
+        """The public floor, or the least released survival where that is larger: weights are in [0, 1] with either."""
+        return max(self.outcome.floor, float(self.curve.min()))
+
     def __call__(self, batch: CausalData) -> CausalData:
         """Return a batch so, with weights in [0, 1]."""
         follow_up = given_follow_up(batch)
         known = self.outcome.observed(follow_up).to(follow_up)
-        weight = known * self.outcome.floor / self.at(follow_up[:, 0], batch.a).clamp_min(self.outcome.floor)
+        weight = known * self.floor / self.at(follow_up[:, 0], batch.a).clamp_min(self.floor)
         return replace(batch, weight=times_weight(weight, batch), follow_up=None)
 
     def at(self, time: Tensor, a: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Lines of a composition from released numbers: estimates, and the variances of their errors."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
-from torchdpcate.release.lines import AVERAGE, RULE, SLOPE, TILTS, VALUES, LineFacts, LineNumbers, Lines
+from torchdpcate.release.lines import ARM, AVERAGE, RULE, SLOPE, TILTS, VALUES, LineFacts, LineNumbers, Lines
 
 PEOPLE = 1024
 """Public people over whom the effect and the nuisances are averaged."""
@@ -34,6 +34,7 @@ _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
 _FEWEST = 10.0  # records of a line
+_LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
 
 
@@ -44,6 +45,7 @@ def line_facts(
     domain: Domain,
     plan: ComposedPlan,
     scale: float,
+    arm: int = 1,
 ) -> LineFacts:
     """Return what the sums of scores are planned by; post-processing of released numbers.
 
@@ -54,11 +56,14 @@ def line_facts(
         domain: Public bounds.
         plan: The public plan.
         scale: S, the released clip of residuals.
+        arm: Position of the arm that is compared with the reference.
     """
     none = people.new_zeros(len(people))
-    far = nuisances(CausalData(people, none, none + domain.outcome_low, _known(domain, people), weight=none + 1))
-    e, m, y_range = propensity_of(far), far.outcome, domain.outcome_range
-    inverse = float((1 / (e * (1 - e))).mean())
+    own = _known(domain, people, plan.arms)
+    far = nuisances(CausalData(people, none, none + domain.outcome_low, own, weight=none + 1))
+    m, y_range, pi = far.outcome, domain.outcome_range, propensity_of(far)
+    e, other = (pi, 1 - pi) if plan.arms == 2 else (pi[:, arm], pi[:, 0])
+    inverse = float((1 / e + 1 / other).mean())
     if plan.binary:
         rate = (m - domain.outcome_low) / y_range
         residual = y_range * math.sqrt(max(float((rate * (1 - rate)).mean()), _LEAST_RATE))
@@ -75,13 +80,13 @@ def line_facts(
         deviation=residual * math.sqrt(inverse),
         inverse=inverse,
         residual=residual,
-        largest=y_range * float(torch.quantile(1 / torch.minimum(e, 1 - e), _LARGEST)),
+        largest=y_range * float(torch.quantile(1 / torch.minimum(e, other), _LARGEST)),
         outcome=float(m.mean()),
-        treated=float(e.mean()),
+        treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
         tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
-        cuts=group_cuts(tau, plan.line_groups) if varies else tau[:0],
+        cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
 
 
@@ -106,12 +111,15 @@ def group_cuts(tau: Tensor, groups: int) -> Tensor:
     return tau[:0]
 
 
-def _known(domain: Domain, people: Tensor) -> Tensor | None:
+def _known(domain: Domain, people: Tensor, arms: int) -> Tensor | None:
     """Return the propensities of public people, where the design knows them: the middle of their bounds if a column."""
     known = domain.known_propensity
     if known is None:
         return None
-    return people.new_full((len(people),), known.middle) if known.column is not None else known.at(people)
+    if known.column is not None:
+        return people.new_full((len(people),), known.middle)
+    none = people.new_zeros(len(people))
+    return known.at(people) if arms == 2 else known.arms_of(CausalData(people, none, none))
 
 
 class _Tail(NamedTuple):
@@ -177,6 +185,24 @@ def lines_of(
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
     """
+    if plan.arms > 2:
+        each = [numbers, *numbers.others]
+        return _of_arms([_one(own, plan, domain, levels, per_person) for own in each])
+    return _one(numbers, plan, domain, levels, per_person)
+
+
+def _of_arms(each: Sequence[Lines]) -> Lines:
+    """Return the averages of all arms against the reference as lines of one table."""
+    return Lines(
+        tuple(f"{ARM}{place}" for place in range(1, len(each) + 1)),
+        torch.cat([own.estimates[:1] for own in each]),
+        torch.cat([own.variances[:1] for own in each]),
+        torch.cat([own.records[:1] for own in each]),
+        max(own.clipped for own in each),
+    )
+
+
+def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int) -> Lines:
     facts = numbers.facts
     clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
@@ -214,13 +240,13 @@ class _Law(NamedTuple):
 
     def noise(self, block: str) -> float:
         """Return the standard deviation of the noise of a block's numbers."""
-        return self.units[block] / self.plan.shares.of(LINE_SUMS)
+        return self.units[block] / self.plan.line_step(LINE_SUMS)
 
     @property
     def variance(self) -> float:
         """Of a score, by its released squares; half a deviation of their noise is added."""
         square = far_clip(self.plan, self.facts) ** 2
-        noise = square / (self.plan.shares.of(LINE_SQUARES) * self.plan.mass)
+        noise = square / (self.plan.line_step(LINE_SQUARES) * self.plan.mass)
         return self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
 
     @property
@@ -303,10 +329,14 @@ class _Law(NamedTuple):
         return torch.bucketize(torch.cat([cuts, cuts.new_tensor([math.inf])]), edges)
 
     def _groups(self) -> Iterator[tuple[str, Line]]:
+        """Groups by effect; none where one of them has few of the records, whom the public people do not resemble."""
         edges = self.facts.cuts - self.facts.centre
-        for k in range(len(edges) + 1 if len(edges) else 0):
-            cells = torch.nonzero(self._above(edges) == k).flatten().tolist()
-            yield f"group {k + 1}", self.mean_of(BY_EFFECT, cells)
+        if not len(edges):
+            return
+        count, above = len(edges) + 1, self._above(edges)
+        found = [self.mean_of(BY_EFFECT, torch.nonzero(above == k).flatten().tolist()) for k in range(count)]
+        if min(line.share for line in found) >= _LEAST_GROUP / count:
+            yield from ((f"group {k + 1}", line) for k, line in enumerate(found))
 
     def _tilted(self) -> Iterator[tuple[str, Line]]:
         facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.regressions import arm_means, centred_arms
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, Statistic, propensity_of, summed
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
 
 
@@ -61,6 +63,32 @@ class ScoredBy:
         if self.cells is not None:
             cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
         return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmScoredBy(ScoredBy):
+    r"""Makes scores of one of more than two arms against the reference, about a released centre.
+
+    .. math:: x = \mu_k - \mu_0 - c + \Big(\frac{1\{a = k\}}{\pi_k} - \frac{1\{a = 0\}}{\pi_0}\Big)(y - \mu_a)
+
+    with the means of ``arm_means``.
+
+    Attributes:
+        arm: k.
+    """
+
+    arm: int = field(kw_only=True)
+
+    def __call__(self, batch: CausalData) -> Scored:
+        pi, a = propensity_of(batch), batch.a.long()
+        functions = self.features(batch.x) @ self.coefficients.view(pi.shape[1] - 1, -1).T
+        means = arm_means(torch.zeros_like(batch.y), functions, centred_arms(simplex(pi.shape[1]), pi))
+        tau = (means[:, self.arm] - means[:, 0]).clamp(-self.bound, self.bound)
+        own = means.gather(1, a[:, None])[:, 0]
+        sign = (a == self.arm).double() / pi[:, self.arm] - (a == 0).double() / pi[:, 0]
+        none, cells = batch.x.new_empty(batch.n, 0), torch.empty(batch.n, 0, dtype=torch.int64)
+        score = tau - self.centre + sign * (batch.y - own)
+        return Scored(none, sign, score, pi[:, self.arm], weight=batch.weight, effect=tau - self.centre, cells=cells)
 
 
 def weighted(batch: CausalData, each: Tensor) -> Tensor:
@@ -320,7 +348,8 @@ def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredB
         by: Makes scores.
         facts: Released.
     """
-    scored = rows.then(by)
-    square = float(steps.total(LINE_SQUARES, scored, Squares(far_clip(plan, facts)))[0] / steps.mass(rows.n))
+    scored, part = rows.then(by), 1 / (plan.arms - 1)
+    squares = steps.total(LINE_SQUARES, scored, Squares(far_clip(plan, facts)), part)
+    square = float(squares[0] / steps.mass(rows.n))
     blocks = line_blocks(plan, facts, line_clip(plan, facts, square))
-    return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(blocks)))
+    return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(blocks), part))

@@ -188,8 +188,12 @@ class ComposedPlan(PlanFacts):
 
     @property
     def line_mu(self) -> float:
-        """The Gaussian that costs what all lines do."""
-        return self.shares.total * math.sqrt(math.fsum(self.shares.shares[step] for step in LINES))
+        """The Gaussian that costs what all lines do, of more than two arms those of one of them."""
+        return math.hypot(*map(self.line_step, LINES))
+
+    def line_step(self, step: str) -> float:
+        """Return mu of a step of lines, of which each arm but the reference has an equal part."""
+        return self.shares.of(step) / math.sqrt(self.arms - 1)
 
     @property
     def line_size(self) -> float:

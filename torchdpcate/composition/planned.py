@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -189,10 +189,7 @@ PLANNED = 0.9 * GATE
 """Largest planned one at which they are requested: what is then released of it is hardly ever beyond the limit."""
 NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has none."""
-NO_INTERVALS_OF_ARMS = (
-    "intervals of effects by covariates compare two arms; in a trial task=average_effect and task=subgroups have some "
-    "for each arm"
-)
+NO_INTERVALS_OF_ARMS = "intervals of effects by covariates compare two arms; the average of each arm has one"
 """Why a composition of more than two arms has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
@@ -410,7 +407,7 @@ def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None =
     deviation = residual / math.sqrt(held)
     clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
     part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
-    noise = 2 * clip / (n * plan.shares.of(LINE_SUMS) * math.sqrt(part))
+    noise = 2 * clip / (n * plan.line_step(LINE_SUMS) * math.sqrt(part))
     found = lost_of(plan)
     lost = residual * math.hypot(own.lost * found.bias, math.sqrt(found.variance))
     parts = {"sampling": deviation / math.sqrt(n), "noise": noise, "nuisances": lost}
@@ -424,9 +421,9 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if plan.arms > 2 or plan.kind != EFFECT or isinstance(plan.constants, RuleConstants):
-        return "they are of effects of two arms (task=cate, learner=r)"
-    return hardly_adjusted(rebuilt(plan, lines=("groups",))) or "none were requested"
+    if plan.kind not in (EFFECT, ARMS) or isinstance(plan.constants, RuleConstants):
+        return "they are of effects (task=cate, learner=r)"
+    return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
 
 
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)

@@ -21,7 +21,7 @@ from torchdpcate.composition.effect_law import Covariates, correlated_points, re
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.line_laws import PEOPLE, line_facts
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
-from torchdpcate.composition.lines import ScoredBy, private_lines
+from torchdpcate.composition.lines import ArmScoredBy, ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
@@ -51,7 +51,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis
+from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -385,6 +385,8 @@ class _Fit:
         basis = effect.regression.basis
         coefficients = without_noise(effect.shrunk, effect.estimates, basis)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
+        if plan.arms > 2:
+            return self._arm_lines(found, rest, coefficients, people)
         by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
         effects = by.effect(found.features(domain.scale(people)))
         facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale)
@@ -393,6 +395,18 @@ class _Fit:
             features = partial(encoded_features, replace(found, worked=None), domain)
             by, rest = replace(by, features=features, cells=plan.cells), self.rows.then(found.nuisances)
         return private_lines(rest, plan, self.steps, by, facts)
+
+    def _arm_lines(self, found: ComposedFit, rest: Rows, coefficients: Tensor, people: Tensor) -> LineNumbers:
+        """Return the same of each arm against the reference, one after the other."""
+        domain, plan, basis, made = self.domain, self.plan, found.effect.regression.basis, []
+        bound = domain.outcome_range
+        effects = effects_of(found.features(domain.scale(people)), coefficients, plan.arms).clamp(-bound, bound)
+        for arm in range(1, plan.arms):
+            tau = effects[:, arm - 1]
+            facts = line_facts(people, tau, found.nuisances, domain, plan, found.effect.scale, arm)
+            by = ArmScoredBy(basis, coefficients, bound, facts.centre, arm=arm)
+            made.append(private_lines(rest, plan, self.steps, by, facts))
+        return replace(made[0], others=tuple(made[1:]))
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start

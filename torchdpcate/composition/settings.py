@@ -483,10 +483,12 @@ class AdaptiveSecondStage:
         reason = None
         if budget is not None and budget.delta == 0:
             reason = NO_LINES_OF_PURE
-        elif kind != EFFECT or isinstance(self.constants, RuleConstants):
-            reason = "they are of effects of two arms (task=cate, learner=r)"
+        elif kind not in (EFFECT, ARMS) or isinstance(self.constants, RuleConstants):
+            reason = "they are of effects (task=cate, learner=r)"
+        elif kind == ARMS and self.lines not in (False, "auto") and (self._requested or self.cells is not None):
+            reason = "of more than two arms they are the averages of each"
         if reason is None and self.lines is not False:
-            return self._requested
+            return () if kind == ARMS else self._requested
         if reason is not None and self.lines not in (False, "auto"):
             raise InputError(f"lines = {self.lines!r}: {reason}; leave lines=auto")
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RESTRICTED_MEAN, EVENT_BY_HORIZON = "restricted_mean", "event_by_horizon"
 """What an outcome by a horizon may be: the time without the event up to it, or whether the event came by then."""
 KINDS = (RESTRICTED_MEAN, EVENT_BY_HORIZON)
-_SETTINGS: Mapping[str, Any] = {"floor": 0.2, "bins": 10, "by_arm": False}
+_SETTINGS: Mapping[str, Any] = {"floor": 0.2, "bins": 10, "by_arm": True}
 _MOST_BINS = 1000
 
 
@@ -44,10 +44,10 @@ class Censoring:
         event: Column of d, 0 or 1, or one of ``levels``.
         horizon: tau.
         kind: One of ``KINDS``.
-        floor: g, in (0, 1]: about the least share whose follow-up is long enough. Noise grows as 1/g; where G falls
-            below it, records near the horizon count too little.
+        floor: g, in (0, 1]: about the least share whose follow-up is long enough; the least released G takes its place
+            where that is larger. Noise grows as 1/g; where G falls below it, records near the horizon count too little.
         bins: How many equal parts of [0, tau] the counts have.
-        by_arm: Whether each arm has a curve of its own.
+        by_arm: Whether each arm has a curve of its own; false where the design says that follow-up ends alike.
 
     Raises:
         InputError: A value out of its range.
@@ -65,7 +65,7 @@ class Censoring:
     kind: str = RESTRICTED_MEAN
     floor: float = 0.2
     bins: int = 10
-    by_arm: bool = False
+    by_arm: bool = True
     levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

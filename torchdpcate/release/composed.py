@@ -175,11 +175,14 @@ class ComposedRelease(EffectRelease):
         r"""What is added to psi'theta, in outcome units; zero where the average has no interval.
 
         With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is
-        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance: where their difference may be noise the level
-        of the regression stays, which has less, and is within a standard error of the interval's middle.
+        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance, of lines without sampling, which is the same
+        in both: where their difference may be noise the level of the regression stays, which has less, and is within a
+        standard error of the interval's middle.
         """
+        if self.arms:
+            return 0.0
         if self.lines is not None and self.line_numbers is not None:
-            apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.error() ** 2
+            apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance
         elif self.law is not None:
             apart = self.law.average - float(self.law.centre @ self.coefficients)
             variance = self.law.average_variance
@@ -320,13 +323,16 @@ class ComposedRelease(EffectRelease):
 
     @property
     def average_effects(self) -> np.ndarray:
-        """Mean effect of each of ``arms``, float64 [K - 1], in outcome units, as of ``average_effect`` without a law.
+        """Mean effect of each of ``arms``, float64 [K - 1], in outcome units: of its line, or of its constant.
 
         Of two arms the one.
         """
         if not self.arms:
             return np.array([self.average_effect])
-        bound, first = self.domain.outcome_range, torch.zeros(1, self.basis.dimension, dtype=torch.float64)
+        bound, lines = self.domain.outcome_range, self.lines
+        if lines is not None:
+            return np.array([lines.estimate(name) for name in lines.names])
+        first = torch.zeros(1, self.basis.dimension, dtype=torch.float64)
         first[0, 0] = self.basis.feature_weights[0].sqrt()
         return effects_of(first, self.theta, len(self.schema.actions))[0].clamp(-bound, bound).numpy()
 
@@ -394,8 +400,10 @@ class ComposedRelease(EffectRelease):
         lines, n = self.lines, self.privacy.n
         kinds = {name: "by effect" for name in lines.groups} | {name: "value of the rule" for name in VALUES}
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
-        found = lines.table(level).assign(cell=lines.titles(self.domain.better))
-        found.loc[0, ["estimate", "low", "high"]] = [self.average_effect, *self.average(level)]
+        titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
+        found = lines.table(level).assign(cell=titles)
+        if not self.arms:
+            found.loc[0, ["estimate", "low", "high"]] = [self.average_effect, *self.average(level)]
         found["records"] = (found["share"] * n).round()
         found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
         return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]
@@ -465,7 +473,7 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
-        if self.lines is not None or self.law is not None:
+        elif self.lines is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
         if self.law is None:

@@ -279,7 +279,7 @@ def _parts(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterat
 
 def _data(tensor: Tensor) -> memoryview:
     """Return the little-endian bytes of a tensor."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).numpy().data
 
 
 def file_sum(path: Path) -> str:

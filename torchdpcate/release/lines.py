@@ -15,8 +15,8 @@ from torchdpcate.errors import InputError, MissingError
 if TYPE_CHECKING:
     import pandas as pd
 
-AVERAGE = "average"
-"""The line of everybody."""
+AVERAGE, ARM = "average", "arm "
+"""The line of everybody, and how those of more than two arms begin: each against the reference."""
 TILTS = ("ATT", "ATC", "ATO")
 """Averages of weighted people that may be requested."""
 GROUPS, RULE, SLOPE = "groups", "rule", "slope"
@@ -119,16 +119,21 @@ class LineNumbers:
         facts: What the sums were planned by.
         square: Mean square of scores about the centre, clipped far out, in squared far clips.
         sums: Sums of scores, counts and squares, each over what one record moves it, [m].
+        others: The same of further arms against the reference, where there are more than two.
     """
 
     facts: LineFacts
     square: float
     sums: Tensor
+    others: "tuple[LineNumbers, ...]" = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name."""
         square = torch.tensor([self.square], dtype=torch.float64)
-        return {"square": square, "sums": self.sums} | {f"facts.{k}": t for k, t in self.facts.tensors().items()}
+        found = {"square": square, "sums": self.sums} | {f"facts.{k}": t for k, t in self.facts.tensors().items()}
+        for place, other in enumerate(self.others):
+            found |= {f"{place}.{name}": value for name, value in other.tensors().items()}
+        return found
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
@@ -140,7 +145,13 @@ class LineNumbers:
         facts = {name.removeprefix("facts."): t for name, t in tensors.items() if name.startswith("facts.")}
         if tensors["square"].shape != (1,) or tensors["sums"].ndim != 1:
             raise ValueError("lines: numbers of other shapes")
-        return cls(LineFacts.from_tensors(facts), tensors["square"].item(), tensors["sums"])
+        count = len({name.split(".")[0] for name in tensors if name[0].isdigit()})
+        others = (
+            {name.removeprefix(f"{k}."): t for name, t in tensors.items() if name.startswith(f"{k}.")}
+            for k in range(count)
+        )
+        own = LineFacts.from_tensors(facts), tensors["square"].item(), tensors["sums"]
+        return cls(*own, tuple(cls.from_tensors(other) for other in others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +197,11 @@ class Lines:
     def error(self, name: str = AVERAGE) -> float:
         """Return the standard error of a line."""
         return float(self.variances[self.place(name)].sum().sqrt())
+
+    @property
+    def own_variance(self) -> float:
+        """Variance of the average by noise and by what the clip may hide, without sampling."""
+        return float(self.variances[0, [PARTS.index("noise"), PARTS.index("clip")]].sum())
 
     def interval(self, name: str = AVERAGE, level: float = 0.95) -> tuple[float, float]:
         """Return the ends of a line's interval.
@@ -252,7 +268,11 @@ class Lines:
         """
         found, count = tuple(map(str, names)), len(names)
         shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,), "clipped": (1,)}
-        if {name: tuple(t.shape) for name, t in tensors.items()} != shapes or not count or found[0] != AVERAGE:
+        if (
+            {name: tuple(t.shape) for name, t in tensors.items()} != shapes
+            or not count
+            or found[0] not in (AVERAGE, f"{ARM}1")
+        ):
             raise ValueError("lines: other shapes or names")
         if bool((tensors["variances"] < 0).any()):
             raise ValueError("lines: a negative variance")

@@ -280,8 +280,15 @@ def _everybody(release: SubgroupRelease) -> list[str]:
 
 def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]:
     """Return a sentence for each arm's effect."""
+    for_all, lines = release.form == "constant", release.lines
+    if lines is not None:
+        rows = zip(release.arm_titles, release.average_effects.tolist(), lines.names, strict=True)
+        found = [
+            _said(release.schema, "among everybody", mean, lines.interval(name), None, title)
+            for title, mean, name in rows
+        ]
+        return [*found, f"This rests on the following: {release.line_assumptions}."]
     means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
-    for_all = release.form == "constant"
     found = [_said(release.schema, "in these records", mean, None, noise, title, for_all) for title, mean in means]
     if for_all:
         found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")

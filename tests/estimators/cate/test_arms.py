@@ -63,8 +63,17 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
     assert loaded.summary()["average_effect_high"] == pytest.approx(0.5, abs=0.08)
     titles = [axes.get_title() for axes in release.plot(["age", "sex"]).axes]
     assert titles == ["low instead of placebo", "high instead of placebo"] * 2
-    assert findings(loaded, x)[1].startswith("In these records, high instead of placebo changes y by +0.")
+    assert findings(loaded, x)[1].startswith("Among everybody, high instead of placebo changes y by +0.")
     assert '"arms": ["low instead of placebo", "high instead of placebo"]' in reader_page(loaded)
+
+
+def test_the_line_of_each_arm_holds_its_average(release, tmp_path):
+    lines = load_release(release.save(tmp_path / "release.safetensors")).lines
+    assert release.average_effects.tolist() == [lines.estimate(name) for name in lines.names]
+    for name, truth in zip(lines.names, (0.3, 0.5), strict=True):
+        low, high = lines.interval(name, 1 - 1e-7)
+        assert low < truth < high
+        assert high - low < 0.6
 
 
 def test_what_compares_two_arms_is_refused(release):

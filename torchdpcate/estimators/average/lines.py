@@ -1,8 +1,7 @@
 """Average effects as lines of one composition: of everybody, of weighted people, and in subgroups of public cuts."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.planned import planned_line
@@ -21,9 +20,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import AVERAGE, TILTS, Lines
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 ATE = "ATE"
 
@@ -46,8 +42,6 @@ class AverageEffect(AnswersAverage, RLearner):
         budget: Privacy budget with delta > 0. None fits without privacy; such a learner releases nothing.
         estimand: ``ATE``: everybody; ``ATT`` the treated, ``ATC`` the controls, ``ATO`` where both are likely.
         subgroups: Public partitions, a yaml file of them, or None; see ``Subgroups.of``.
-        second_stage: Settings of the composition; its lines are those above. None takes ``AdaptiveSecondStage``.
-        seed: Public seed of initial weights.
 
     Raises:
         InputError: An estimand that is none of these.
@@ -70,21 +64,10 @@ class AverageEffect(AnswersAverage, RLearner):
         *,
         estimand: str = ATE,
         subgroups: Any = None,
-        second_stage: AdaptiveSecondStage | None = None,
-        seed: int = 0,
-        trainer: "Callable[..., Trainer] | None" = None,
         noise: NoiseSource | None = None,
         ledger_path: str | Path | None = None,
     ) -> None:
-        super().__init__(
-            domain,
-            budget,
-            second_stage=second_stage,
-            seed=seed,
-            trainer=trainer,
-            noise=noise,
-            ledger_path=ledger_path,
-        )
+        super().__init__(domain, budget, noise=noise, ledger_path=ledger_path)
         self.estimand = estimand
         self.subgroups = subgroups
 
@@ -100,14 +83,8 @@ class AverageEffect(AnswersAverage, RLearner):
         return AVERAGE if self.estimand == ATE else self.estimand
 
     def _second_stage(self) -> AdaptiveSecondStage:
-        from dataclasses import replace
-
-        schema = TableSchema.of(self.domain).two_arms(type(self).__name__)
-        if schema.cluster is not None:
+        if TableSchema.of(self.domain).cluster is not None:
             raise InputError(f"{type(self).__name__}: {NO_INTERVALS}, of everybody with subgroups=everybody")
-        given = AdaptiveSecondStage() if self.second_stage is None else self.second_stage
-        if not isinstance(given, AdaptiveSecondStage):
-            raise InputError("second_stage: an average effect is one composition; give an AdaptiveSecondStage")
         if self.budget is not None and self.budget.delta == 0:
             pure = "effect=known_propensity" if self._known else "effect=covariate_balancing"
             raise InputError(
@@ -115,7 +92,8 @@ class AverageEffect(AnswersAverage, RLearner):
                 f"privacy.delta above 0, for instance 1e-5, or take {pure}, which is pure"
             )
         lines = () if self.line == AVERAGE else (self.line,)
-        return replace(given, intervals=False, lines=lines, cells=None if self.subgroups is None else self.cells)
+        cells = None if self.subgroups is None else self.cells
+        return AdaptiveSecondStage(intervals=False, lines=lines, cells=cells)
 
     @property
     def cells(self) -> Subgroups:

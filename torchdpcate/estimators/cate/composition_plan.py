@@ -212,7 +212,9 @@ class CompositionPlan(Plan):
                 yield "its features of hidden units are not what its plan makes of these"
                 return
         yield from _curvatures(release, plan, plan.effect(levels, pairs, units).basis.feature_weights)
-        if (release.line_numbers is not None) is not (plan.lines is not None):
+        if (release.line_numbers is not None) is not (plan.lines is not None) or (
+            release.line_numbers is not None and len(release.line_numbers.others) != plan.arms - 2
+        ):
             yield "it holds what lines rest on though its plan does not request it, or the other way round"
         if (numbers is not None) is not plan.intervals:
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
