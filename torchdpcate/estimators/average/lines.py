@@ -6,6 +6,7 @@ from typing import Any
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.planned import planned_line
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -82,6 +83,8 @@ class AverageEffect(AnswersAverage, RLearner):
         return AVERAGE if self.estimand == ATE else self.estimand
 
     def _second_stage(self) -> AdaptiveSecondStage:
+        if TableSchema.of(self.domain).cluster is not None:
+            raise InputError(f"{type(self).__name__}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         if self.budget is not None and self.budget.delta == 0:
             pure = "effect=known_propensity" if self._known else "effect=covariate_balancing"
             raise InputError(
