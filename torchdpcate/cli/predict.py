@@ -20,7 +20,7 @@ from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import CombinedAverage, CombinedEffect, CombinedSubgroups
+from torchdpcate.release.combined import CombinedAverage, CombinedCells, CombinedEffect, CombinedSubgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.subgroups import SubgroupRelease
@@ -69,7 +69,7 @@ def predict(
     """
     service = Path(release).name == ONLINE and Path(release).is_dir()
     loaded = _opened(release) if service else load_release(release)
-    if isinstance(loaded, AverageEffectRelease | CombinedAverage):
+    if isinstance(loaded, AverageEffectRelease | CombinedAverage | CombinedCells):
         raise InputError(
             f"{release}: is an average effect, one number and no column; torchdpcate verify shows it with its interval"
         )

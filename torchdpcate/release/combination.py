@@ -10,7 +10,15 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedSubgroups, law_of
+from torchdpcate.release.combined import (
+    Combined,
+    CombinedAverage,
+    CombinedCells,
+    CombinedEffect,
+    CombinedSubgroups,
+    common_lines,
+    law_of,
+)
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
@@ -27,9 +35,7 @@ from torchdpcate.release.subgroups import SubgroupRelease
 
 COMBINED = "combined"
 """What statements call the combination: post-processing, which asks nothing of the records."""
-KINDS: Mapping[type[Release], type[Combined]] = {
-    kind.of: kind for kind in (CombinedAverage, CombinedEffect, CombinedSubgroups)
-}
+KINDS: tuple[type[Combined], ...] = (CombinedAverage, CombinedEffect, CombinedCells, CombinedSubgroups)
 _FORMULA = {
     FIXED: "none: releases of the sites weighted by their known variances, one effect at all sites",
     RANDOM: "none: releases of the sites weighted by their known variances, effects that differ between sites",
@@ -87,20 +93,28 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
             raise InputError(f"{other} and {name} are one and the same release; give each site's once")
     for name, release in zip(names[1:], releases[1:], strict=True):
         _check_alike(names[0], releases[0], name, release)
-    kind, schema = KINDS[type(releases[0])], schema_of(releases)
+    kind, schema = _kind_of(releases), schema_of(releases)
     statement = statement_of(releases, names, between, schema)
     return kind(tuple(releases), tuple(names), between, schema, statement)
 
 
+def _kind_of(releases: Sequence[Release]) -> type[Combined]:
+    """Return what releases are combined to: compositions to their effect, where all have intervals of it."""
+    kinds = [kind for kind in KINDS if kind.of is type(releases[0])]
+    if len(kinds) == 1 or all(isinstance(one, ComposedRelease) and one.law is not None for one in releases):
+        return kinds[0]
+    return CombinedCells
+
+
 def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
-    kinds = ", ".join(kind.kind for kind in KINDS)
-    if type(release) not in KINDS:
+    kinds = ", ".join(dict.fromkeys(kind.of.kind for kind in KINDS))
+    if type(release) not in {kind.of for kind in KINDS}:
         raise InputError(
             f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
             "by the combined effect"
         )
-    if isinstance(release, ComposedRelease):
+    if isinstance(release, ComposedRelease) and release.lines is None:
         try:
             law_of(release)
         except InputError as error:
@@ -143,6 +157,8 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
     yield "who is protected", f"a person of {unit.records} records" if unit.is_person else "one record"
     if isinstance(release, AverageEffectRelease):
         yield "the estimand", release.estimand
+    if isinstance(release, ComposedRelease) and isinstance(other, ComposedRelease) and None in (release.law, other.law):
+        yield "the list of averages", None if release.lines is None else common_lines(release)
     if isinstance(release, SubgroupRelease):
         yield "the list of subgroups", release.titles
         yield "whom effects are averages of", release.privacy.public.get("estimand")

@@ -18,6 +18,7 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import Release, ReleaseFile, draw
+from torchdpcate.release.lines import ABOUT, AVERAGE, PARTS, TILTS
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
@@ -454,6 +455,61 @@ class CombinedAverage(CombinedLines):
             InputError: Always.
         """
         return self.sites[0].answer(x)
+
+
+class CombinedCells(CombinedLines):
+    """The means over sites of lines of compositions without intervals of the effect: of everybody, and of public cells.
+
+    Groups by effect are each site's own, and are no lines of all sites.
+
+    Attributes:
+        sites: The sites' releases, with the same ``common_lines``.
+    """
+
+    kind = "combined_average_lines"
+    of = ComposedRelease
+    subject = "Estimated average effects of {contrast} on {outcome}, combined over sites"
+
+    sites: tuple[ComposedRelease, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Whom effects are averages of."""
+        return [ABOUT.get(name, name) for name in common_lines(self.sites[0])]
+
+    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        found = []
+        for site in self.sites:
+            lines = site.required_lines
+            places = [lines.place(name) for name in common_lines(site)]
+            variances = lines.variances[places]
+            shared = variances[:, PARTS.index("nuisances")].sqrt()
+            found.append(torch.stack([lines.estimates[places], variances.sum(1), shared]))
+        estimates, variances, shared = torch.stack(found, 1)
+        return estimates, variances, shared
+
+    def _released(self, level: float) -> Tensor:
+        each = []
+        for site in self.sites:
+            lines, (_, *others) = site.required_lines, common_lines(site)
+            rows = [[site.average_effect, *site.average(level)]]
+            rows += [[lines.estimate(name), *lines.interval(name, level)] for name in others]
+            each.append(rows)
+        return torch.tensor(each, dtype=torch.float64)
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Refuse: there is nothing to say row by row.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError("effect: a combination of averages has none of a person; verify shows its lines")
+
+
+def common_lines(site: ComposedRelease) -> list[str]:
+    """Return the names of a release's lines that are of the same people at all sites, the average first."""
+    lines = site.required_lines
+    return [AVERAGE, *(name for name in lines.names if name in (*TILTS, *lines.cells))]
 
 
 class CombinedSubgroups(CombinedLines):

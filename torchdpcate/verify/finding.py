@@ -15,10 +15,17 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedAverage, CombinedEffect, CombinedLines, CombinedSubgroups
+from torchdpcate.release.combined import (
+    Combined,
+    CombinedAverage,
+    CombinedCells,
+    CombinedEffect,
+    CombinedLines,
+    CombinedSubgroups,
+)
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import ABOUT, TILTS
+from torchdpcate.release.lines import ABOUT, AVERAGE, TILTS
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -252,6 +259,8 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
 
 def _lines(release: Release) -> str:
     """Return what the lines of effects in subgroups are: of more than two arms each compares one with the reference."""
+    if isinstance(release, CombinedCells):
+        return "averages"
     return "comparisons" if release.arms else "subgroups"
 
 
@@ -388,20 +397,18 @@ def _explained(release: ComposedRelease) -> list[str]:
 def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> list[str]:
     schema, about = release.schema, f"over {len(release.sites)} sites"
     if isinstance(release, CombinedSubgroups) and len(release.lines) > 1:
-        low, high = release.interval().T
-        clear = (low > 0) | (high < 0)
-        named = _named([title for title, there in zip(release.lines, clear, strict=True) if there])
-        return [
-            f"{about.capitalize()}, the {LEVEL:.0%} interval of the mean {effect_words(schema)} leaves zero "
-            f"out in {int(clear.sum())} of {len(clear)} {_lines(release)}{named}."
-        ]
+        return [_clear(release, release.lines, release.interval(), _lines(release))]
     if isinstance(release, CombinedEffect):
         value, (low, high) = release.average_effect, release.average().tolist()
     else:
         value, (low, high) = float(release.estimate[0]), release.interval()[0].tolist()
     if isinstance(release, CombinedAverage):
         about += f", among {_weighted(release.sites[0].estimand)}"
+    if isinstance(release, CombinedCells):
+        about += f", among {ABOUT[AVERAGE]}"
     found = [_said(schema, about, value, (low, high), None), *_meaning(schema, low, high)]
+    if isinstance(release, CombinedCells):
+        return [*found, *_combined_cells(release)]
     if not isinstance(release, CombinedEffect):
         return found
     if release.form == "constant":
@@ -413,6 +420,22 @@ def _combined(release: CombinedEffect | CombinedLines, reference: Tensor) -> lis
         *found,
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}.",
     ]
+
+
+def _clear(release: CombinedLines, titles: Sequence[str], interval: np.ndarray, what: str) -> str:
+    """Return in which lines the interval of the mean over sites leaves zero out."""
+    clear = (interval[:, 0] > 0) | (interval[:, 1] < 0)
+    named = _named([title for title, there in zip(titles, clear, strict=True) if there])
+    return (
+        f"Over {len(release.sites)} sites, the {LEVEL:.0%} interval of the mean {effect_words(release.schema)} leaves "
+        f"zero out in {int(clear.sum())} of {len(clear)} {what}{named}."
+    )
+
+
+def _combined_cells(release: CombinedCells) -> list[str]:
+    """Return what is found of others than everybody, where there are some."""
+    titles = release.lines[1:]
+    return [_clear(release, titles, release.interval()[1:], "groups of people")] if titles else []
 
 
 def _between(release: Combined) -> list[str]:

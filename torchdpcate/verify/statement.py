@@ -82,7 +82,7 @@ def stated(name: str) -> Known | None:
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
     if name == COMBINED:
-        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS.values()))
+        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS))
     plan = plan_of(name)
     if plan is None:
         return None
