@@ -1,4 +1,4 @@
-"""Public tables whose effect is known, as csv files with their domain files: twins, ACIC 2016 and births (LBIDD).
+"""Public tables whose effect is known, as csv files with their domain files: twins, ACIC 2016, births, job training.
 
 ``python -m experiments.one_fit.public_tables --data FOLDER --out FOLDER``
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from experiments.defaults.sources import ACIC_BOUNDS, LBIDD, LBIDD_BOUNDS
+from experiments.defaults.sources import ACIC_BOUNDS, LBIDD, LBIDD_BOUNDS, TRIAL_EFFECT
 from torchdpcate.data.schema import TableSchema
 
 SEED = 2016
@@ -47,15 +47,24 @@ def births(folder: Path, name: str) -> tuple[TableSchema, pd.DataFrame, float]:
     return schema, observed[["z", "y", *(covariate.name for covariate in schema.covariates)]], effect
 
 
+def job_training(folder: Path) -> tuple[TableSchema, pd.DataFrame, float]:
+    """Return the trial's records with a survey's controls, and the trial's effect, which is of the treated."""
+    tables = [pd.read_csv(folder / "lalonde" / f"{name}.csv") for name in ("nsw_dw", "cps_controls")]
+    facts = {"overlap": 0.002, "treated": 0.0113}
+    schema = TableSchema.from_dict(TableSchema.from_yaml("lalonde").to_dict() | facts)
+    return schema, pd.concat(tables, ignore_index=True), TRIAL_EFFECT
+
+
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with twins, acic2016 and lbidd")
+    parser.add_argument("--data", type=Path, required=True, help="folder with twins, acic2016, lbidd and lalonde")
     parser.add_argument("--out", type=Path, required=True)
     words = parser.parse_args()
     words.out.mkdir(parents=True, exist_ok=True)
     found = {"twins_coin": twins(words.data)}
     found |= {f"acic_{setting}": acic(words.data, setting) for setting in (1, 4, 6)}
     found |= {f"births_{name}": births(words.data, name) for name in LBIDD}
+    found["job_training"] = job_training(words.data)
     for name, (schema, frame, effect) in found.items():
         frame.to_csv(words.out / f"{name}.csv", index=False)
         facts = yaml.safe_dump(schema.handling("clip").to_dict(), sort_keys=False)
