@@ -112,7 +112,7 @@ def _main() -> None:
                 continue
             new = pd.DataFrame(rows_of(*key[:4], tuple(words.lines)))
             found = pd.concat([found, new], ignore_index=True)
-            found.to_csv(words.out, index=False)
+            found.to_csv(words.out, index=False, float_format="%.6g")
     print(summary(found).to_string())
 
 

@@ -78,7 +78,6 @@ def test_all_that_a_release_was_charged_for_has_its_audits(kind):
     [
         ("composed", {"learner": "RLearner"}, 1e-5, ("composed_effect",)),
         ("composed", {"learner": "RLearner"}, 0.0, ("composed_pure_effect",)),
-        ("composed", {"learner": "DRLearner"}, 1e-5, ("composed_dr_effect",)),
         ("composed", {"learner": "EffectRule"}, 1e-5, ("effect_rule",)),
         ("composed", {"learner": "EffectRule"}, 0.0, ("pure_effect_rule",)),
         ("composed", {"learner": "EffectRule", "effect_by": "sums"}, 0.0, ("effect_sums", "pure_effect_rule")),
