@@ -695,7 +695,7 @@ def test_what_nuisances_lose_is_a_sum_over_features(name, treated, spread):
 
 REFUSED = {
     "delta = 0": (AdaptiveSecondStage(lines=["ATT"]), PrivacyBudget(4.0, 0.0), {}, "delta = 0"),
-    "rule": (AdaptiveSecondStage(lines=["ATT"], constants=RuleConstants()), BUDGET, {}, "two arms"),
+    "rule": (AdaptiveSecondStage(lines=["ATT"], constants=RuleConstants()), BUDGET, {}, "they are of effects"),
 }
 
 
