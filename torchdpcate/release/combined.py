@@ -509,8 +509,8 @@ class CombinedLines(Combined):
     """The means over sites of the averages that all of them have: of everybody, of weighted people, of public cells.
 
     Each line is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of what sites
-    released. Of effects with lines, errors of estimated nuisances may be the same at all sites: they do not average out. Groups
-    by effect are left out, for they are not the same people at other sites, and so is the value of a rule.
+    released. Errors of estimated nuisances may be the same at all sites: they do not average out. Groups by effect are
+    left out, for they are not the same people at other sites, and so is the value of a rule.
 
     Attributes:
         sites: The sites' releases, of one kind.
