@@ -152,16 +152,15 @@ def page(table: pd.DataFrame) -> str:
     return WORDS.format(table="\n".join(lines), within=f"{within:.0%}", **words)
 
 
-WORDS = """# The default of average effects
+WORDS = """# Pure average effects
 
-Written by `python -m experiments.average_effects.defaults`. Root mean squared error of what `effect=auto` releases, of
-the private difference in means at the same budget, of the chosen estimator without noise, and of zero, over {repeats}
-data sets a cell ({fewest} of the largest). The budget has no delta; with one the observational design's default is
-`effect=composed`, of which `randomised_*.csv` have errors. Outcomes lie in [0, 1], the effect is
-0.1, four covariates move the outcome by a standard deviation of 0.12 beside a residual of 0.12. In the observational
-design they move treatment too, and the difference in means estimates something else. The estimator is chosen by
-public facts alone, by the default prior; *planned* is the planned standard error with the design's own deviation of
-outcomes in place of the prior's 0.2.
+Written by `python -m experiments.average_effects.defaults`. Root mean squared error of what the pure estimator releases
+(`effect=known_propensity` in trials, else `effect=covariate_balancing`), of the private difference in means at the same
+budget, of that estimator without noise, and of zero, over {repeats} data sets a cell ({fewest} of the largest). The
+budget has no delta; with one the default is a line of a composition. Outcomes lie in [0, 1], the effect is 0.1, four
+covariates move the outcome by a standard deviation of 0.12 beside a residual of 0.12. In the observational design they
+move treatment too, and the difference in means estimates something else. *Planned* is the planned standard error with
+the design's own deviation of outcomes in place of the prior's 0.2.
 
 The prior's four constants of private nuisances (`slope`, `confounding`, `reach`, `product`) were set by hand on the
 observational design's law with 4, 10 and 40 covariates, overlap bounds of 0.05 and 0.2, n = 500 and 5,000 and epsilon =

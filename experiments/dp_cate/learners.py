@@ -162,19 +162,21 @@ def _paper(study: Study, learner: str, epsilon: float, seed: int) -> Iterator[An
 
 
 def _library(study: Study, learner: str, epsilon: float, seed: int) -> Iterator[Answers]:
-    """The default on all records, the private constant, and the constant that only the truth knows."""
+    """The library's default on all records, the private constant, and the constant that only the truth knows.
+
+    Beside both learners of the paper: a ``DRLearner`` has blocks of records alone.
+    """
     queries, truth, records = study.queries, study.effect, study.records
     assert queries is not None
     assert truth is not None
-    make = LEARNERS[learner]
     if epsilon == math.inf:
-        plain = make(study.domain, None, seed=seed).fit(records.x, records.a, records.y)
+        plain = RLearner(study.domain, None, seed=seed).fit(records.x, records.a, records.y)
         yield Answers(DEFAULT, NOT_PRIVATE, torch.as_tensor(plain.nonprivate_effect(queries)))
         yield Answers(CONSTANT, NOT_PRIVATE, truth.mean().expand_as(truth))
         return
     for method, stage in ((DEFAULT, None), (PRIVATE_CONSTANT, AdaptiveSecondStage(constant_only=True))):
         noise = _noise(method, learner, epsilon, seed)
-        own = make(study.domain, PrivacyBudget(epsilon, DELTA), second_stage=stage, seed=seed, noise=noise)
+        own = RLearner(study.domain, PrivacyBudget(epsilon, DELTA), second_stage=stage, seed=seed, noise=noise)
         release = own.fit(records.x, records.a, records.y).release_function()
         # with noise from the system; the fixed seeds of a study make any statement heuristic
         yield Answers(method, CERTIFIED, torch.as_tensor(release.effect(queries)))

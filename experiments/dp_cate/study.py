@@ -63,8 +63,9 @@ times what one record moves; where that is below .755 a nominal (1, 1e-5) does n
 of 200 records have an epsilon of 9.98 (21 November 2026). *Function, corrected*: the unit kernel with lambda = 1,
 noise by the squared loss's own bound.
 *Kernel ridge, smooth sensitivity*: Theorem 1's answers with the scale for which a proof holds. *Certified default*:
-`RLearner` or `DRLearner` as they come, one composition on all 2,700 records; its row without privacy is the learner
-without a budget, which fits other nuisances and may be worse than a private one. *Best constant* needs the truth.
+`RLearner` as it comes, one composition on all 2,700 records, beside both learners of the paper; its row without
+privacy is the learner without a budget, which fits other nuisances and may be worse than a private one. *Best constant*
+needs the truth.
 
 Level: what is proved with noise from the system; the noise here has fixed seeds. "None holds": a condition of the
 theorem fails, or its constant is wrong. Whether nuisances are certified says nothing of the release then.

@@ -20,6 +20,7 @@ from experiments.hospital.measured import (
 )
 from experiments.hospital.private_ate import private_ate
 from experiments.peers.averages import AVERAGES, Estimate
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -45,6 +46,10 @@ def private(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]
     """
     for name, kind in LEARNERS.items():
         learner = kind(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
+        try:
+            learner.check(case.records.n)
+        except InputError:  # a plan that would hardly adjust
+            continue
         release = learner.fit(case.records.x, case.records.a, case.records.y).release()
         if isinstance(release, ComposedRelease):
             value, (low, high) = release.average_effect, release.average(LEVEL)

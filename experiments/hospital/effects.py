@@ -23,21 +23,20 @@ from experiments.hospital.measured import (
 )
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
 
-R, DR, ASKED, CONSTANT = "RLearner", "DRLearner", "RLearner, intervals=true", "private constant"
+R, ASKED, CONSTANT = "RLearner", "RLearner, intervals=true", "private constant"
 ZERO, FREE = "zero", "RLearner, no budget"
 LINEAR, FOREST = "LinearDML", "CausalForestDML"
-LEARNERS: dict[str, tuple[type[CATELearner], AdaptiveSecondStage | None]] = {
-    R: (RLearner, None),
-    DR: (DRLearner, None),
-    ASKED: (RLearner, AdaptiveSecondStage(intervals=True)),
-    CONSTANT: (RLearner, AdaptiveSecondStage(constant_only=True)),
+LEARNERS = {
+    R: AdaptiveSecondStage(),
+    ASKED: AdaptiveSecondStage(intervals=True),
+    CONSTANT: AdaptiveSecondStage(constant_only=True),
 }
-"""What spends a budget; the third is the first where the propensity is known, and is left out there."""
+"""What spends a budget; the second is the first where the propensity is known, and is left out there."""
 
 
 def private(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
@@ -49,11 +48,11 @@ def private(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]
         seed: Public, of the noise.
     """
     known = case.schema.domain.known_propensity is not None
-    for name, (kind, stage) in LEARNERS.items():
+    for name, stage in LEARNERS.items():
         if known and name == ASKED:
             continue
         noise = NoiseSource.fixed(seed_of(name, seed))
-        learner = kind(case.schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=noise)
+        learner = RLearner(case.schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=noise)
         try:
             learner.check(case.records.n)
         except InputError:  # a plan whose gate refuses intervals
@@ -85,7 +84,7 @@ def econml(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]:
         yield Measured(name, NOT_PRIVATE, COVERAGE, _share(low, high, case.truth))
 
 
-def _released(name: str, learner: CATELearner, case: HospitalCase) -> Iterator[Measured]:
+def _released(name: str, learner: RLearner, case: HospitalCase) -> Iterator[Measured]:
     release = learner.release_function()
     assert isinstance(release, ComposedRelease)
     effect = release.effect_tensor(case.queries)

@@ -12,7 +12,7 @@ from torch import Tensor
 from experiments.defaults.sources import Case
 from experiments.peers import dp_ebm
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -38,10 +38,10 @@ class Method:
     run: Callable[[Case, float, int], Tensor]
 
 
-def _ours(learner: type[CATELearner], constant: bool, case: Case, epsilon: float, seed: int) -> Tensor:
-    noise = NoiseSource.fixed(zlib.crc32(f"{learner.__name__} {constant} {epsilon} {seed}".encode()))
-    stage: Any = {"second_stage": AdaptiveSecondStage(constant_only=True)} if constant else {}
-    fit = learner(case.schema, PrivacyBudget(epsilon, DELTA), noise=noise, **stage)
+def _ours(constant: bool, case: Case, epsilon: float, seed: int) -> Tensor:
+    noise = NoiseSource.fixed(zlib.crc32(f"RLearner {constant} {epsilon} {seed}".encode()))
+    stage = AdaptiveSecondStage(constant_only=constant)
+    fit = RLearner(case.schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=noise)
     fit.fit(case.records.x, case.records.a, case.records.y)
     return fit.release_function().effect_tensor(case.queries)
 
@@ -82,9 +82,8 @@ def _zero(case: Case, epsilon: float, seed: int) -> Tensor:
 
 METHODS: dict[str, Method] = {
     "zero": Method("-", "nothing is looked at", False, _zero),
-    "private constant": Method(OURS, CERTIFIED, True, partial(_ours, RLearner, True)),
-    "RLearner": Method(OURS, CERTIFIED, True, partial(_ours, RLearner, False)),
-    "DRLearner": Method(OURS, CERTIFIED, True, partial(_ours, DRLearner, False)),
+    "private constant": Method(OURS, CERTIFIED, True, partial(_ours, True)),
+    "RLearner": Method(OURS, CERTIFIED, True, partial(_ours, False)),
     "S-learner of DP-EBM": Method(INTERPRET, CLAIMED, True, partial(_ebm, dp_ebm.single)),
     "DR-learner of DP-EBM": Method(INTERPRET, CLAIMED, True, partial(_ebm, dp_ebm.doubly_robust)),
     "R-learner of DP-EBM": Method(INTERPRET, CLAIMED, True, partial(_ebm, dp_ebm.residual)),

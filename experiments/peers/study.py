@@ -18,6 +18,7 @@ from experiments.frame.table import Summary
 from experiments.peers.averages import AVERAGES, AverageMethod
 from experiments.peers.effects import METHODS, Method
 from experiments.tables import paragraph, table
+from torchdpcate.errors import InputError
 
 EFFECTS, AVERAGE = "effects", "averages"
 ERROR, HELD, SECONDS, MEBIBYTES = "relative error", "interval holds the truth", "seconds", "MiB"
@@ -116,7 +117,10 @@ def _measured(method: Method | AverageMethod, case: Case, epsilon: float, seed: 
         error = math.sqrt(case.error(method.run(case, epsilon, seed))[0])
         spread = case.truth.std(correction=0).item()
         return {ERROR: error / (spread if spread > 1e-6 else 1.0)}
-    found, truth = method.run(case, epsilon, seed), case.truth.mean().item()
+    try:
+        found, truth = method.run(case, epsilon, seed), case.truth.mean().item()
+    except InputError:  # a plan that would hardly adjust
+        return {}
     return {ERROR: abs(found.value - truth), HELD: float(found.low <= truth <= found.high)}
 
 

@@ -80,7 +80,12 @@ def test_predict_takes_the_limit_on_memory(run, tmp_path, capsys):
     assert main([*words, "--most-bytes", str(1 << 20)]) == 0
 
 
-EACH = [["task=average_effect"], QUICK, ["task=owl", "weights=constant"], ["task=policy_selection"]]
+EACH = [
+    ["task=average_effect", "privacy.epsilon=8"],
+    QUICK,
+    ["task=owl", "weights=constant"],
+    ["task=policy_selection"],
+]
 
 
 @pytest.mark.first(1)

@@ -39,7 +39,7 @@ def test_a_run_has_the_effect_of_the_weighted_records(here):
     assert main(["train", *MEANS, "privacy.epsilon=20"]) == 0
     assert summary("run")["estimate"] == pytest.approx(2, abs=1)
     assert "w / 2 times" in Path("run/release/privacy.md").read_text()
-    assert "w / 2 times" in load_release("run").assumptions
+    assert "w / 2 times" in load_release("run").line_assumptions
 
 
 def test_a_task_that_takes_no_weights_says_so_in_a_line(here, capsys):

@@ -24,7 +24,7 @@ FACTS = {
     "propensity": 0.5,
     "origin": "protocol",
 }
-TRAIN = ["train", "task=average_effect", "data.path=t.csv", "data.domain=d.yaml", "privacy.delta=0", "run_dir=run"]
+TRAIN = ["train", "task=average_effect", "data.path=t.csv", "data.domain=d.yaml", "run_dir=run"]
 
 
 def records(n: int = 400) -> pd.DataFrame:

@@ -19,7 +19,8 @@ from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
 
 BLOCKS = ("data=dataset1", "data.n=1200", "queries.count=25", *QUICK)
-AVERAGE = ("task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0")
+AVERAGE = ("task=average_effect", "data.n=3000", "privacy.epsilon=4")
+PURE_AVERAGE = ("effect=covariate_balancing", "privacy.delta=0")
 RULES = ("data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0")
 POLICY = ("task=policy_selection", "data.n=2000", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0")
 RULE = ("task=rule", "data.n=1200", "queries.count=60")
@@ -46,9 +47,8 @@ RUNS = shipped(
         "smooth": [*BLOCKS, "release=queries", "mechanism=smooth_sensitivity", WIDE],
         "influence": [*BLOCKS, "release=queries", "mechanism=influence", WIDE],
         "neural": [*BLOCKS, "second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"],
-        "balancing": [*AVERAGE, "effect=covariate_balancing"],
-        "of the treated": [*AVERAGE, "effect=covariate_balancing", "effect.estimand=ATT", "features=legendre"],
-        "composed average": [*AVERAGE, "effect=composed", "privacy.delta=1e-5"],
+        "balancing": [*AVERAGE, *PURE_AVERAGE],
+        "of the treated": [*AVERAGE, *PURE_AVERAGE, "effect.estimand=ATT", "features=legendre"],
         "constant rule": [*RULE, "privacy.epsilon=0.05"],
         "pure rule": [*RULE, "privacy.delta=0"],
         "owl by output": ["task=owl", *RULES, "rule.mechanism=output", "outcome=shifted", "features=legendre"],

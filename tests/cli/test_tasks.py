@@ -26,6 +26,8 @@ OWN = {
     "average_effect": {"effect", "features"},
     "subgroups": set(),
 }
+WITH_ALL = {"cate": {"second_stage": "linear"}, "average_effect": {"effect": "covariate_balancing"}}
+"""Choices that have all groups of a task."""
 
 
 def composed(*words: str) -> dict:
@@ -36,7 +38,7 @@ def composed(*words: str) -> dict:
 @pytest.mark.first(2)
 @pytest.mark.parametrize("task", all_tasks())
 def test_a_task_has_its_own_groups_and_no_other(task):
-    chosen = {"task": task} | ({"second_stage": "linear"} if task == "cate" else {})
+    chosen = {"task": task} | WITH_ALL.get(task, {})
     groups = set(composition(chosen).groups)
     assert groups - {"queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))

@@ -14,7 +14,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.sweep import total_line
 from torchdpcate.privacy.shared_ledger import SharedLedger
 
-WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
+WORDS = ["task=average_effect", *TABLE, "effect=covariate_balancing", "privacy.delta=0"]
 SHARED = ["budget.shared=shared/ledger.sqlite", "budget.total.epsilon=2.5", "budget.total.delta=0"]
 
 

@@ -3,6 +3,7 @@
 import math
 import pickle
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.constants import RuleConstants, logit_curvature
 from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, tail_of
 from torchdpcate.composition.lines import (
     LineSums,
@@ -24,17 +25,21 @@ from torchdpcate.composition.lines import (
     line_blocks,
     line_clip,
     private_lines,
+    score_deviation,
     tilted_clip,
 )
 from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
-from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
+from torchdpcate.composition.priors import prior_variances
+from torchdpcate.composition.records import ComposedFit, encoded_features, fit_composition, rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError, MissingError
+from torchdpcate.fit.weighted_basis import all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
@@ -49,6 +54,9 @@ DOMAINS = {
     "trial": Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, propensity=0.3, better="lower"),
     "binary": Domain([-3.0] * 2, [3.0] * 2, 0.0, 1.0, overlap=0.1, outcome_kind="binary"),
 }
+PARTITIONS = [{"x1": [-0.5, 0.5]}, {"x0": [0.0], "x1": [0.0]}]
+CELLS = Subgroups.of(PARTITIONS, TableSchema.of(DOMAINS["cohort"]))
+SIZES = (3, 4)  # of these partitions
 
 
 def drawn(name: str, n: int = N) -> CausalData:
@@ -67,11 +75,11 @@ def session_of(budget: PrivacyBudget | None, seed: int = 0) -> FitSession:
 
 
 def planned(name: str, budget: PrivacyBudget | None = BUDGET, lines: tuple[str, ...] = REQUESTS, **settings):
-    return plan_within(N, budget, DOMAINS[name], lines=lines, **settings)
+    return plan_within(N, budget, DOMAINS[name], **{"lines": lines, "cells": CELLS, **settings})
 
 
 def fitted(name: str, records=None, budget: PrivacyBudget | None = None) -> ComposedFit:
-    """A composition with all lines; without noise if without a budget."""
+    """A composition with all lines and public cells; without noise if without a budget."""
     domain, plan = DOMAINS[name], planned(name, budget)
     rows = rows_of(drawn(name) if records is None else records, domain)
     facts = session_of(budget), domain.two_levels
@@ -87,16 +95,15 @@ def nuisances_at(name: str, fit: ComposedFit):
 
 
 def residuals_of(name: str, fit: ComposedFit) -> InMemory:
-    """Records as lines take them: residuals, with the covariates that the effect has."""
-    worked, domain = nuisances_at(name, fit), DOMAINS[name]
-    x = fit.standardisation.of(domain.scale(worked.x), fit.columns, fit.indicators)
-    return InMemory(replace(worked, x=x))
+    """Records as lines with public cells take them: residuals, with the covariates as they are."""
+    return InMemory(nuisances_at(name, fit))
 
 
 def scored_by(name: str, fit: ComposedFit) -> ScoredBy:
     basis = fit.effect.regression.basis
     theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
-    return ScoredBy(basis, theta, DOMAINS[name].outcome_range, fit.lines.facts.centre)
+    features = partial(encoded_features, replace(fit, worked=None), DOMAINS[name])
+    return ScoredBy(features, theta, DOMAINS[name].outcome_range, fit.lines.facts.centre, CELLS)
 
 
 class Dense:
@@ -115,6 +122,8 @@ class Dense:
         self.scores = mu1 - mu0 + a * (y - mu1) / e - (1 - a) * (y - mu0) / (1 - e)
         self.centre, self.e, self.w, self.gain = facts.centre, e, a - e, tau - facts.centre
         self.x = self.scores - facts.centre
+        x0, x1 = records.x.numpy().T
+        self.cells = np.digitize(x1, [-0.5, 0.5]), 2 * (x0 >= 0) + (x1 >= 0)
 
     def tilted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Numerators and denominators of a tilted average, of each record."""
@@ -150,9 +159,9 @@ def test_sums_are_those_of_a_dense_computation(case):
     assert numbers.square == pytest.approx(np.mean(np.clip(dense.x / far, -1, 1) ** 2), rel=1e-9)
     t = np.clip(dense.x, -clip, clip)
     assert (t != dense.x).any()  # the clip is at work
-    cells = np.searchsorted(cuts_of(plan, facts).numpy(), dense.gain, side="right")
-    count = len(cuts_of(plan, facts)) + 1
-    one = np.eye(count)[cells]
+    cuts = cuts_of(plan, facts).numpy()
+    by_effect = np.searchsorted(cuts, dense.gain, side="right")
+    labels = {"cells 0": (dense.cells[0], 3), "cells 1": (dense.cells[1], 4)}
     size = dense.x / clip
     bins = np.stack([(size > 0.5) & (size <= 1), size > 1, (size < -0.5) & (size >= -1), size < -1], 1).astype(float)
     expected = {"total": [t.sum()], "tails": bins.sum(0)}
@@ -160,8 +169,11 @@ def test_sums_are_those_of_a_dense_computation(case):
     if name != "binary":
         g = np.clip(dense.gain / facts.effect_deviation, -2, 2)
         expected["slope"] = [(g * t).sum() / (4 * clip), (g**2).sum() / 4]
-        expected |= {"scores": one.T @ t, "counts": one.sum(0), "squares": one.T @ t**2}
-        expected["tails of cells"] = (one.T @ bins).flatten()
+        labels["by effect"] = by_effect, len(cuts) + 1
+    for parts, (cells, count) in labels.items():
+        one = np.eye(count)[cells]
+        expected |= {f"{parts}: scores": one.T @ t, f"{parts}: counts": one.sum(0), f"{parts}: squares": one.T @ t**2}
+        expected[f"{parts}: tails"] = (one.T @ bins).flatten()
     for tilt in TILTS:
         s, d = dense.tilted(tilt)
         own = tilted_clip(facts, tilt, clip)
@@ -189,13 +201,17 @@ def test_without_noise_lines_are_aipw(case):
     """Nothing is clipped without a budget: the average, groups, tilts, slope and the rule are those of the scores."""
     name, fit, _, _ = case
     plan, numbers = planned(name, None), fit.lines
-    dense, lines = Dense(name, fit, numbers.facts), lines_of(numbers, plan, DOMAINS[name].better)
+    dense, lines = Dense(name, fit, numbers.facts), lines_of(numbers, plan, DOMAINS[name])
     assert np.abs(dense.x).max() < line_clip(plan, numbers.facts, numbers.square)
     assert lines.estimate() == pytest.approx(dense.scores.mean(), abs=1e-9)
     group = np.searchsorted(numbers.facts.cuts.numpy() - dense.centre, dense.gain, side="right")
     for k in range(3):
         assert lines.estimate(f"group {k + 1}") == pytest.approx(dense.scores[group == k].mean(), abs=1e-9)
         assert lines.records[lines.place(f"group {k + 1}")] == pytest.approx((group == k).mean(), abs=1e-12)
+    for cells, partition in zip(dense.cells, CELLS.partitions, strict=True):
+        for k, label in enumerate(partition.labels):
+            assert lines.estimate(label) == pytest.approx(dense.scores[cells == k].mean(), abs=1e-9)
+            assert lines.records[lines.place(label)] == pytest.approx((cells == k).mean(), abs=1e-12)
     for tilt in TILTS:
         s, d = dense.tilted(tilt)
         assert lines.estimate(tilt) == pytest.approx(dense.centre + s.sum() / d.sum(), abs=1e-9)
@@ -223,12 +239,40 @@ def test_lines_tend_to_aipw_as_the_budget_grows(name):
     for epsilon in (1e4, 1e6, 1e8):
         plan = planned(name, PrivacyBudget(epsilon, 1e-5))
         steps = NoisySteps(session_of(plan.budget, 1), plan.shares)
-        lines = lines_of(private_lines(inner, plan, steps, by, fit.lines.facts), plan)
+        lines = lines_of(private_lines(inner, plan, steps, by, fit.lines.facts), plan, DOMAINS[name])
         error = abs(lines.estimate() - dense.scores.mean())
         assert error < 4 * float(lines.variances[0, 1:3].sum().sqrt())
         errors.append(error)
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 0.02 * dense.x.std() / math.sqrt(N)
+
+
+@pytest.mark.parametrize("name", ["cohort", "trial"])
+def test_noise_falls_below_sampling_as_the_budget_grows(name):
+    """The clip no longer grows with mu beyond a few deviations: intervals become those of sampling alone."""
+    parts = []
+    for epsilon in (4.0, 64.0):
+        budget = PrivacyBudget(epsilon, 1e-5)
+        plan = planned(name, budget, ("groups",), cells=None)
+        domain, facts = DOMAINS[name], (session_of(budget), DOMAINS[name].two_levels)
+        fit = fit_composition(rows_of(drawn(name), domain), domain, plan, *facts, schema=TableSchema.of(domain))
+        parts.append(lines_of(fit.lines, plan, domain).variances[0])
+    few, many = (float(of[PARTS.index("noise")] / of[PARTS.index("sampling")]) for of in parts)
+    assert many < 0.1 < few
+
+
+def test_the_clip_grows_with_the_fourth_root_from_a_size_on():
+    own = planned("cohort").line_constants
+    for epsilon in (0.1, 1.0, 4.0, 64.0, 1e4, 1e6):
+        plan = planned("cohort", PrivacyBudget(epsilon, 1e-5))
+        constant = own.clip * math.sqrt(N) * plan.line_mu / 2
+        slow = own.slow_clip**0.75 * constant**0.25
+        expected = own.least_clip if constant < own.least_clip else min(constant, slow)
+        assert plan.line_clip == pytest.approx(expected, rel=1e-12)
+        facts = made_facts(largest=1e9)
+        deviation = score_deviation(plan, facts, 0.05)
+        assert line_clip(plan, facts, 0.05) == pytest.approx(expected * deviation, rel=1e-12)
+    assert line_clip(planned("cohort", None), facts, 0.05) == 1e3 * facts.deviation
 
 
 # -- how far one record moves it
@@ -249,7 +293,8 @@ def scored(count: int, seed: int) -> Scored:
     x = torch.where(choice(0, 1) > 0, choice(-1e9, -1.5, -0.75, 0.0, 0.75, 1.5, 1e9), 6 * uniform - 3)
     effect = torch.where(choice(0, 1) > 0, choice(-1e9, -1.4, -0.7, 0.0, 0.7, 1.4, 1e9), 4 * uniform - 2)
     weight = torch.where(choice(0, 1) > 0, choice(0.0, 1.0, 1.0), uniform)
-    return Scored(x.new_empty(count, 0), choice(0, 1) - e, x, e, weight=weight, effect=effect)
+    cells = torch.stack([torch.randint(size, (count,), generator=generator) for size in SIZES], 1)
+    return Scored(x.new_empty(count, 0), choice(0, 1) - e, x, e, weight=weight, effect=effect, cells=cells)
 
 
 def made_facts(**changes: object) -> LineFacts:
@@ -275,9 +320,9 @@ def made_sums(clip: float = CLIPS["clip"]) -> LineSums:
 
 def subset(rows: Scored, places: Tensor) -> Scored:
     """Some of the records, or the same one several times."""
-    columns = rows.a, rows.y, rows.propensity, rows.weight, rows.effect
-    a, y, e, weight, effect = (column[places] for column in columns)
-    return Scored(y.new_empty(len(y), 0), a, y, e, weight=weight, effect=effect)
+    columns = rows.a, rows.y, rows.propensity, rows.weight, rows.effect, rows.cells
+    a, y, e, weight, effect, cells = (column[places] for column in columns)
+    return Scored(y.new_empty(len(y), 0), a, y, e, weight=weight, effect=effect, cells=cells)
 
 
 def each_terms(statistic, rows: Scored) -> Tensor:
@@ -286,27 +331,34 @@ def each_terms(statistic, rows: Scored) -> Tensor:
 
 
 def pair(name: str) -> Scored:
-    """Two records that a block is as far apart on as any."""
-    high, middle = 9.0, 0.5
+    """Two records that a block is as far apart on as any: both in one cell of each partition, or in two."""
+    high, middle, one_cell, two_cells = 9.0, 0.5, (0.0, 0.0), (-9.0, 9.0)
     # scores, propensities, treatments less those, effects
     known = {
-        "total": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
-        "tails": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
-        "tails of cells": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
-        "scores": ((high, -high), (middle, middle), (middle, middle), (0.0, 0.0)),
-        "counts": ((0.0, 0.0), (middle, middle), (middle, middle), (-9.0, 9.0)),
-        "squares": ((high, high), (middle, middle), (middle, middle), (-9.0, 9.0)),
+        "total": ((high, -high), (middle, middle), (middle, middle), one_cell),
+        "tails": ((high, -high), (middle, middle), (middle, middle), one_cell),
+        "scores": ((high, -high), (middle, middle), (middle, middle), one_cell),
+        "counts": ((0.0, 0.0), (middle, middle), (middle, middle), two_cells),
+        "squares": ((high, high), (middle, middle), (middle, middle), two_cells),
         "ATT": ((high, -high), (middle, middle), (0.5, -0.5), (9.0, 9.0)),
         "ATC": ((high, -high), (middle, middle), (-0.5, 0.5), (9.0, 9.0)),
         "slope": ((high, -high), (middle, middle), (middle, middle), (9.0, 0.0)),
     }
-    x, e, w, effect = (torch.tensor(values).double() for values in known[name])
-    return Scored(x.new_empty(2, 0), w, x, e, weight=torch.ones(2).double(), effect=effect)
+    x, e, w, effect = (torch.tensor(values).double() for values in known[name.rpartition(": ")[2]])
+    cells = torch.tensor([[0, 3], [2, 1] if float(effect[0]) != float(effect[1]) else [0, 3]])
+    return Scored(x.new_empty(2, 0), w, x, e, weight=torch.ones(2).double(), effect=effect, cells=cells)
+
+
+BY_CELLS = [
+    f"{parts}: {what}"
+    for parts in ("by effect", "cells 0", "cells 1")
+    for what in ("scores", "counts", "tails", "squares")
+]
 
 
 def test_every_block_of_all_lines_is_searched():
     names = [block.name for block in made_sums().blocks]
-    assert sorted(names) == sorted(["total", "tails", "tails of cells", "scores", "counts", "squares", "slope", *TILTS])
+    assert sorted(names) == sorted(["total", "tails", "slope", *TILTS, *BY_CELLS])
     assert math.fsum(block.part for block in made_sums().blocks) == pytest.approx(1.0, rel=1e-12)
 
 
@@ -318,17 +370,20 @@ def test_no_pair_of_weighted_records_moves_a_block_by_more_than_its_sensitivity(
     assert float(torch.cdist(terms, terms).max()) <= block.sensitivity * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["total", "tails", "tails of cells", "scores", "counts", "squares", "ATT", "ATC"])
+@pytest.mark.parametrize("name", ["total", "tails", *BY_CELLS, "ATT", "ATC"])
 def test_a_pair_of_records_moves_a_block_by_its_whole_sensitivity(name):
     block = next(block for block in made_sums().blocks if block.name == name)
     one, other = block.of(pair(name))
     assert float((one - other).norm()) == pytest.approx(block.sensitivity, rel=1e-12)
 
 
-def test_a_record_that_stays_in_its_cell_moves_scores_by_more_than_one_that_leaves_it():
+@pytest.mark.parametrize("parts", ["by effect", "cells 0", "cells 1"])
+def test_a_record_that_stays_in_its_cell_moves_scores_by_more_than_one_that_leaves_it(parts):
     """2 C and not root 2 C: why the sums of cells cost as much as the sum of all."""
-    block = next(block for block in made_sums().blocks if block.name == "scores")
-    stays, leaves = block.of(pair("scores")), block.of(replace(pair("scores"), effect=pair("counts").effect))
+    block = next(block for block in made_sums().blocks if block.name == f"{parts}: scores")
+    moved = pair("counts")
+    stays = block.of(pair("scores"))
+    leaves = block.of(replace(pair("scores"), effect=moved.effect, cells=moved.cells))
     assert float((stays[0] - stays[1]).norm()) == pytest.approx(2 * CLIPS["clip"])
     assert float((leaves[0] - leaves[1]).norm()) == pytest.approx(math.sqrt(2) * CLIPS["clip"])
 
@@ -338,7 +393,9 @@ def test_a_record_that_stays_in_its_cell_moves_scores_by_more_than_one_that_leav
 def test_no_pair_of_weighted_records_moves_all_sums_by_more_than_one(clip, seed):
     sums, rows = made_sums(clip), scored(400, seed)
     terms = each_terms(sums, rows)
-    moved, *_ = sums.moved()
+    moved, times, bound = sums.moved()
+    assert float(terms.abs().max()) <= bound  # of each number, whose rounding adds up in the l2 norm
+    assert times == pytest.approx(math.sqrt(terms.shape[1]))
     assert float(torch.cdist(terms, terms).max()) <= moved * (1 + 1e-9)
     assert moved == 1.0
 
@@ -362,7 +419,10 @@ def test_search_uphill_finds_no_pair_that_moves_more_than_the_sensitivity(statis
         a = (rows.a + rows.propensity).round()
         e = (rows.propensity + 0.1 * jitter(0 * rows.y)).clamp(0.001, 0.999)
         weight = jitter(rows.weight).clamp(0, 1)
-        rows = replace(rows, a=a - e, y=jitter(rows.y), propensity=e, effect=jitter(rows.effect), weight=weight)
+        stays = torch.rand(rows.n, 1, generator=generator) < 0.8
+        cells = torch.where(stays, rows.cells, rows.cells[torch.randperm(rows.n, generator=generator)])
+        values = {"a": a - e, "y": jitter(rows.y), "propensity": e, "effect": jitter(rows.effect)}
+        rows = replace(rows, **values, weight=weight, cells=cells)
     assert best <= 1 + 1e-9
     assert best > 0.8
 
@@ -375,12 +435,12 @@ def test_squares_move_by_one_and_by_no_more():
 
 def test_one_block_alone_takes_the_whole_sensitivity_of_the_sums():
     """With a part of one the worst pair of a block moves all by one: scaling gives nothing away."""
-    for name in ("total", "counts", "squares"):
+    for name in ("total", "by effect: counts", "cells 1: counts", "cells 0: squares"):
         block = next(block for block in made_sums().blocks if block.name == name)
         sums = LineSums((replace(block, part=0.3),))
         one, other = each_terms(sums, pair(name))
         assert float((one - other).norm()) == pytest.approx(1.0, rel=1e-12)
-        (_, back), *_ = sums.parts(one)
+        ((_, back),) = sums.parts(one)
         torch.testing.assert_close(back, block.of(pair(name))[0])
 
 
@@ -454,24 +514,28 @@ def test_counts_that_may_be_noise_correct_nothing_and_widen():
     assert capped.taken == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("what", ["scores", "tails"])
 @pytest.mark.parametrize("cells", [[0], [1, 2], [0, 1, 2, 3]])
-def test_sums_over_cells_are_generalised_least_squares(cells):
+def test_sums_over_cells_are_generalised_least_squares(cells, what):
     """Of the released total and the released cells: estimate and variance, against a dense computation."""
     plan, generator = planned("cohort"), np.random.default_rng(0)
-    cuts = torch.tensor([-0.3, 0.0, 0.6]).double()
-    found = {"total": torch.tensor([7.0]).double(), "scores": torch.from_numpy(generator.normal(size=4))}
-    units = {"total": 3.0, "scores": 2.0}
+    everybody, width = {"scores": ("total", 1), "tails": ("tails", 4)}[what]
+    total, each = generator.normal(size=width), generator.normal(size=(4, width))
+    found = {everybody: torch.from_numpy(total), f"by effect: {what}": torch.from_numpy(each.flatten())}
+    units = {everybody: 3.0, f"by effect: {what}": 2.0}
     numbers = LineNumbers(made_facts(), 0.1, torch.zeros(1).double())
-    law = _Law(numbers, plan, 1.5, cuts, found, units, Lost(0.0, 1.0), None, 1)
-    variances = np.array([law.noise("total") ** 2, *[law.noise("scores") ** 2] * 4])
+    law = _Law(numbers, plan, 1.5, {"by effect": 4}, found, units, Lost(0.0, 0.0, 1.0), None, 1)
+    variances = np.array([law.noise(everybody) ** 2, *[law.noise(f"by effect: {what}") ** 2] * 4])
     design = np.vstack([np.ones(4), np.eye(4)])
     precision = np.linalg.inv(design.T @ (design / variances[:, None]))
-    observed = np.concatenate([found["total"].numpy(), found["scores"].numpy()])
-    estimates = precision @ design.T @ (observed / variances)
+    estimates = precision @ design.T @ (np.vstack([total, each]) / variances[:, None])
     wanted = np.isin(np.arange(4), cells).astype(float)
-    total, noise = law.sum_of(cells, "total", "scores")
-    assert float(total) == pytest.approx(wanted @ estimates, rel=1e-10)
+    sums, noise = law.sum_of(everybody, "by effect", what, cells)
+    np.testing.assert_allclose(sums.numpy(), wanted @ estimates, rtol=1e-10, atol=1e-12)
     assert noise == pytest.approx(wanted @ precision @ wanted, rel=1e-10)
+    alone, own = law.sum_of(everybody, None, what, [0])
+    assert torch.equal(alone, found[everybody])
+    assert own == law.noise(everybody) ** 2
 
 
 def test_the_noise_of_sums_is_what_their_variances_say():
@@ -488,15 +552,16 @@ def test_the_noise_of_sums_is_what_their_variances_say():
     generator, runs = torch.Generator().manual_seed(3), []
     for _ in range(600):
         sums = exact + noise * torch.randn(len(exact), generator=generator, dtype=torch.float64)
-        runs.append(lines_of(LineNumbers(facts, square, sums), plan).estimates)
-    stated = lines_of(LineNumbers(facts, square, exact), plan)
-    without = tuple(name for name in stated.names if not name.startswith("group"))  # whose tails add noise of their own
+        runs.append(lines_of(LineNumbers(facts, square, sums), plan, DOMAINS["cohort"]).estimates)
+    stated = lines_of(LineNumbers(facts, square, exact), plan, DOMAINS["cohort"])
+    of_cells = (*stated.groups, *stated.cells)  # whose tails add noise of their own
+    without = [name for name in stated.names if name not in of_cells]
     spread = torch.stack(runs).var(0)
     for name in without:
         at = stated.place(name)
         counted = float(stated.variances[at, PARTS.index("noise")] + stated.variances[at, PARTS.index("clip")])
         assert 0.5 < float(spread[at]) / counted < 1.2, name
-    for name in stated.groups:
+    for name in of_cells:
         at = stated.place(name)
         counted = float(stated.variances[at, PARTS.index("noise")] + stated.variances[at, PARTS.index("clip")])
         assert 0.3 < float(spread[at]) / counted < 1.2, name
@@ -504,7 +569,7 @@ def test_the_noise_of_sums_is_what_their_variances_say():
 
 def test_records_of_one_person_widen_what_sampling_leaves():
     plan, numbers = planned("cohort"), fitted("cohort", budget=BUDGET).lines
-    one, five = (lines_of(numbers, plan, "higher", None, records) for records in (1, 5))
+    one, five = (lines_of(numbers, plan, DOMAINS["cohort"], None, records) for records in (1, 5))
     torch.testing.assert_close(one.estimates, five.estimates)
     sampling = PARTS.index("sampling")
     torch.testing.assert_close(five.variances[0, sampling], 5 * one.variances[0, sampling])
@@ -515,25 +580,28 @@ def test_records_of_one_person_widen_what_sampling_leaves():
 
 def test_requested_lines_are_there_and_others_are_not():
     numbers = fitted("cohort").lines
-    assert lines_of(numbers, planned("cohort", None)).names == (
-        AVERAGE, "group 1", "group 2", "group 3", *TILTS, "slope", "rule over none", "rule over all"
-    )  # fmt: skip
-    few = planned("cohort", BUDGET, ("ATT",))
+    groups, rule = ("group 1", "group 2", "group 3"), ("rule over none", "rule over all")
+    lines = lines_of(numbers, planned("cohort", None), DOMAINS["cohort"])
+    assert lines.names == (AVERAGE, *groups, *CELLS.labels, *TILTS, "slope", *rule)
+    assert (lines.groups, lines.cells) == (groups, tuple(CELLS.labels))
+    few = planned("cohort", BUDGET, ("ATT",), cells=None)
     blocks = line_blocks(few, made_facts(cuts=torch.zeros(0).double()), 1.5)
     assert [block.name for block in blocks] == ["total", "tails", "ATT"]
     zero = LineNumbers(made_facts(cuts=torch.zeros(0).double()), 0.1, torch.zeros(7).double())
-    assert lines_of(zero, few).names == (AVERAGE, "ATT")
+    assert lines_of(zero, few, DOMAINS["cohort"]).names == (AVERAGE, "ATT")
 
 
-def test_effects_that_do_not_vary_make_no_groups_and_no_slope():
-    plan = planned("cohort")
-    facts = made_facts(cuts=torch.zeros(0).double(), effect_deviation=0.0)
+@pytest.mark.parametrize(("centre", "there"), [(0.1, "rule over none"), (-0.1, "rule over all")])
+def test_effects_that_do_not_vary_make_no_groups_and_no_slope(centre, there):
+    """Everybody is treated, or nobody: the rule's value over that is nought by definition, and is no line."""
+    plan = planned("cohort", cells=None)
+    facts = made_facts(centre=centre, cuts=torch.zeros(0).double(), effect_deviation=0.0)
     blocks = line_blocks(plan, facts, 1.5)
     assert [block.name for block in blocks] == ["total", "tails", *TILTS]
-    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(11).double()), plan, "higher")
-    assert lines.names == (AVERAGE, *TILTS, "rule over none", "rule over all")
-    assert lines.estimate("rule over none") == lines.estimate()  # 0.1 for everybody: all are treated
-    assert lines.estimate("rule over all") == 0.0
+    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(11).double()), plan, DOMAINS["cohort"])
+    assert lines.names == (AVERAGE, *TILTS, there)
+    assert lines.estimate(there) == abs(lines.estimate())
+    assert lines.error(there) == lines.error()
 
 
 @pytest.mark.parametrize("high", [0.1, 0.3, 0.5, 0.9])
@@ -568,13 +636,61 @@ def test_lines_of_few_records_are_hidden_and_refused_when_requested():
     assert many.lines == ("groups",)
     assert hardly_adjusted(many) is None
     assert hardly_adjusted(planned("trial", budget)) is None  # nothing is lost of a known propensity
-    assert lost_of(planned("trial", budget)) == (0.0, 1.0)
+    assert lost_of(planned("trial", budget)) == (0.0, 0.0, 1.0)
 
 
 def test_what_nuisances_lose_falls_with_the_budget():
     lost = [lost_of(planned("cohort", PrivacyBudget(epsilon, 1e-5))) for epsilon in (0.1, 1.0, 10.0, 1e6)]
-    assert all(a.both > b.both and a.kept < b.kept for a, b in pairwise(lost))
+    assert all(a.bias > b.bias and a.variance > b.variance and a.kept < b.kept for a, b in pairwise(lost))
     assert lost[-1].kept == pytest.approx(1.0, abs=1e-3)
+
+
+WIDE = Domain([-3.0] * 40, [3.0] * 40, -8.0, 10.0, overlap=0.1)
+
+
+@pytest.mark.parametrize("spread", [None, 0.1])
+@pytest.mark.parametrize("treated", [None, 0.1, 0.5])
+@pytest.mark.parametrize("name", ["cohort", "binary", "wide"])
+def test_what_nuisances_lose_is_a_sum_over_features(name, treated, spread):
+    """Both terms, feature by feature: what shrinking takes of the prior, and what noise is left."""
+    domain = WIDE if name == "wide" else DOMAINS[name]
+    plan = plan_within(N, BUDGET, domain, lines=())
+    covariates = [False] * (plan.covariates if plan.wide else plan.retained)
+    features = all_features(covariates, plan.constants.kinds, plan.heads)
+    share = plan.treated if treated is None else treated
+    rarer = (logit_curvature(plan.treated) / logit_curvature(share)) ** 2
+    square = (0.4**2 if spread is None else spread) if name == "binary" else 1.0
+    own = plan.constants
+    regressions = {  # with the prior variance of a function, and the factors of its noise and of its square
+        "propensity": (plan.propensity(covariates), own.propensity_variance, rarer, 1.0),
+        "outcome": (plan.outcome(covariates), own.outcome_variance, 1.0, square),
+        "effect": (plan.effect(None if plan.wide else covariates), plan.head_variance, 1.0, 1 / square),
+    }
+    lost, errs = {}, {}
+    for each, (regression, variance, times, unit) in regressions.items():
+        priors = prior_variances(features, variance, own, 1e9, plan.heads, confounds=False)
+        places = {feature: k for k, feature in enumerate(regression.basis.features)}
+        lost[each], errs[each] = [], []
+        for feature, prior in zip(features, priors.tolist(), strict=True):
+            kept, noise = 0.0, 0.0
+            if feature in places:
+                k = places[feature]
+                noise = times * regression.noise / float(regression.basis.feature_weights[1 + k])
+                kept = float(regression.prior[k]) / (float(regression.prior[k]) + noise)
+            lost[each].append(unit * prior * (1 - kept) ** 2)
+            errs[each].append(lost[each][-1] + unit * noise * kept**2)
+        if name == "wide":  # covariates that are not chosen have a linear feature alone, and lose what bends
+            held = sum(1 / r for r in range(1, plan.heads + 1)) / sum(1 / r for r in range(1, 41))
+            beyond = (1 - held) * (1 - own.part_share("1")) * variance
+            lost[each].append(unit * beyond)
+            errs[each].append(unit * beyond)
+    apart = 0.0 if share is None else abs(1 - 2 * share)
+    bias = sum(math.sqrt(e * m) + apart * math.sqrt(e * t) for e, m, t in zip(*lost.values(), strict=True))
+    both = sum(e * (m + apart**2 * t) for e, m, t in zip(*errs.values(), strict=True))
+    found = lost_of(plan, None, treated, spread)
+    assert found.bias == pytest.approx(bias, rel=1e-9)
+    assert found.variance == pytest.approx(both, rel=1e-9)
+    assert found.bias > 0 < found.variance
 
 
 REFUSED = {
@@ -626,7 +742,7 @@ def test_lines_come_back_from_their_tensors():
     assert again.square == numbers.square
     for name, value in numbers.facts.tensors().items():
         assert torch.equal(again.facts.tensors()[name], value)
-    lines = lines_of(numbers, planned("cohort"), "higher")
+    lines = lines_of(numbers, planned("cohort"), DOMAINS["cohort"])
     twin = Lines.from_tensors(list(lines.names), lines.tensors())
     assert twin.table().equals(lines.table())
     forged = lines.tensors() | {"variances": -lines.variances}
@@ -639,7 +755,7 @@ def test_lines_come_back_from_their_tensors():
 
 
 def test_a_line_is_asked_for_by_its_name_and_a_level():
-    lines = lines_of(fitted("cohort", budget=BUDGET).lines, planned("cohort"), "higher")
+    lines = lines_of(fitted("cohort", budget=BUDGET).lines, planned("cohort"), DOMAINS["cohort"])
     low, high = lines.interval("ATT", 0.9)
     assert low < lines.estimate("ATT") < high
     assert high - low == pytest.approx(2 * 1.6448536 * lines.error("ATT"), rel=1e-6)
@@ -693,7 +809,7 @@ def test_the_average_of_weighted_records_is_that_of_weighted_scores():
     plan, facts = plan_within(N, None, domain, lines=()), (session_of(None), domain.two_levels)
     fit = fit_composition(rows_of(records, domain), domain, plan, *facts, schema=TableSchema.of(domain))
     dense = Dense("cohort", fit, fit.lines.facts)
-    found = lines_of(fit.lines, plan.at_weight(fit.weight))
+    found = lines_of(fit.lines, plan.at_weight(fit.weight), domain)
     assert found.estimate() == pytest.approx(np.average(dense.scores, weights=weight), abs=1e-9)
     sampling = (weight.numpy() ** 2 * dense.x**2).sum() / float(weight.sum()) ** 2
     assert float(found.variances[0, PARTS.index("sampling")]) == pytest.approx(sampling, rel=1e-9)

@@ -30,13 +30,17 @@ CASES = {
         ("task=cate (RLearner) alone, which has each arm's mean effect too", ALONE),
     ),
     "a rule of a censored outcome": (lambda schema: EffectRule(schema, SOME), CENSORED, ("task=cate", ALONE)),
-    "an estimator of averages": (lambda schema: AverageEffect(schema, SOME), TRIAL, ("task=cate", ALONE)),
+    "averages of the treated": (
+        lambda schema: AverageEffect(schema, SOME, estimand="ATT"),
+        TRIAL,
+        ("of more than two arms they are the averages of each",),
+    ),
     "intervals by covariates": (
         lambda schema: RLearner(schema, SOME, second_stage=AdaptiveSecondStage(intervals=True)),
         TRIAL,
         ("compare two arms; the average of each arm has one", "leave intervals=auto"),
     ),
-    "doubly robust scores": (lambda schema: DRLearner(schema, SOME), {}, ("use learner=r (RLearner)",)),
+    "doubly robust pseudo-outcomes": (lambda schema: DRLearner(schema, SOME), {}, ("task=cate", "(RLearner)", ALONE)),
     "pure events": (lambda schema: RLearner(schema, PrivacyBudget(1.0, 0.0)), {}, ("delta = 0: effects of 3 arms",)),
     "two blocks": (
         lambda schema: RLearner(schema, SOME, second_stage=LinearSecondStage()),
@@ -59,6 +63,7 @@ def test_a_refusal_names_what_to_do_instead(make, facts, words) -> None:
 def test_what_they_name_is_there() -> None:
     for facts in ({}, TRIAL, CENSORED, TRIAL | CENSORED):
         RLearner(TableSchema.from_dict(FACTS | facts), SOME).check(4000)
+    AverageEffect(TableSchema.from_dict(FACTS | TRIAL), SOME).check(4000)
     for cells in ("everybody", [{"x": [0.5]}]):
         SubgroupEffects(TableSchema.from_dict(FACTS | TRIAL), SOME, subgroups=cells).check(4000)
         SubgroupEffects(TableSchema.from_dict(FACTS), SOME, subgroups=cells, propensity="randomised").check(4000)

@@ -67,7 +67,7 @@ def test_the_effect_of_a_covariate_that_is_mostly_missing_is_found() -> None:
 def test_averages_subgroups_rules_and_selection_take_missing_values() -> None:
     table = records(0.3)
     average = AverageEffect(schema(), BUDGET).fit(*table).release()
-    assert abs(average.estimate - 1) < 0.5
+    assert abs(average.average_effect - 1) < 0.5
     cells = SubgroupEffects(schema(), BUDGET, subgroups=[{"age": [50]}, {"site": True}]).fit(*table).release()
     sites = [f"site = {site}" for site in ("n", "s", "w", "missing")]
     assert cells.subgroups.labels == ["age < 50", "age >= 50", "age missing", *sites]
@@ -87,4 +87,4 @@ def test_the_statement_says_what_is_assumed(known: bool) -> None:
     stated = average.privacy.public["missing_values"]
     assert stated.startswith("of age, site: a missing covariate is a value of its own")
     assert ("nothing is assumed" in stated) is known
-    assert ("what a missing covariate would be" in average.assumptions) is not known
+    assert ("what a missing covariate would be" in average.line_assumptions) is not known

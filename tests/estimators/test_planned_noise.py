@@ -62,12 +62,11 @@ def costs(sd: float | None) -> Domain:
 
 
 PLANNED = {
-    "error of an average": lambda domain: made("average", domain, BUDGET).planned_error(N).total,
-    "sampling of an average": lambda domain: made("average", domain, BUDGET).planned_error(N).sampling,
+    "sampling of an average": lambda domain: made("average", domain, BUDGET).expected_noise(N).parts["sampling"],
     "weights": lambda domain: PrivateResidual().unit(domain),
     **{
         name: lambda domain, name=name: made(name, domain, BUDGET).expected_noise(N).value
-        for name in ("effect", "two blocks", "rule", "subgroups", "policies")
+        for name in ("effect", "two blocks", "rule", "average", "line subgroups", "policies")
     },
 }
 

@@ -8,13 +8,19 @@ import scipy.optimize
 import torch
 
 from experiments.convex_sets import Ball, L1Ball, descend_within, minimise_within
-from tests.experiments.audit.test_refit import objective
 from tests.fit.test_solver import LOSSES, problem
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.losses import HuberHinge
 
 NORMS = {Ball: 2, L1Ball: 1}
 DOMAINS = [Ball(0.7), L1Ball(0.7)]
+
+
+def objective(theta, psi, target, weights, loss, gamma, linear_term):
+    """One run's objective and gradient, written out anew."""
+    slopes = loss(psi @ theta, target)
+    value = (weights * slopes.value).sum() + gamma / 2 * theta @ theta + linear_term @ theta
+    return value, psi.T @ (weights * slopes.first) + gamma * theta + linear_term
 
 
 def reference(psi, target, weights, loss, gamma, linear_term, domain):

@@ -292,11 +292,9 @@ def test_output_sensitivity_is_attained_and_no_optimised_neighbour_exceeds_it():
 
 def test_output_mechanisms_pay_for_their_stop():
     common = {"slope": 1.0, "bounds": OWN, "gamma": 2.0}
-    free, constrained = (
-        output_mechanism(BOTH, kind="gaussian", tolerance=0.1, constrained=c, **common) for c in (False, True)
-    )
-    assert (free.sensitivity, constrained.sensitivity) == pytest.approx((4 + 0.1, 4 + 0.2))
-    assert isinstance(free, GaussianMechanism)
+    found = output_mechanism(BOTH, kind="gaussian", tolerance=0.1, **common)
+    assert found.sensitivity == pytest.approx(4 + 0.1)
+    assert isinstance(found, GaussianMechanism)
     bounds = WeightBounds.per_record(30.0)  # outcome-weighted learning
     owl = output_mechanism(PURE, kind="gamma", tolerance=1e-9, slope=1.0, bounds=bounds, gamma=141.0)
     assert owl.sensitivity == pytest.approx(0.425532, abs=6e-7)

@@ -66,47 +66,6 @@ def test_the_propensity_keeps_its_overlap(covariates) -> None:
     assert abs(float(coin.records.a.mean()) - 0.5) < 6 * 0.5 / math.sqrt(coin.records.n)
 
 
-def given_frame() -> pd.DataFrame:
-    y0 = torch.linspace(0, 4, N).double().numpy()
-    return pd.DataFrame({"y0": y0, "y1": y0 + 2, "mu0": y0, "mu1": y0 + 3, "z": [0, 1] * (N // 2)})
-
-
-def test_given_outcomes(covariates, tmp_path) -> None:
-    file = tmp_path / "o.csv"
-    given_frame().to_csv(file, index=False)
-    surface = GivenOutcomes(file, means=["mu0", "mu1"], treatment="z", bounds=[0, 6])
-    study = SemiSynthetic(covariates, domain(), surface).load()
-    assert study.effect.tolist() == pytest.approx([3.0] * 300)
-    assert (study.domain.outcome_low, study.domain.outcome_high) == (0, 6)
-    drawn = SemiSynthetic(covariates, domain(), GivenOutcomes(file, bounds=[0, 6]), seed=1).load()
-    assert drawn.effect.tolist() == pytest.approx([2.0] * 300)
-    assert not torch.equal(drawn.records.a, study.records.a)
-
-
-def test_given_outcomes_keep_rows_and_records_together(tmp_path) -> None:
-    frame = pd.DataFrame({"x0": [i / 99 for i in range(100)]})
-    frame["y0"], frame["y1"], frame["z"] = frame["x0"], 10 + frame["x0"], [0, 1] * 50
-    path = tmp_path / "t.csv"
-    frame.to_csv(path, index=False)
-    surface = GivenOutcomes(treatment="z", bounds=[0, 11])
-    records = SemiSynthetic(path, Domain([0], [1], 0, 1), surface, n=60).load().records
-    torch.testing.assert_close(records.y, records.x[:, 0] + 10 * records.a)
-    assert torch.equal(records.a, (records.x[:, 0] * 99).round() % 2)
-
-
-def test_the_average_effect_is_that_of_the_records(tmp_path) -> None:
-    frame = pd.DataFrame({"x0": [i / 99 for i in range(100)]})
-    frame["y0"], frame["y1"], frame["z"] = 0.0, 4 * frame["x0"], [0, 1] * 50
-    path = tmp_path / "t.csv"
-    frame.to_csv(path, index=False)
-    study = SemiSynthetic(path, Domain([0], [1], 0, 1), GivenOutcomes(treatment="z", bounds=[0, 4])).load()
-    x, a = study.records.x[:, 0], study.records.a
-    assert study.average("ATE") == pytest.approx(4 * x.mean().item())
-    assert study.average("ATT") == pytest.approx(4 * x[a == 1].mean().item())
-    assert study.average("ATC") == pytest.approx(4 * x[a == 0].mean().item())
-    assert study.average("ATO") is None
-
-
 def test_acic_domain_is_the_published_codebook(shared_data) -> None:
     book = pd.read_csv(shared_data / "acic2016" / "columns.csv").set_index("column")
     for covariate in TableSchema.from_yaml("acic2016").covariates:
@@ -122,7 +81,7 @@ def test_the_design_decides_on_the_treatment(given, tmp_path) -> None:
     x = Domain([0] * 4, [1] * 4, 0, 1).grid(N)
     x[:, 3] = (x[:, 3] > 0.5).double()
     p = 0.3 + 0.3 * x[:, 3]
-    frame = pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).assign(p=p.numpy())
+    frame = pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).assign(p=p.numpy(), y0=0.0, y1=x[:, 0].numpy())
     frame.to_parquet(tmp_path / "x.parquet")
     facts = Domain([0] * 4, [1] * 4, 0, 1, 0.2, two_levels=[False] * 3 + [True], propensity=given)
     for surface in (GeneratedSurface(confounding=3.0), GivenOutcomes()):

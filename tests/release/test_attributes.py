@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.registered import KnownPropensityEffect, PolicySelector, RLearner
+from tests.registered import AverageEffect, KnownPropensityEffect, PolicySelector, RLearner
 from tests.release.sites import combined, released
 from torchdpcate import PrivacyBudget, TableSchema, release
 from torchdpcate.candidates.kinds import Constants
@@ -42,6 +42,7 @@ KINDS = {
     "combined_lines": partial(combined, "cohort"),
     "combined_lines of subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
+    "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
     "composed without intervals": lambda: composed._example().effect,
     "composed_rule": composed._example,

@@ -101,9 +101,9 @@ def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
     return kind(DOMAIN, budget, **settings).fit(*RECORDS).release()
 
 
-def trial(kind: type) -> Any:
+def trial(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
     known = Domain.from_dict({**DOMAIN.to_dict(), "propensity": 0.5})
-    return kind(known, PURE).fit(*RECORDS).release()
+    return kind(known, budget, **settings).fit(*RECORDS).release()
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -114,7 +114,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),
     "average of a trial": partial(trial, KnownPropensityEffect),
-    "average that was chosen": partial(trial, AverageEffect),
+    "average by lines": partial(trial, AverageEffect, BUDGET, estimand="ATT", subgroups=[{"x0": [0.5]}]),
     "objective, networks": partial(cate, nuisance=QUICK),
     "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),
     "objective, representation": partial(

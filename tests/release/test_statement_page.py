@@ -5,7 +5,7 @@ from torchdpcate.release.file import load_release
 from torchdpcate.release.statement import _K_NORM, _PROCESS, ENTROPY, FLOATING_POINT, PrivacyStatement
 from torchdpcate.verify.file import verify_release
 
-WORDS = ("task=average_effect", "data.n=600", "privacy.chosen='the ethics board: 1 is usual there'")
+WORDS = ("data.n=600", "privacy.chosen='the ethics board: 1 is usual there'")
 
 
 def test_the_page_says_who_chose_the_budget_and_is_verified(finished):

@@ -83,7 +83,7 @@ def test_the_average_is_the_mean_of_a_varying_effect():
 def test_lines_say_the_average_the_groups_and_what_it_rests_on():
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
     said, lines = findings(release), release.lines
-    low, high = lines.interval()
+    low, high = release.average()
     average, *ends = numbers([release.average_effect, low, high])
     assert said[0] == (
         "Among everybody, drug instead of placebo changes pain by "
@@ -92,6 +92,7 @@ def test_lines_say_the_average_the_groups_and_what_it_rests_on():
     assert said[1] == "Lower pain is better: this speaks for drug."
     assert said[-1].startswith("This rests on the following: treatment was randomised person by person")
     assert not any("confounder" in words for words in said)  # a trial has none
+    assert abs(release.average_effect - lines.estimate()) <= lines.error()
 
 
 @pytest.mark.parametrize(("better", "most", "least"), [("lower", 0, 2), ("higher", 2, 0), (None, 2, 0)])

@@ -1,5 +1,6 @@
 """Lines of a release: what verify makes of its line numbers, and forgeries of them that it finds."""
 
+import json
 import math
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 
 from tests.verify import forgeries as forge
 from tests.verify.test_composed import TRIAL, fitted
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -14,7 +17,9 @@ from torchdpcate.release.file import load_release
 from torchdpcate.release.lines import REQUESTS
 from torchdpcate.verify.file import verify_release
 
+CELLS = Subgroups.of([{"x0": [0.3]}, {"x0": [0.5], "x1": [0.4]}], TableSchema.of(TRIAL))
 MADE = {
+    "cells": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), cells=CELLS).release_function(),
     "lines": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), lines=REQUESTS).release_function(),
     "average alone": lambda: fitted(TRIAL, lines=[]).release_function(),
     "none": lambda: fitted(TRIAL, lines=False).release_function(),
@@ -34,11 +39,12 @@ def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
     verify_release(made(kind))
     release = load_release(made(kind))
     assert isinstance(release, ComposedRelease)
-    if kind in ("lines", "average alone"):
+    if kind in ("cells", "lines", "average alone"):
         assert release.lines is not None
         assert release.no_lines is None
-        assert release.average().tolist() == list(release.lines.interval())
-        assert release.average_effect == release.lines.estimate()
+        (low, high), effect = release.lines.interval(), release.average_effect
+        assert release.average().tolist() == [min(low, effect), max(high, effect)]
+        assert abs(effect - release.lines.estimate()) <= release.lines.error()
         twin = load_release(release.save(made(kind).parent / "twin.safetensors", overwrite=True))
         assert twin.lines.table().equals(release.lines.table())
         assert torch.equal(twin.line_numbers.sums, release.line_numbers.sums)
@@ -52,6 +58,9 @@ def test_names_are_of_what_was_requested(made):
     lines = load_release(made("lines")).lines
     assert {"average", "ATT", "ATC", "ATO", "slope", "rule over none", "rule over all"} <= set(lines.names)
     assert load_release(made("average alone")).lines.names == ("average",)
+    release = load_release(made("cells"))
+    assert list(release.lines.cells) == CELLS.labels
+    assert release.privacy.public["cells"] == json.dumps(CELLS.config())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,7 @@ def test_a_confounder_that_explains_the_average_away_is_as_strong_as_the_scores_
     deviation = release.line_numbers.facts.deviation
     bias = deviation * math.sqrt(average**2 / (1 - average))
     assert bias == pytest.approx(abs(release.average_effect), rel=1e-9)
-    low, high = release.lines.interval()
+    low, high = release.average()
     nearer = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     assert deviation * math.sqrt(end**2 / (1 - end)) == pytest.approx(nearer, abs=1e-9)
 
@@ -140,6 +149,37 @@ FORGERIES = {
 }
 
 
+def of_a_plan_without_cells(draft: forge.Draft) -> None:
+    del draft.privacy["public"]["cells"]
+
+
+def of_other_cells(draft: forge.Draft) -> None:
+    draft.privacy["public"]["cells"] = json.dumps([{"x0": [0.4]}, *CELLS.config()[1:]])
+
+
+def of_crossed_order(draft: forge.Draft) -> None:
+    draft.privacy["public"]["cells"] = json.dumps(CELLS.config()[::-1])
+
+
+OF_CELLS = {
+    "estimate of a cell": moved("line.estimates", -1, 0.1),
+    "variance of a cell": moved("line.variances", -1, 0.1),
+    "share of a cell": moved("line.records", -1, 0.1),
+    "squares of a cell": moved("line_numbers.sums", -1, 5.0),
+    "order of names": without_names,
+    "a plan without cells": of_a_plan_without_cells,
+    "a plan of other cells": of_other_cells,
+    "a plan of the same in another order": of_crossed_order,
+}
+
+
+@pytest.mark.parametrize("name", OF_CELLS)
+def test_a_forgery_of_public_cells_is_found(name, made, tmp_path):
+    path = forge.forged(made("cells"), OF_CELLS[name], tmp_path / "release.safetensors")
+    with pytest.raises((VerificationError, ReleaseFileError)):
+        verify_release(path)
+
+
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_found(name, made, tmp_path):
     path = forge.forged(made("lines"), FORGERIES[name], tmp_path / "release.safetensors")
@@ -147,17 +187,16 @@ def test_a_forgery_is_found(name, made, tmp_path):
         verify_release(path)
 
 
-def added_lines(draft: forge.Draft) -> None:
-    """Lines of another release, in one whose plan requests none."""
-    other = forge.opened(draft.others["lines"])
-    draft.facts["lines"] = other.facts["lines"]
-    draft.facts.pop("no_lines")
-    draft.tensors |= {name: t for name, t in other.tensors.items() if name.startswith(("line.", "line_numbers."))}
-
-
 def test_lines_that_no_step_of_the_plan_paid_for_are_found(made, tmp_path):
-    others = {"lines": made("lines")}
-    path = forge.forged(made("none"), added_lines, tmp_path / "release.safetensors", others)
+    other = forge.opened(made("lines"))
+
+    def added_lines(draft: forge.Draft) -> None:
+        """Lines of another release, in one whose plan requests none."""
+        draft.facts["lines"] = other.facts["lines"]
+        draft.facts.pop("no_lines")
+        draft.tensors |= {name: t for name, t in other.tensors.items() if name.startswith(("line.", "line_numbers."))}
+
+    path = forge.forged(made("none"), added_lines, tmp_path / "release.safetensors")
     with pytest.raises(VerificationError, match="what lines rest on though its plan does not request it"):
         verify_release(path)
 

@@ -381,8 +381,7 @@ class _Law(NamedTuple):
         for name, side, gain in zip(VALUES, (1, 0), (sign, -sign), strict=True):
             wanted = side if sign > 0 else 1 - side
             cells = torch.nonzero(above == wanted).flatten().tolist()
-            if not cells:
-                yield name, Line(0.0, [0.0] * 4, 0.0)
+            if not cells:  # it treats everybody, or nobody: one of its values is the average, and the other nought
                 continue
             mean, (sampling, *others), share = self.mean_of(parts, cells)
             own = [share**2 * value for value in (sampling, *others)]

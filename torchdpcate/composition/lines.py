@@ -157,7 +157,7 @@ class LineSums(Statistic):
         return math.fsum(block.part for block in self.blocks)
 
     def moved(self) -> tuple[float, float, float]:
-        return 1.0, sum(block.size for block in self.blocks), 1.0
+        return 1.0, math.sqrt(sum(block.size for block in self.blocks)), 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         assert isinstance(batch, Scored)
@@ -331,11 +331,10 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     Scores of a binary outcome are hardly more than the inverse propensity: nothing is gained beyond it, and much is
     lost below half of it.
     """
-    own = plan.line_constants
-    clip = max(own.clip * math.sqrt(plan.mass) * plan.line_mu / 2, own.least_clip)
-    clip *= score_deviation(plan, facts, square)
-    most = 1.05 * facts.largest if plan.binary else 1e3 * facts.deviation
-    return min(max(clip, facts.largest / 2), most) if plan.binary else min(clip, most)
+    clip = plan.line_clip * score_deviation(plan, facts, square)
+    if plan.budget is None:
+        clip = 1e3 * facts.deviation  # nothing is clipped
+    return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip
 
 
 def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:

@@ -196,6 +196,16 @@ class ComposedPlan(PlanFacts):
         return self.shares.of(step) / math.sqrt(self.arms - 1)
 
     @property
+    def line_clip(self) -> float:
+        """Clip of scores in their deviations: noise over sampling error is a constant, and falls from some size on.
+
+        From there on the clip grows with the fourth root only, so that noise and what is clipped both vanish.
+        """
+        own = self.line_constants
+        clip = max(own.clip * math.sqrt(self.mass) * self.line_mu / 2, own.least_clip)
+        return min(clip, own.slow_clip * (clip / own.slow_clip) ** 0.25)
+
+    @property
     def line_size(self) -> float:
         """N mu of the lines."""
         return min(self.mass * self.line_mu, 1e9)

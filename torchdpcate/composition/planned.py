@@ -385,18 +385,22 @@ NO_LINES_OF_PURE = "delta = 0: they are sums with Gaussian noise; give privacy.d
 """Why a composition of pure events has no lines."""
 
 
-def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> dict[str, float]:
-    r"""Return the parts of the standard error to expect of the average, in outcome units: sampling, noise, nuisances.
+def planned_line(
+    plan: ComposedPlan, outcome_range: float, scale: float | None = None, cells: int | None = None
+) -> dict[str, float]:
+    r"""Return the parts of the standard error to expect of a line, in outcome units: sampling, noise, nuisances.
 
     .. math:: \sigma_\varphi = \frac{\sigma_u}{\sqrt{\bar h}}, \quad \frac{\sigma_\varphi}{\sqrt n}, \quad
         \frac{2 C}{n \mu_1}, \quad 0.6\,\sigma_u \sum_j (l_j l_j')^{1/2}
 
-    with the planned mean h of :math:`\pi (1 - \pi)`. What the clip takes is not planned.
+    with the planned mean h of :math:`\pi (1 - \pi)`. A cell, one of K as large, has 1 / K of the records, and of its
+    partition's part what counts leave. What the clip takes is not planned.
 
     Args:
         plan: With lines.
         outcome_range: Of the domain.
         scale: The residuals' deviation, if it is stated; None takes what the plan expects.
+        cells: K, of a cell's line; None for the average's.
     """
     own, n = plan.line_constants, plan.mass
     residual = scale if scale is not None else _BINARY * outcome_range if plan.binary else None
@@ -405,12 +409,16 @@ def planned_line(plan: ComposedPlan, outcome_range: float, scale: float | None =
     if plan.known_propensity and plan.treated is not None:
         held = plan.treated * (1 - plan.treated)
     deviation = residual / math.sqrt(held)
-    clip = max(own.clip * math.sqrt(n) * plan.line_mu / 2, own.least_clip) * deviation
-    part = (1 - own.tails) / (1 + len(plan.requested_lines) + (plan.cells is not None))
-    noise = 2 * clip / (n * plan.line_step(LINE_SUMS) * math.sqrt(part))
+    clip = plan.line_clip * deviation
+    partitions = 0 if plan.cells is None else len(plan.cells.partitions)
+    part = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(plan.requested_lines) + partitions)
+    size = n
+    if cells is not None:
+        part, size = part * (1 - own.counts), n / cells
+    noise = 2 * clip / (size * plan.line_step(LINE_SUMS) * math.sqrt(part))
     found = lost_of(plan)
     lost = residual * math.hypot(own.lost * found.bias, math.sqrt(found.variance))
-    parts = {"sampling": deviation / math.sqrt(n), "noise": noise, "nuisances": lost}
+    parts = {"sampling": deviation / math.sqrt(size), "noise": noise, "nuisances": lost}
     return {name: value for name, value in parts.items() if value}
 
 

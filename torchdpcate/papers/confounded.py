@@ -37,7 +37,9 @@ class Confounded(GeneratedStudy):
 
     def domain(self) -> Domain:
         """Return the public facts of the law."""
-        return Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, 0.05, origin=self._origin(), better="higher")
+        return Domain(
+            [-1.0] * 4, [1.0] * 4, 0.0, 1.0, 0.05, origin=self._origin(), better="higher", outcome_kind="binary"
+        )
 
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x), of shape [...], at x [..., 4]."""

@@ -395,9 +395,7 @@ class ComposedRelease(EffectRelease):
             MissingError: There are no lines.
             InputError: A level outside (0, 1).
         """
-        if self.lines is None:
-            raise MissingError(NO_LINES.format(self.no_lines))
-        lines, n = self.lines, self.privacy.n
+        lines, n = self.required_lines, self.privacy.n
         kinds = {name: "by effect" for name in lines.groups} | {name: "value of the rule" for name in VALUES}
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
         titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
@@ -407,6 +405,17 @@ class ComposedRelease(EffectRelease):
         found["records"] = (found["share"] * n).round()
         found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
         return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]
+
+    @property
+    def required_lines(self) -> Lines:
+        """The lines.
+
+        Raises:
+            MissingError: There are none.
+        """
+        if self.lines is None:
+            raise MissingError(NO_LINES.format(self.no_lines))
+        return self.lines
 
     @property
     def line_assumptions(self) -> str:
@@ -427,9 +436,9 @@ class ComposedRelease(EffectRelease):
         """
         if self.lines is None or self.line_numbers is None:
             raise MissingError(NO_LINES.format(self.no_lines))
-        (low, high), deviation = self.lines.interval(), self.line_numbers.facts.deviation
+        (low, high), deviation = self.average(), self.line_numbers.facts.deviation
         near = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-        return robustness(self.lines.estimate(), deviation), robustness(near, deviation)
+        return robustness(self.average_effect, deviation), robustness(float(near), deviation)
 
     @property
     def without_words(self) -> str:
@@ -441,9 +450,13 @@ class ComposedRelease(EffectRelease):
     def assumptions(self) -> str:
         """When intervals hold their target, beside noise and sampling, which they count; one sentence.
 
+        It is ``line_assumptions`` where lines alone have intervals.
+
         Raises:
             MissingError: The release has none.
         """
+        if self.law is None and self.lines is not None:
+            return self.line_assumptions
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed and self.form != "constant" else ""
         missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, MissingError
+from torchdpcate.errors import MissingError
+from torchdpcate.release.estimate import quantile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +214,7 @@ class Lines:
             InputError: A level outside (0, 1).
             MissingError: No line of that name.
         """
-        half = quantile(level) * self.error(name)
+        half = float(quantile(level)) * self.error(name)
         return self.estimate(name) - half, self.estimate(name) + half
 
     def noise(self, names: Sequence[str]) -> np.ndarray:
@@ -277,18 +277,6 @@ class Lines:
         if bool((tensors["variances"] < 0).any()):
             raise ValueError("lines: a negative variance")
         return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], tensors["clipped"].item())
-
-
-def quantile(level: float) -> float:
-    """Return how many standard errors an end of an interval lies off.
-
-    Example:
-        >>> round(quantile(0.95), 3)
-        1.96
-    """
-    if not 0 < level < 1:
-        raise InputError(f"level = {level}: give a probability in (0, 1), for instance 0.95")
-    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def robustness(effect: float, deviation: float) -> float:

@@ -138,8 +138,8 @@ LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 LONGEST_CHOICE = 500
 """Letters in which a curator may say who chose the budget, and why."""
 _CONSTANTS = "constants"  # of a composition's plan: many, and no facts for a reader
-_LATTICE, _GAUSSIAN_PROCESS = ("composed", "clipped_scores"), "gaussian_process"
-"""Mechanisms whose noise is discrete Gaussian or Laplace alone, and the one of Gaussian processes."""
+_LATTICE, _GAUSSIAN_PROCESS = "composed", "gaussian_process"
+"""The mechanism whose noise is discrete Gaussian or Laplace alone, and the one of Gaussian processes."""
 _CLIPPED = "clipping: values beyond these bounds are refused, or moved to the nearest one, before anything is computed"
 _COSTS = {"epsilon", "delta"}
 """Words in the names of public constants that say what something costs."""
@@ -333,7 +333,7 @@ class PrivacyStatement:
         events = [charge.event for charge in self.charges]
         trained = any(event is None or isinstance(event, DPSGDEvent) for event in events)
         left_out = [] if trained else [ENTROPY]
-        words = "" if self.mechanism in _LATTICE else _K_NORM
+        words = "" if self.mechanism == _LATTICE else _K_NORM
         floating = f"{_ARITHMETIC}{words}{_PROCESS if self.mechanism == _GAUSSIAN_PROCESS else ''}"
         shown = {FLOATING_POINT: floating if trained else floating.replace(_DP_SGD, "", 1)}
         return [shown.get(words, words) for words in self.assumptions if words not in left_out]

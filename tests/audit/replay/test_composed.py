@@ -9,9 +9,12 @@ from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.lines import REQUESTS
 
 N = 120
 
@@ -25,10 +28,12 @@ def study(q: int = 2, **facts) -> tuple[CausalData, Domain]:
 
 
 def report(
-    q: int = 2, epsilon: float = 4.0, release: str = "function", *, kind=RLearner, facts=None, delta=1e-5, **settings
+    q: int = 2, epsilon: float = 4.0, release: str = "function", *, facts=None, delta=1e-5, cells=None, **settings
 ):
     records, domain = study(q, **(facts or {}))
-    learner = kind(domain, PrivacyBudget(epsilon, delta), second_stage=AdaptiveSecondStage(**settings))
+    if cells is not None:
+        settings["cells"] = Subgroups.of(cells, TableSchema.of(domain))
+    learner = RLearner(domain, PrivacyBudget(epsilon, delta), second_stage=AdaptiveSecondStage(**settings))
     pipeline = learner_pipeline(learner, release, None)
     return replay(pipeline, records, *neighbours_for_replay(records, domain)[-2:])
 
@@ -36,7 +41,7 @@ def report(
 CASES = {
     "queries": {"release": "queries"},
     "pure queries": {"epsilon": 60.0, "delta": 0.0, "release": "queries"},
-    "scores": {"kind": DRLearner},
+    "lines": {"facts": {"propensity": 0.5}, "lines": REQUESTS, "cells": [{"x0": [0.5]}, {"x1": [0.3, 0.7]}]},
 }
 """The other compositions keep the contract of plans, which replays them."""
 

@@ -14,7 +14,7 @@ from torchdpcate.composition.sites import Site
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.composition_plan import planned_composition
-from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
@@ -23,7 +23,7 @@ LEFT_OUT = ("fixed noise", "own solver", "queries")
 """Nothing is claimed, a condition is open, or answers follow from a function that is not in the file."""
 
 
-def released(learner: type = RLearner, kind: str = "continuous", **settings: object) -> ComposedRelease:
+def released(kind: str = "continuous", **settings: object) -> ComposedRelease:
     """A release of confounded records with an effect of each."""
     generator = torch.Generator().manual_seed(3)
     low, high = {"continuous": (-1.0, 1.0), "binary": (0.0, 1.0), "count": (0.0, 9.0)}[kind]
@@ -32,7 +32,7 @@ def released(learner: type = RLearner, kind: str = "continuous", **settings: obj
     a = (torch.rand(N, generator=generator) < 0.3 + 0.4 * x[:, 1]).double()
     y = low + (high - low) * torch.rand(N, generator=generator, dtype=torch.float64) ** (2 - a * x[:, 0])
     y = y if kind == "continuous" else y.round()
-    return learner(domain, BUDGET, second_stage=AdaptiveSecondStage(**settings)).fit(x, a, y).release_function()
+    return RLearner(domain, BUDGET, second_stage=AdaptiveSecondStage(**settings)).fit(x, a, y).release_function()
 
 
 def of_arms(known: bool = False, kind: str = "continuous", **settings: object) -> ComposedRelease:
@@ -49,9 +49,7 @@ def of_arms(known: bool = False, kind: str = "continuous", **settings: object) -
     return learner.fit(x, a, y if kind == "continuous" else y.round()).release_function()
 
 
-def weighted(
-    learner: type = RLearner, epsilon: float = 1.0, delta: float = 1e-5, **settings: object
-) -> ComposedRelease:
+def weighted(delta: float = 1e-5) -> ComposedRelease:
     """A release of a trial whose records have weights, and may lack an outcome."""
     generator = torch.Generator().manual_seed(5)
     facts = {"weights": {"name": "w", "high": 4}, "missing": {"outcome": "drop"}}
@@ -59,10 +57,10 @@ def weighted(
     x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
     a, w = (torch.rand(2, N, generator=generator) < 0.5).double()
     y = (x[:, 0] - 0.5 + a * (x[:, 1] - 0.5)).masked_fill(torch.rand(N, generator=generator) < 0.1, torch.nan)
-    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, y, weight=1 + w).release_function()
+    return RLearner(domain, PrivacyBudget(1.0, delta)).fit(x, a, y, weight=1 + w).release_function()
 
 
-def censored(learner: type = RLearner, delta: float = 1e-5, **facts: object) -> ComposedRelease:
+def censored(delta: float = 1e-5, **facts: object) -> ComposedRelease:
     """A release of a trial with an outcome by a horizon, whose follow-up may end before."""
     generator = torch.Generator().manual_seed(7)
     outcome = {"time": "t", "event": "d", "horizon": 2.0, "kind": "event_by_horizon", "censoring": {"floor": 0.5}}
@@ -73,7 +71,7 @@ def censored(learner: type = RLearner, delta: float = 1e-5, **facts: object) -> 
     event, end = (-torch.rand(2, N, generator=generator, dtype=torch.float64).log()) * torch.tensor([[2.0], [5.0]])
     event = event * (1 + a * x[:, 0])
     both = torch.stack([torch.minimum(event, end), (event <= end).double()], 1)
-    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, both).release_function()
+    return RLearner(domain, PrivacyBudget(1.0, delta)).fit(x, a, both).release_function()
 
 
 def with_units(known: bool = True) -> ComposedRelease:
@@ -101,7 +99,6 @@ class Silent:
 
 OTHERS = {
     "sites": lambda: released(site=Site("a", dict.fromkeys("abc", N), Silent(), again=True)),
-    "sites, scores": lambda: released(DRLearner, site=Site("a", dict.fromkeys("abc", N), Silent(), again=True)),
     "hidden units": with_units,
     "hidden units, estimated propensity": lambda: with_units(known=False),
     "arms": of_arms,
@@ -110,18 +107,12 @@ OTHERS = {
     "arms, one number": lambda: of_arms(constant_only=True),
     "censored": censored,
     "censored, estimated propensity": lambda: censored(overlap=0.25),
-    "censored, scores": lambda: censored(DRLearner),
     "censored, pure": lambda: censored(delta=0.0),
     "weights": weighted,
-    "weights, scores": lambda: weighted(DRLearner),
     "weights, pure": lambda: weighted(delta=0.0),
     "estimated propensity, intervals": lambda: released(intervals=True),
     "binary": lambda: released(kind="binary"),
     "count": lambda: released(kind="count"),
-    "scores": lambda: released(DRLearner),
-    "scores, one number": lambda: released(DRLearner, constant_only=True),
-    "scores, binary": lambda: released(DRLearner, "binary"),
-    "scores, count": lambda: released(DRLearner, "count"),
 }
 
 
@@ -131,9 +122,8 @@ class TestContract(PlanContract):
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
         (
-            *("small budget", "pure and constant", "binary", "scores, binary", "arms, binary"),
-            *("weights", "weights, scores", "weights, pure", "censored", "censored, estimated propensity"),
-            *("censored, scores", "censored, pure"),
+            *("small budget", "pure and constant", "binary", "arms, binary"),
+            *("weights", "weights, pure", "censored", "censored, estimated propensity", "censored, pure"),
         ),
         ("constant_only",),
     )
@@ -149,5 +139,5 @@ class TestContract(PlanContract):
 def test_planned_noise_says_whether_hidden_units_are_trained():
     domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 1.0)
     plans = [composed_plan(n, PrivacyBudget(1.0, 1e-6), 8, hidden=True) for n in (100_000, 1_000_000)]
-    remarks = [planned_composition(plan, domain).remarks[0] for plan in plans]
+    remarks = [planned_composition(plan, TableSchema.from_domain(domain)).remarks[0] for plan in plans]
     assert [remark.endswith("covariates, and hidden units for it") for remark in remarks] == [False, True]

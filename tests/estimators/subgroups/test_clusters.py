@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.registered import AverageEffect, RLearner, SubgroupEffects
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -76,6 +77,13 @@ def test_what_cannot_count_clusters_has_no_intervals_or_is_refused():
     assert release.effect(x[:3]).shape == (3,)
     with pytest.raises(InputError, match="has none that would hold: records come in clusters"):
         release.interval(x[:3])
+    assert release.lines is None
+    assert release.no_lines.startswith("records come in clusters")
+    with pytest.raises(InputError, match="has none that would hold: records come in clusters"):
+        release.average()
+    assert "records come in clusters" in " ".join(RLearner(STATED, BUDGET).expected_noise(len(y)).remarks)
+    with pytest.raises(InputError, match="lines = 'groups': records come in clusters"):
+        RLearner(STATED, BUDGET, second_stage=AdaptiveSecondStage(lines="groups")).check(len(y))
     for learner in (AverageEffect(NAMED, BUDGET), SubgroupEffects(COHORT, BUDGET, subgroups="everybody")):
         with pytest.raises(InputError, match=r"records come in clusters|count clusters of a trial"):
             learner.check(len(y))

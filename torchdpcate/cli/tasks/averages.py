@@ -209,8 +209,9 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, and errors where the truth is known."""
         line, lines, exact = self.learner.line, self._lines, self._exact
-        low, high = lines.interval(line, _LEVEL)
-        value = self.release.average_effect if line == AVERAGE else lines.estimate(line)
+        value, (low, high) = lines.estimate(line), lines.interval(line, _LEVEL)
+        if line == AVERAGE:
+            value, (low, high) = self.release.average_effect, self.release.average(_LEVEL).tolist()
         truth = true_average(self.study, self.learner.estimand)
         other = None if exact is None else exact.estimate(line)
         found: dict[str, Any] = {

@@ -26,6 +26,8 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
@@ -171,7 +173,7 @@ class SubgroupTask(TaskSpec):
                 f"in {dominated} of {len(release.estimate)} cells noise dominates the count of an arm: their "
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
-        return lines_of(release)
+        return lines_of(release.table().assign(cell=release.titles))
 
     @property
     def _cells(self) -> Subgroups:
@@ -257,7 +259,7 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
             "estimate_least": float(values.min()),
             "estimate_most": float(values.max()),
             "noise": _root_mean_square(noise),
-            "noise_planned": self.learner.expected_noise(self.n).value,
+            "noise_planned": self._noise_planned,
             "width": float((high - low).mean()),
             "width_nonprivate": None,
             "dominated": 0,
@@ -275,14 +277,25 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
             found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
         return found
 
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return the cells."""
+        rows = self.release.line_table(LEVEL)
+        return lines_of(rows[rows["cell"].isin(self._lines.cells)])
+
+    @property
+    def _noise_planned(self) -> float:
+        """Noise to expect of a cell, root mean square over the cells: in proportion to the cells of its partition."""
+        sizes = [partition.size for partition in self._cells.partitions for _ in range(partition.size)]
+        finest = self.learner.expected_noise(self.n).parts["noise"]
+        return finest * _root_mean_square(np.array(sizes) / max(sizes))
+
     @property
     def _cells(self) -> Any:
         return self.learner.cells
 
 
-def lines_of(release: SubgroupRelease) -> list[str]:
+def lines_of(rows: pd.DataFrame) -> list[str]:
     """Return a line for each cell: its name, the estimate and its interval."""
-    rows = release.table().assign(cell=release.titles)
     longest = max(map(len, rows["cell"]))
     return [
         f"{cell:<{longest}}  {estimate:10.4g}  {LEVEL:.0%} interval [{low:.4g}, {high:.4g}]"

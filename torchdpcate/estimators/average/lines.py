@@ -6,6 +6,7 @@ from typing import Any
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.planned import planned_line
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -14,7 +15,7 @@ from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.cate.composition import Composition
 from torchdpcate.estimators.cate.composition_plan import stated_scale
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.planned_noise import PlannedNoise, told
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
@@ -82,6 +83,8 @@ class AverageEffect(AnswersAverage, RLearner):
         return AVERAGE if self.estimand == ATE else self.estimand
 
     def _second_stage(self) -> AdaptiveSecondStage:
+        if TableSchema.of(self.domain).cluster is not None:
+            raise InputError(f"{type(self).__name__}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         if self.budget is not None and self.budget.delta == 0:
             pure = "effect=known_propensity" if self._known else "effect=covariate_balancing"
             raise InputError(
@@ -142,11 +145,15 @@ class AverageEffect(AnswersAverage, RLearner):
             X: Not used, as of ``ate``.
             alpha: One minus the level, in (0, 1).
         """
-        low, high = self._requested("ate_interval").lines.interval(self.line, 1 - alpha)
-        return float(low), float(high)
+        release = self._requested("ate_interval")
+        found = release.average(1 - alpha) if self.line == AVERAGE else release.lines.interval(self.line, 1 - alpha)
+        low, high = map(float, found)
+        return low, high
 
     def expected_noise(self, n: int, *_: Any, residual_scale: float | None = None) -> PlannedNoise:
-        """See ``PrivateEstimator``: the standard error to expect of the average, by its parts.
+        """See ``PrivateEstimator``: the standard error to expect of the line, by its parts.
+
+        With subgroups it is that of a cell of the finest partition, if its cells are all as large.
 
         Args:
             n: Number of records.
@@ -158,12 +165,19 @@ class AverageEffect(AnswersAverage, RLearner):
         planner.check(n, None)
         plan = planner.plan(n)
         scale = stated_scale(residual_scale, plan, domain)
-        parts = planned_line(plan, domain.outcome_range, scale)
+        of, cells = f"the average effect ({self.estimand})", None
+        if plan.cells is not None:
+            finest = max(plan.cells.partitions, key=lambda partition: partition.size)
+            cells = finest.size
+            of = f"the effect in a cell by {finest.name}, one of {cells} if they are all as large"
+        residuals = "of a binary outcome" if plan.binary else "of 1/14 of the outcome's range"
+        if scale is not None:
+            residuals = f"of {shown(scale)}{told(domain) if residual_scale is None else ' (residual_scale, as given)'}"
         return PlannedNoise.of_parts(
-            parts,
-            f"the average effect ({self.estimand})",
+            planned_line(plan, domain.outcome_range, scale, cells),
+            of,
             domain.outcome_range,
             n,
             budget,
-            assumes=(f"scores are as wide as residuals and the share of the treated make them{told(domain)}",),
+            assumes=(f"scores are as wide as residuals {residuals} and the share of the treated make them",),
         )

@@ -175,12 +175,15 @@ class Composition:
 
     @property
     def _settings(self) -> AdaptiveSecondStage:
-        """The settings without intervals where records come in clusters."""
+        """The settings without intervals and lines where records come in clusters."""
+        settings = self.settings
         if self.schema.cluster is None:
-            return self.settings
-        if self.settings.intervals is True:
+            return settings
+        if settings.intervals is True:
             raise InputError(f"intervals = true: {NO_INTERVALS}; leave intervals=auto")
-        return replace(self.settings, intervals=False)
+        if settings.lines not in (False, "auto"):
+            raise InputError(f"lines = {settings.lines!r}: {NO_INTERVALS}; leave lines=auto")
+        return replace(settings, intervals=False, lines=False)
 
     @property
     def needs_all_records(self) -> str | None:
@@ -224,7 +227,7 @@ class Composition:
         """Return the error that all its noise and its priors leave; a mechanism changes nothing of it."""
         composed_mechanism(mechanism)
         self.plan(n)
-        return planned_composition(self.plan(n), self.schema.domain, residual_scale)
+        return planned_composition(self.plan(n), self.schema, residual_scale)
 
     def _conditions(self, plan: ComposedPlan, solver: Solver, nuisance: ComposedNuisance) -> tuple[Condition, ...]:
         """What the guarantee rests on beside its proof: code of the user's, its Trainer where one trains."""

@@ -169,7 +169,7 @@ class CompositionPlan(Plan):
             without=self._without(withheld=numbers is not None) if law is None else None,
             lines=lines,
             line_numbers=own,
-            no_lines=why_no_lines(self.steps) if lines is None else None,
+            no_lines=_no_lines(self.steps, self.schema) if lines is None else None,
         )
 
     def _without(self, withheld: bool) -> str:
@@ -301,12 +301,12 @@ OF = "the effect at a typical covariate"
 _ONE, _OTHERS = "constant", "variation"
 
 
-def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: float | None = None) -> PlannedNoise:
+def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale: float | None = None) -> PlannedNoise:
     """Return the error that the noise and the priors of a composition leave of the effect.
 
     Args:
         plan: The public plan.
-        domain: Public bounds.
+        schema: Columns and public bounds.
         residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
             units: about their standard deviation. None takes the outcome's as the domain states it, else a fourteenth
             of its range.
@@ -315,6 +315,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
     """
     assert plan.budget is not None
+    domain = schema.domain
     scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
@@ -335,18 +336,23 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         remarks=(
             f"{ASKED}{plan.form} effect of {plan.retained} of {domain.dimension} covariates"
             + ", and hidden units for it" * plan.units,
-            _average(plan, domain, scale),
+            _average(plan, schema, scale),
             *_with_delta(plan, domain, scale),
         ),
     )
 
 
-def _average(plan: ComposedPlan, domain: Domain, scale: float) -> str:
+def _no_lines(plan: ComposedPlan, schema: TableSchema) -> str:
+    """Return in one line why a release has no lines; see ``why_no_lines``."""
+    return why_no_lines(plan) if schema.cluster is None else NO_INTERVALS
+
+
+def _average(plan: ComposedPlan, schema: TableSchema, scale: float) -> str:
     """Return what interval the average effect will have, or why it will have none."""
     if plan.lines is None:
-        return f"the average effect: {why_no_lines(plan).removeprefix('no interval: ')}"
+        return f"the average effect: {_no_lines(plan, schema).removeprefix('no interval: ')}"
     residual = None if plan.binary else scale
-    error = math.hypot(*planned_line(plan, domain.outcome_range, residual).values())
+    error = math.hypot(*planned_line(plan, schema.domain.outcome_range, residual).values())
     groups = f", and {plan.line_groups} groups by effect" * (plan.line_groups > 1)
     return f"the average effect has an interval, with a standard error of about {shown(error)}{groups}"
 

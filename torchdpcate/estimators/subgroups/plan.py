@@ -97,6 +97,11 @@ class Weighting:
             raise InputError(f"censoring: {_LINES}")
         if given == RANDOMISED:
             return cls(EQUAL, 0.5, 0.5)
+        if known is None and schema.cluster is not None:
+            raise InputError(
+                f"cluster {schema.cluster.name!r}: intervals count clusters of a trial alone, whose arms have one "
+                "probability or that of a covariate; state propensity: in the domain, or give propensity=randomised"
+            )
         if known is None:
             raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or give propensity=randomised")
         low, high = known.bounds
@@ -315,15 +320,7 @@ class SubgroupPlan(Plan):
         }
 
     def __post_init__(self) -> None:
-        cluster = self.schema.cluster
-        if cluster is None:
-            return
-        cluster.design_effect  # noqa: B018 - refuses
-        if self.weighting.way not in (EQUAL, KNOWN):
-            raise InputError(
-                f"cluster {cluster.name!r}: intervals count clusters of a trial alone, whose arms have one probability "
-                "or that of a covariate; state propensity: in the domain, or give propensity=randomised"
-            )
+        _ = self.schema.design_effect  # refuses clusters without numbers
 
     @property
     def assumptions(self) -> tuple[str, ...]:
