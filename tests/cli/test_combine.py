@@ -49,7 +49,7 @@ def test_cohorts_are_combined_by_their_averages(files, capsys) -> None:
     assert shown["findings"][0] in said
     PEOPLE.to_csv("people.csv", index=False)
     assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv"]) == 2
-    assert "holds average effects and no column" in one_line(capsys)
+    assert "no column; see" in one_line(capsys)
     assert main(["combine", files[0], cohorts[1], "-o", "both.safetensors", "--overwrite"]) == 0  # a trial and a cohort
     assert load_release("both.safetensors").lines == ["everybody"]
 

@@ -121,7 +121,7 @@ def check(release, folder, outcome: str, capsys) -> None:
     words = ["predict", str(release), str(folder / "0.csv"), "-o", str(answers)]
     if kind == "average_effect" or not getattr(load_release(release), "answers_rows", True):
         assert main(words) == 2
-        assert "holds average effects and no column" in one_line(capsys)
+        assert "no column; see" in one_line(capsys)
     else:
         done(*words)
         assert len(pd.read_csv(answers)) == 600

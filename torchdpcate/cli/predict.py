@@ -19,7 +19,6 @@ from torchdpcate.data.checked import every_fault
 from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import CombinedEffect, CombinedLines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, load_release
@@ -69,10 +68,6 @@ def predict(
     """
     service = Path(release).name == ONLINE and Path(release).is_dir()
     loaded = _opened(release) if service else load_release(release)
-    if isinstance(loaded, AverageEffectRelease) or (isinstance(loaded, CombinedLines) and not loaded.answers_rows):
-        raise InputError(
-            f"{release}: holds average effects and no column; torchdpcate verify shows them with their intervals"
-        )
     if level is not None and not interval:
         raise InputError(f"level = {level}: is that of intervals; add --interval")
     if os.path.exists(input) and os.path.exists(output) and os.path.samefile(input, output):

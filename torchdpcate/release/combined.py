@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +47,7 @@ class SiteLines(NamedTuple):
         variances: Of their errors, noise and sampling together, [L]; infinite where noise dominates.
         common: Variances among them of errors that may be the same at all sites, [L].
         shown: What the site itself says of them at a level: estimates and ends of intervals, [L, 3].
+        assumptions: What they rest on, in words.
     """
 
     names: tuple[str, ...]
@@ -54,39 +55,48 @@ class SiteLines(NamedTuple):
     variances: Tensor
     common: Tensor
     shown: Callable[[float], Tensor]
+    assumptions: str
 
     def only(self, names: Sequence[str]) -> "SiteLines":
         """Return those of these names, in their order."""
         places = [self.names.index(name) for name in names]
         estimates, variances, common = (part[places] for part in (self.estimates, self.variances, self.common))
-        return SiteLines(tuple(names), estimates, variances, common, lambda level: self.shown(level)[places])
+        return self._replace(
+            names=tuple(names),
+            estimates=estimates,
+            variances=variances,
+            common=common,
+            shown=lambda level: self.shown(level)[places],
+        )
 
 
+@singledispatch
 def site_lines(site: Release) -> SiteLines | None:
     """Return the lines of a site that may mean the same elsewhere; None where it has none.
 
     Groups by effect are no such lines, nor is the value of a rule: each site has other people in them, whom its own
     effect chose.
+
+    Args:
+        site: A release.
     """
-    if isinstance(site, AverageEffectRelease):
-        return None if site.main.law is None and not site.main.noise_dominated else _of_average(site)
-    if isinstance(site, SubgroupRelease):
-        return _of_subgroups(site)
-    if isinstance(site, ComposedRelease) and site.lines is not None:
-        return _of_composed(site)
     return None
 
 
-def _of_average(site: AverageEffectRelease) -> SiteLines:
+@site_lines.register
+def _of_average(site: AverageEffectRelease) -> SiteLines | None:
+    if site.main.law is None and not site.main.noise_dominated:
+        return None
     bound, records = site.domain.outcome_range, site.privacy.protected.records
     value, variance = (torch.tensor([number], dtype=torch.float64) for number in site.main.moments(records))
 
     def shown(level: float) -> Tensor:
         return torch.tensor([[site.estimate, *site.main.range(level, bound, records)]], dtype=torch.float64)
 
-    return SiteLines((site.estimand,), value, variance, torch.zeros_like(value), shown)
+    return SiteLines((site.estimand,), value, variance, torch.zeros_like(value), shown, site.assumptions)
 
 
+@site_lines.register
 def _of_subgroups(site: SubgroupRelease) -> SiteLines:
     found = site.effects
     variances = found.gaussian.square() + noise_deviation(found.laplace).square()
@@ -95,12 +105,15 @@ def _of_subgroups(site: SubgroupRelease) -> SiteLines:
     def shown(level: float) -> Tensor:
         return torch.from_numpy(np.column_stack([site.estimate, site.interval(level)]))
 
-    return SiteLines(tuple(site.titles), found.estimate, variances, torch.zeros_like(variances), shown)
+    own, none = str(site.assumptions), torch.zeros_like(variances)
+    return SiteLines(tuple(site.titles), found.estimate, variances, none, shown, own)
 
 
-def _of_composed(site: ComposedRelease) -> SiteLines:
+@site_lines.register
+def _of_composed(site: ComposedRelease) -> SiteLines | None:
     lines = site.lines
-    assert lines is not None
+    if lines is None:
+        return None
     own = [name for name in lines.names if name in (AVERAGE, *TILTS) or name in lines.cells]
     places = [lines.place(name) for name in own]
     variances = lines.variances[places]
@@ -112,7 +125,8 @@ def _of_composed(site: ComposedRelease) -> SiteLines:
         return torch.tensor(rows, dtype=torch.float64)
 
     names = tuple(site.arm_titles if site.arms else own)
-    return SiteLines(names, lines.estimates[places], variances.sum(1), variances[:, PARTS.index("nuisances")], shown)
+    common = variances[:, PARTS.index("nuisances")]
+    return SiteLines(names, lines.estimates[places], variances.sum(1), common, shown, site.line_assumptions)
 
 
 def common_lines(sites: Sequence[Release]) -> list[SiteLines]:
@@ -214,13 +228,22 @@ class Combined(Release):
     @property
     def lines(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        of_cells = isinstance(self.sites[0], SubgroupRelease)
-        return [name if of_cells else ABOUT.get(name, name) for name in self.line_names]
+        return [name if self.answers_rows else ABOUT.get(name, name) for name in self.line_names]
+
+    @property
+    def _of_cells(self) -> SubgroupRelease | None:
+        """The first site, where sites released effects in subgroups."""
+        return self.sites[0] if isinstance(self.sites[0], SubgroupRelease) else None
+
+    @property
+    def answers_rows(self) -> bool:
+        """Whether each row has a cell with a mean: sites released effects in subgroups."""
+        return self._of_cells is not None
 
     @property
     def cells(self) -> tuple[str, ...]:
         """Names of the lines that are of parts of the records, of which there are several."""
-        if isinstance(self.sites[0], SubgroupRelease):
+        if self.answers_rows:
             return self.line_names if len(self.line_names) > 1 else ()
         return tuple(name for name in self.line_names if name not in ABOUT)
 
@@ -279,13 +302,13 @@ class Combined(Release):
     @property
     def assumptions(self) -> str:
         """When intervals hold, beside noise and sampling, which they count; one sentence."""
-        words = [part for site in self.sites for part in self._rests_on(site).split("; ")]
+        words = [part for words in self._rest_on() for part in words.split("; ")]
         sampled = [] if self.between == FIXED else [_SAMPLED]
         return "; ".join(dict.fromkeys([_INDEPENDENT, *sampled, *words]))
 
-    def _rests_on(self, site: Release) -> str:
-        """Return what the numbers of a site rest on."""
-        return site.line_assumptions if isinstance(site, ComposedRelease) else str(getattr(site, STATED_AS))
+    def _rest_on(self) -> list[str]:
+        """Return what the numbers of each site rest on."""
+        return [lines.assumptions for lines in common_lines(self.sites)]
 
     def _shown(self) -> dict[str, Any]:
         """Return what every summary has of the sites."""
@@ -367,10 +390,9 @@ class CombinedEffect(Combined, EffectRelease):
         rows = [[site.average_effect, *site.average(level)] for site in self.sites]
         return torch.tensor(rows, dtype=torch.float64)[:, None]
 
-    def _rests_on(self, site: Release) -> str:
-        words = str(getattr(site, STATED_AS))
-        estimated = self.line_names and site.domain.known_propensity is None
-        return f"{words}; {super()._rests_on(site)}" if estimated else words
+    def _rest_on(self) -> list[str]:
+        estimated = any(site.domain.known_propensity is None for site in self.sites)
+        return [site.assumptions for site in self.sites] + (super()._rest_on() if estimated else [])
 
     @property
     def has_intervals(self) -> bool:
@@ -509,8 +531,8 @@ class CombinedLines(Combined):
     """The means over sites of the averages that all of them have: of everybody, of weighted people, of public cells.
 
     Each line is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of what sites
-    released. Of effects with lines, errors of estimated nuisances may be the same at all sites: they do not average
-    out. Groups by effect are left out, for they are not the same people at other sites, and so is the value of a rule.
+    released. Errors of estimated nuisances may be the same at all sites: they do not average out. Groups by effect are
+    left out, for they are not the same people at other sites, and so is the value of a rule.
 
     Attributes:
         sites: The sites' releases, of one kind.
@@ -545,11 +567,6 @@ class CombinedLines(Combined):
         found: np.ndarray = self.means(level)[:, 1:].numpy()
         return found
 
-    @property
-    def answers_rows(self) -> bool:
-        """Whether there is a mean for each row: that of its cell, where sites released effects in subgroups."""
-        return isinstance(self.sites[0], SubgroupRelease)
-
     def answer(self, x: Tensor) -> Tensor:
         """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
 
@@ -569,8 +586,8 @@ class CombinedLines(Combined):
         return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
 
     def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
-        site, arms = self.sites[0], len(self.arms)
-        if not isinstance(site, SubgroupRelease):
+        site, arms = self._of_cells, len(self.arms)
+        if site is None:
             raise InputError(_NO_COLUMN.format(self.kind))
         return (values.view(-1, arms) if arms else values)[site.cells(x[:, self._position(0)])]
 

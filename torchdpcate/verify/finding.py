@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedEffect
+from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
 from torchdpcate.release.lines import ABOUT, TILTS
@@ -402,11 +402,12 @@ def _combined(release: Combined, reference: Tensor) -> list[str]:
             f"Over {len(release.sites)} sites, the {LEVEL:.0%} interval of the mean {effect_words(release.schema)} "
             f"leaves zero out in {len(clear)} of {len(release.cells)} {_lines(release)}{_named(clear)}."
         )
-    if not isinstance(release, CombinedEffect):
+    effect = release.function
+    if effect is None:
         return found
-    if release.form == "constant":
+    if effect.form == "constant":
         return [*found, "That is one number for everybody: so many records and these budgets carry no more."]
-    effects = release.effect_tensor(reference)
+    effects = effect.effect_tensor(reference)
     edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
     least, most = numbers(edges)
     return [
