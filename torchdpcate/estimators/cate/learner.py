@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 class CATELearner(AnswersEffects, PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x]; of K arms, each against the first, by one composition.
 
-    By default a learner is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, an
-    ``RLearner`` with delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it
-    paid for. With another second stage, or with settings of nuisances, ``split`` or ``filter``,
-    records are divided instead of the budget:
+    By default an ``RLearner`` is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, with
+    delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it paid for. With
+    another second stage, or with settings of nuisances, ``split`` or ``filter``, and in a ``DRLearner``, records are
+    divided instead of the budget:
 
     The records are put into a secret random order and then split by position (``DisjointSplit`` or
     ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
