@@ -27,7 +27,9 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert found["estimate_least"] == min(release.lines.estimate(label) for label in labels)
     assert {"balance.csv", "balance.png", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
-    assert "5 subgroups the interval of the effect, each by itself" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "5 subgroups the interval of the effect, each by itself" in shown
+    assert f"x0 < 0: estimate {release.lines.estimate('x0 < 0'):.6g}, low" in shown
     assert main(["report", str(run)]) == 0
     assert f"{found['estimate_least']:.4g}" in capsys.readouterr().out
     page = (run / "release" / "release.html").read_text()
