@@ -1,10 +1,10 @@
 """The task ``subgroups`` as users run it: runs, reports, what a reader sees, and one line for each mistake."""
 
+import html
+import re
 import shutil
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from tests.cli.helpers import TABLE, change, redomained, summary
@@ -21,17 +21,29 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert [row["cell"] for row in found["cells"]] == labels
     assert found["level"] == "certified"
     assert (found["weights"], found["partitions"]) == ("composed", [{"x0": [0.0]}, {"x1": [-0.5, 0.5]}])
-    assert found["noise"] < 4 * found["noise_planned"]  # scores are wider than a prior has them
+    assert found["noise"] == pytest.approx(found["noise_planned"], rel=0.5)
     assert found["rmse"] < 0.2
     release = load_release(run / "release" / "release.safetensors")
-    table = pd.read_csv(run / "release" / "subgroups.csv")
-    assert np.allclose(table["estimate"], release.estimate)
-    assert {"forest.png", "subgroups.csv", "SHA256SUMS"} <= {file.name for file in (run / "release").iterdir()}
-    assert {"forest.png", "plan.txt", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
+    assert found["estimate_least"] == min(release.lines.estimate(label) for label in labels)
+    assert {"balance.csv", "balance.png", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
-    assert "x0 < 0: estimate" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "5 subgroups the interval of the effect, each by itself" in shown
+    assert f"x0 < 0: estimate {release.lines.estimate('x0 < 0'):.6g}, low" in shown
     assert main(["report", str(run)]) == 0
     assert f"{found['estimate_least']:.4g}" in capsys.readouterr().out
+    page = (run / "release" / "release.html").read_text()
+    assert all(html.escape(label) in page for label in labels)
+
+
+def test_a_run_closes_with_a_line_for_each_cell(tmp_path, capsys):
+    assert main(["train", *SMALL, f"run_dir={tmp_path / 'run'}"]) == 0
+    release, shown = load_release(tmp_path / "run"), capsys.readouterr().out
+    lines = re.findall(r"^(\S.*?)  +(\S+)  95% interval \[(\S+), (\S+)\]$", shown, re.MULTILINE)
+    assert [label for label, *_ in lines] == list(release.lines.cells)
+    for label, *numbers in lines:
+        stated = [release.lines.estimate(label), *release.lines.interval(label)]
+        assert list(map(float, numbers)) == pytest.approx(stated, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -43,8 +55,7 @@ def test_a_trial_with_cells_of_a_file(here, capsys):
     assert main(["train", *words]) == 0
     assert "site = a" in capsys.readouterr().out
     release = load_release("run")
-    assert release.privacy.public["weights"] == "equal"  # the domain states the propensity: nothing is fitted
-    truth = [2.0, 0.0, 0.0]
-    low, high = release.interval(1 - 1e-9)[:3].T
-    assert ((low < truth) & (truth < high)).all()
+    for site, truth in (("a", 2.0), ("b", 0.0), ("c", 0.0)):
+        low, high = release.lines.interval(f"site = {site}", 1 - 1e-9)
+        assert low < truth < high
     assert summary("run")["spent"]["total"]["epsilon"] == pytest.approx(8.0)

@@ -473,6 +473,15 @@ class ComposedRelease(EffectRelease):
             "noise and sampling, where the release has one"
         )
 
+    def _other_lines(self, lines: Lines) -> list[dict[str, Any]]:
+        """Return the lines of others than everybody, each with its 95 % interval."""
+        rows = []
+        for name, title in zip(lines.names, lines.titles(self.domain.better), strict=True):
+            if name not in (AVERAGE, SLOPE):
+                low, high = lines.interval(name)
+                rows.append({"of": title, "estimate": lines.estimate(name), "low": low, "high": high})
+        return rows
+
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, its scale, and its mean with what intervals are about where there are any.
 
@@ -489,6 +498,8 @@ class ComposedRelease(EffectRelease):
         elif self.lines is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
+        if self.lines is not None and (rows := self._other_lines(self.lines)):
+            found["averages"] = rows
         if self.law is None:
             return found | ({"no_intervals": self.without_words} if self.without else {})
         return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
