@@ -100,11 +100,12 @@ def _check_alone(name: str, release: Release) -> None:
             f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
             "by the combined effect"
         )
-    if isinstance(release, ComposedRelease) and release.law is None and release.lines is None:
-        raise InputError(
-            f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
-        )
-    if isinstance(release, AverageEffectRelease) and release.main.law is None:
+    if isinstance(release, ComposedRelease):
+        if release.law is None and release.lines is None:
+            raise InputError(
+                f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
+            )
+    elif site_lines(release) is None:
         raise InputError(
             f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
             "does, such as mechanism=covariate_balancing"
