@@ -15,6 +15,7 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.domain import Domain
 from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release import release as functions
+from torchdpcate.release.combination import combine
 from torchdpcate.release.file import RELEASES
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -35,13 +36,19 @@ def fitted(learner):
     return learner.fit(schema.grid(300), a, torch.rand(300, generator=random, dtype=torch.float64))
 
 
+def averages():
+    """Return a composition whose lines alone have intervals."""
+    return fitted(AverageEffect(DOMAIN, BUDGET)).release()
+
+
 KINDS = {
     "average_effect": average_effect._example,
-    "average_effect of a fit": lambda: fitted(AverageEffect(DOMAIN, BUDGET)).release(),
     "combined_average": partial(combined, "average"),
+    "combined_average_lines": lambda: combine([averages(), averages()], ["north", "south"]),
     "combined_effect": partial(combined, "effect"),
     "combined_subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
+    "composed of averages": averages,
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
     "composed without intervals": lambda: composed._example().effect,
     "composed_rule": composed._example,
