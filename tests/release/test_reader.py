@@ -19,6 +19,7 @@ from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import Release, kinds, load_release, read_release_file
+from torchdpcate.release.lines import AVERAGE, PARTS, Lines
 
 
 def composed_release() -> ComposedRelease:
@@ -37,6 +38,12 @@ def effect_with_law() -> ComposedRelease:
     return replace(effect, law=law)
 
 
+def with_average() -> ComposedRelease:
+    one = torch.ones(1, dtype=torch.float64)
+    variances = torch.full((1, len(PARTS)), 0.01, dtype=torch.float64)
+    return replace(composed._example().effect, lines=Lines((AVERAGE,), 0.1 * one, variances, one, 0.0))
+
+
 def combined(site: Release) -> Combined:
     return combine([site, replace(site, privacy=replace(site.privacy, chosen="by the board"))], ["north", "south"])
 
@@ -52,6 +59,7 @@ RELEASES = {
     "subgroups": subgroups._example,
     "combined_effect": lambda: combined(effect_with_law()),
     "combined_average": lambda: combined(average_effect._example()),
+    "combined_average_lines": lambda: combined(with_average()),
     "combined_subgroups": lambda: combined(subgroups._example()),
 }
 # functions are drawn alike whatever their features
@@ -93,7 +101,7 @@ def test_answering_imports_no_more(files, fresh):
         rows = QUERIES.tolist() if domain.dimension == DOMAIN.dimension else domain.grid(8).tolist()
         requested = (
             "interval()"
-            if name in ("average_effect", "combined_average")
+            if name in ("average_effect", "combined_average", "combined_average_lines")
             else f"answer(torch.tensor({rows}, dtype=torch.float64))"
         )
         lines.append(f"load_release({files[name]!r}).{requested}")
