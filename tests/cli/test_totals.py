@@ -176,7 +176,12 @@ def test_a_sweep_ends_at_the_total_and_says_what_it_has_spent(here, capsys):
 
 @pytest.mark.slow
 def test_a_sweep_on_generated_data_has_nothing_to_protect(here, capsys):
-    assert main(["train", "-m", "task=average_effect", "data.n=400", "seed=0,1", "run_dir=s"]) == 0
+    assert (
+        main(
+            ["train", "-m", "task=average_effect", "effect=covariate_balancing", "data.n=400", "seed=0,1", "run_dir=s"]
+        )
+        == 0
+    )
     assert main(["report", "s"]) == 0
     assert totals(capsys.readouterr().out) == []
 
