@@ -10,24 +10,24 @@ import pytest
 from experiments.benchmarks.house import PACKAGE, csv_run, sizes, surface
 
 CEILINGS = {
-    "settings in conf/": 202,
-    "yaml files": 95,
-    "classes by _target_": 79,
-    "kinds of release": 11,
+    "settings in conf/": 130,
+    "yaml files": 72,
+    "classes by _target_": 63,
+    "kinds of release": 10,
     "isinstance on releases": 66,
-    "modules in import circles": 12,
-    "code lines": 41_400,
-    "statements": 38_360,
-    "files": 283,
-    "classes": 601,
-    "lines of tests": 59_000,
+    "modules in import circles": 0,
+    "code lines": 39_700,
+    "statements": 37_230,
+    "files": 261,
+    "classes": 573,
+    "lines of tests": 48_600,
     "pages of docs": 32,
-    "words of docs": 34_500,
+    "words of docs": 34_200,
     "names of torchdpcate": 35,
     "parameters of constructors": 223,
     "commands": 12,
     "files of a csv run": 104,
-    "functions of a csv run": 1_470,
+    "functions of a csv run": 1_550,
 }
 ROOT = Path(__file__).parent.parent
 

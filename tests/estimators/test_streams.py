@@ -66,7 +66,9 @@ def changed(name: str, facts: str, records: CausalData) -> CausalData:
     gone = ~DOMAINS[facts].censoring.observed(records.follow_up) if facts == "follow-up" else KEPT == 0
     assert 0.05 < gone.double().mean() <= 0.5
     x, a, y = records.x.clone(), records.a.clone(), records.y.clone()
-    x[gone], a[gone] = 1 - x[gone], 1 - a[gone]
+    x[gone] = 1 - x[gone]
+    if facts != "follow-up":  # whose censoring has a curve for each arm
+        a[gone] = 1 - a[gone]
     if name != "policies" and facts != "follow-up":  # the private centre of policies' outcomes is that of all records
         y[gone] = 4.0
     return replace(records, x=x, a=a, y=y)

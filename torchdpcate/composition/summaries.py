@@ -75,7 +75,7 @@ class Cells(Statistic):
         return 1.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
-        cells = torch.bucketize(self.sizes(batch).cpu(), self.edges, right=not self.closed)
+        cells = torch.bucketize(self.sizes(batch).cpu().contiguous(), self.edges, right=not self.closed)
         size = len(self.edges) + 1
         if batch.weight is None:
             return torch.bincount(cells, minlength=size)
