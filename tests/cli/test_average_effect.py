@@ -9,8 +9,8 @@ import yaml
 
 from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import leaks, one_line, redomained, summary
+from tests.registered import CovariateBalancingEffect
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.registered import CovariateBalancingEffect
 from torchdpcate import NoiseSource, PrivacyBudget, load_release
 from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
@@ -19,7 +20,6 @@ from torchdpcate.data.ray_table import RayCluster, RayTable, _read, spans
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.ledger import Ledger
 

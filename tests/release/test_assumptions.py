@@ -1,6 +1,7 @@
 import torch
 
-from torchdpcate import CovariateBalancingEffect, Domain
+from tests.registered import CovariateBalancingEffect
+from torchdpcate import Domain
 from torchdpcate.estimators.average.weighted import EITHER
 
 
