@@ -26,7 +26,7 @@ CEILINGS = {
     "names of torchdpcate": 35,
     "parameters of constructors": 223,
     "commands": 12,
-    "files of a csv run": 104,
+    "files of a csv run": 105,
     "functions of a csv run": 1_550,
 }
 ROOT = Path(__file__).parent.parent

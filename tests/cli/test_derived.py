@@ -311,16 +311,16 @@ def test_a_sweep_is_clean_and_what_is_planted_there_is_found(tmp_path, monkeypat
     words = ["train", "-m", *TABLE, "task=average_effect", "privacy.epsilon=1,2"]
     assert main([*words, "run_dir=sweep"]) == 0
     assert main(["report", "sweep"]) == 0
-    assert {path.name for path in Path("sweep/0/release").iterdir()} > {"interval.png", "release.html"}
+    assert {path.name for path in Path("sweep/0/release").iterdir()} > {"effect.png", "release.html"}
     assert leaks("sweep") == ()
     Path("sweep/release").mkdir()
     Path("sweep/release/note.md").write_text("5.25")
-    shutil.copy("sweep/0/curator/interval.png", "sweep/1/release/interval.png")
+    shutil.copy("sweep/0/curator/balance.png", "sweep/1/release/effect.png")
     found = leaks("sweep")
     wrong = ["1/release/release.safetensors", "release/release.safetensors"]
     assert sorted(one.partition(":")[0] for one in found) == wrong
     write_sums("sweep/1/release")
-    assert any(one.startswith("1/release/interval.png: is not what its release makes") for one in leaks("sweep"))
+    assert any(one.startswith("1/release/effect.png: is not what its release makes") for one in leaks("sweep"))
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ CHARGED = {
 TASKS = {**EACH, "queries": [*EACH["cate"], "release=queries", "mechanism=smooth_sensitivity", "queries.count=5"]}
 
 
-AT_ONCE = ("composed", "subgroups", "rule")
+AT_ONCE = ("composed", "subgroups", "rule", "policy")
 """Tasks whose fit pays for the release: its size is known when it is paid for."""
 
 

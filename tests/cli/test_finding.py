@@ -39,7 +39,8 @@ def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys
     *_, last = capsys.readouterr().out.partition("\nfinding")
     said = " ".join(last.split())
     assert "drug instead of placebo changes pain by −" in said
-    assert "Lower pain is better: this speaks for drug. claim (1" in said
+    assert "Lower pain is better: this speaks for drug." in said
+    assert " claim (1" in said
     assert last.splitlines()[-3:] == [
         "  torchdpcate report 'a run'",
         "  torchdpcate verify 'a run'",

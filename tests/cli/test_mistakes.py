@@ -50,7 +50,7 @@ OF_TASKS = {
     "task=average_effect effect.estimand=LATE": "estimand = 'LATE': choose one of ATE",
     f"task=average_effect {BALANCING} effect.fitter=magic": "fitter = 'magic'",
     f"task=average_effect {BALANCING} effect.fitter=noisy_gradient privacy.delta=0": "delta",
-    "task=average_effect features=representation privacy.delta=0": "nuisances",
+    "task=average_effect features=representation privacy.delta=0": "features: not used",
     "task=policy_selection policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "task=policy_selection policies.shares=[0.5]": "write thresholds of your own",
     f"task=owl {EQUAL} privacy.epsilon=0.003": "expect an accuracy of 0.5",
@@ -65,7 +65,7 @@ OF_TASKS = {
     "task=subgroups subgroups=[{height:true}]": "'height' is no covariate",
     "task=subgroups subgroups=[{dose:[2]}]": "leaves a cell empty",
     f"task=subgroups {CELLS} privacy.delta=0": "delta above 0",
-    f"task=subgroups {CELLS} subgroup_effects.propensity=fitted": "doubly robust scores of one composition",
+    f"task=subgroups {CELLS} subgroup_effects.propensity=fitted": "subgroups are lines of one composition",
 }
 NOT_USED = {
     "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
@@ -78,7 +78,7 @@ NOT_USED = {
     "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl",
     "mechanism=permute_and_flip": "the scores decide",
     "task=average_effect mechanism=output": "mechanism: not used by task=average_effect; it is of task=cate",
-    "task=average_effect effect=composed features=legendre": "it is of effect=auto and covariate_balancing",
+    "task=average_effect effect=composed": "effect=composed",
     "task=policy_selection trainer.accelerator=cpu": "trainer.*: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule=two_stage": "the task says which rule; choose a task of owl, rule, two_stage_rule",
@@ -126,7 +126,7 @@ def three_arms() -> None:
     change(treat=np.arange(400) % 3)
 
 
-CATE, AVERAGE = ["task=cate", *QUICK], ["task=average_effect", "privacy.delta=0"]
+CATE, AVERAGE = ["task=cate", *QUICK], ["task=average_effect", "effect=covariate_balancing", "privacy.delta=0"]
 FILES = {
     "no table": (lambda: Path("people.csv").unlink(), CATE, "people.csv"),
     "no domain file": (lambda: Path("domain.yaml").unlink(), CATE, "domain.yaml"),

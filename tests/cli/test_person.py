@@ -96,12 +96,13 @@ def test_mistakes_end_in_one_line(words, tmp_path, capsys, more, message) -> Non
 @pytest.mark.slow
 def test_plan_counts_by_the_person(words, tmp_path, capsys) -> None:
     given = [*words, "data.person=who", "data.per_person=4", "task=average_effect", f"run_dir={tmp_path / 'p'}"]
-    assert main(["plan", *given, "n=800"]) == 0
-    assert "200 persons" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert main(["plan", *given, "n=8000"]) == 0
+    assert "2,000 persons" in " ".join(capsys.readouterr().out.replace("│", " ").split())
     plan = json.loads((tmp_path / "p" / "plan.json").read_text())
     assert (plan["epsilon"], plan["delta"], plan["unit"]) == (1.0, 1e-5, {"column": "who", "records": 4})
     assert (
-        main(["plan", *given[:3], "task=average_effect", "n=800", "privacy.epsilon=0.25", "privacy.delta=1.65e-6"]) == 0
+        main(["plan", *given[:3], "task=average_effect", "n=80000", "privacy.epsilon=0.25", "privacy.delta=1.65e-6"])
+        == 0
     )
     assert main(["plan", *given[:-1], "n=metadata"]) == 2
     assert "counts rows, and not the persons" in capsys.readouterr().err

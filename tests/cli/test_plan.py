@@ -124,10 +124,10 @@ def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, caps
 @pytest.mark.slow
 def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
     words = ["task=average_effect", *TABLE, "n=1000", "privacy.delta=0"]
-    unknown = plan(*words)
+    unknown = plan(*words, "effect=covariate_balancing")
     Path("p").rename("q")
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
-    known = plan(*words)
+    known = plan(*words, "effect=known_propensity")
     assert known["expected_noise"] < unknown["expected_noise"] / 4
     assert [target["task"] for target in known["targets"]] == ["average_effect", "subgroups", "rule", "cate"]
     assert known["targets"][-1]["expected_noise"] > 0  # of pure events

@@ -15,7 +15,7 @@ from torchdpcate.verify.file import verify_release
 CHOSEN = (
     *("objective", "queries", "convex", "fourier", "kernel", "owl logistic", "private weights"),
     *("composed, chosen covariates", "composed, trial", "composed, pure", "composed, planned rule", "composed, rule"),
-    *("subgroups, scores", "average, ATE", "average, composed", "policy, fixed"),
+    *("subgroups, separate", "average, ATE", "policy, fixed"),
 )
 POISON: tuple[Any, ...] = (
     *(10**10, 2**63, 10**400, -1, 0, float("nan"), float("inf"), 1e308, 1e-308),

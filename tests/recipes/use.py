@@ -27,7 +27,7 @@ AVERAGE = ["privacy.epsilon=4", "task=average_effect", "data.n=3000", "privacy.d
 RUNS = {
     "mechanism": [*QUICK, "second_stage.loss=squared", "mechanism=coarse_output"],
     "learner": [*QUICK, "learner=half"],
-    "estimand": [*AVERAGE, "effect.estimand=ATM"],
+    "estimand": [*AVERAGE, "effect=covariate_balancing", "effect.estimand=ATM"],
     "fitter": [*AVERAGE, "effect=covariate_balancing", "effect.fitter=round_objective"],
     "rule_mechanism": ["privacy.epsilon=4", "task=owl", "data.n=1000", "privacy.delta=0", "rule.mechanism=coarse"],
 }
