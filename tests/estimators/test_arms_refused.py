@@ -33,7 +33,7 @@ CASES = {
     "averages of the treated": (
         lambda schema: AverageEffect(schema, SOME, estimand="ATT"),
         TRIAL,
-        ("of more than two arms they are the averages of each",),
+        ("estimand = 'ATT'", ALONE),
     ),
     "intervals by covariates": (
         lambda schema: RLearner(schema, SOME, second_stage=AdaptiveSecondStage(intervals=True)),

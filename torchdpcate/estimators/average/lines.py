@@ -93,6 +93,12 @@ class AverageEffect(AnswersAverage, RLearner):
             )
         lines = () if self.line == AVERAGE else (self.line,)
         cells = None if self.subgroups is None else self.cells
+        if TableSchema.of(self.domain).compared and (lines or cells is not None):
+            given = f"estimand = {self.estimand!r}" if lines else f"subgroups = {self.subgroups!r}"
+            raise InputError(
+                f"{given}: of more than two arms there is the average of each over everybody alone; leave it out, or "
+                "put the records of two arms into a file of their own"
+            )
         return AdaptiveSecondStage(intervals=False, lines=lines, cells=cells)
 
     @property
