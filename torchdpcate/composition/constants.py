@@ -97,7 +97,9 @@ class LineConstants:
 
     Attributes:
         share: Of mu^2, of all lines.
-        squares: Of that, for the squares that the clip of scores follows from; sums have the rest.
+        remainders: Of mu^2, of the second look at the nuisances of a cohort.
+        plain_size: n mu below which its nuisances have lines and squares of covariates alone, before that look.
+        squares: Of the lines' share, for the squares that the clip of scores follows from; sums have the rest.
         tails: Of the sums' part, for counts of scores near and beyond the clip.
         spreads: Of the sums' part, for squares by cells.
         counts: Of a partition's part, for how many records its cells have.
@@ -114,6 +116,8 @@ class LineConstants:
     """
 
     share: float
+    remainders: float
+    plain_size: float
     squares: float
     tails: float
     spreads: float

@@ -40,6 +40,7 @@ from torchdpcate.composition.steps import (
     PAIRS,
     PROGNOSTIC,
     QUANTILES,
+    REMAINDERS,
     SCREENING,
     WEIGHTS,
     WINDOWS,
@@ -49,6 +50,8 @@ from torchdpcate.composition.steps import (
 )
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import all_features
+
+_PLAIN = "12"  # kinds of features of nuisances that are looked at again
 
 WEIGHT_SHARES = {Shares: 0.01, EpsilonShares: 0.03}
 """Share of the sum of the weights, of mu^2 and of epsilon: its noise is 10 / mu, or has the scale 33 / epsilon."""
@@ -88,7 +91,7 @@ class Builder(PlanFacts):
         if self.weight is not None:
             own["shares"] = beside_weights(self.shares, self.follow_up > 0)
         if self.lines is not None:
-            own["shares"] = beside_lines(own.get("shares", self.shares))
+            own["shares"] = beside_lines(own.get("shares", self.shares), self.looks_again)
         own["shares"] = replace(own.get("shares", self.shares), sites=self.sites)
         return ComposedPlan(**{f.name: getattr(self, f.name) for f in fields(ComposedPlan) if f.name not in own}, **own)
 
@@ -131,8 +134,14 @@ class Builder(PlanFacts):
 
         Of several sites that of the noise in their total, which has each one's.
         """
-        own = self.part if self.lines is None else self.part * (1 - line_constants().share)
+        own = self.part if self.lines is None else self.part * (1 - shares_of_lines(self.looks_again))
         return total_mu(self.budget) * math.sqrt(own / self.sites)
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether squares and products that the nuisances left over are looked for, once both are fitted."""
+        needed = self.lines is not None and not self.known_propensity and not self.intervals
+        return needed and self.arms == 2 and self.covariates > 0
 
     @property
     def size(self) -> float:
@@ -434,14 +443,17 @@ class Builder(PlanFacts):
         constants, shares = self.constants, self.shares.shares
         heads = self.choices[PROGNOSTIC] if self.windows and self.choices else None
         found = {}
+        kinds = constants.kinds
+        if self.looks_again and self.size < line_constants().plain_size:
+            kinds = "".join(kind for kind in kinds if kind in _PLAIN)  # others are looked for later
         if "outcome" in shares:
-            found["outcome"] = self._ask(constants.outcome_variance, self._outcome_noise, heads=heads)
+            found["outcome"] = self._ask(constants.outcome_variance, self._outcome_noise, kinds, heads=heads)
         first = next((step for step in ("propensity", "propensity 1") if step in shares), None)
         if first is not None:
             mu = self.shares.of(first)
             noise = self._unit_noise(mu, 1.0, logit_curvature(self.treated), self.propensity_slope)
             found["propensity"] = self._ask(
-                0.0 if self.one_propensity else constants.propensity_variance, noise, heads=heads
+                0.0 if self.one_propensity else constants.propensity_variance, noise, kinds, heads=heads
             )
         return found | ({"effect": self._effect} if "effect" in shares else {})
 
@@ -553,11 +565,18 @@ def beside_weights(shares: Shares, censored: bool = False) -> Shares:
     return replace(shares, shares=own | {step: left * share for step, share in shares.shares.items()})
 
 
-def beside_lines(shares: Shares) -> Shares:
+def shares_of_lines(looks_again: bool) -> float:
+    """Return the part of mu^2 that lines have, with that of a second look at the nuisances."""
+    of = line_constants()
+    return of.share + of.remainders * looks_again
+
+
+def beside_lines(shares: Shares, looks_again: bool = False) -> Shares:
     """Return shares of steps beside those of lines, whose part of mu^2 is public; the total is of both.
 
     Args:
         shares: Of all other steps.
+        looks_again: Whether there is a second look at the nuisances too.
 
     Example:
         >>> found = beside_lines(Shares(3.0, {"effect": 1.0}))
@@ -566,7 +585,8 @@ def beside_lines(shares: Shares) -> Shares:
     """
     of = line_constants()
     own = {LINE_SQUARES: of.share * of.squares, LINE_SUMS: of.share * (1 - of.squares)}
-    left = 1 - of.share
+    own |= {REMAINDERS: of.remainders} if looks_again else {}
+    left = 1 - shares_of_lines(looks_again)
     others = {step: left * share for step, share in shares.shares.items()}
     return replace(shares, total=shares.total / math.sqrt(left), shares=others | own)
 

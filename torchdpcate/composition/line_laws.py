@@ -46,6 +46,7 @@ def line_facts(
     plan: ComposedPlan,
     scale: float,
     arm: int = 1,
+    left_over: float = 0.0,
 ) -> LineFacts:
     """Return what the sums of scores are planned by; post-processing of released numbers.
 
@@ -57,6 +58,7 @@ def line_facts(
         plan: The public plan.
         scale: S, the released clip of residuals.
         arm: Position of the arm that is compared with the reference.
+        left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
     """
     none = people.new_zeros(len(people))
     own = _known(domain, people, plan.arms)
@@ -85,6 +87,7 @@ def line_facts(
         treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
+        left_over=left_over,
         tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
         cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
@@ -253,7 +256,7 @@ class _Law(NamedTuple):
     def nuisances(self) -> float:
         """Variance of what both nuisances may have lost."""
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
-        return self.facts.residual**2 * own
+        return self.facts.residual**2 * own + self.facts.left_over
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""

@@ -22,10 +22,12 @@ from torchdpcate.composition.steps import (
     HALVINGS,
     LINE_SQUARES,
     LINE_SUMS,
+    LOOKED_FOR,
     MATRIX,
     MODIFIERS,
     PAIRS,
     PROGNOSTIC,
+    REMAINDERS,
     SCREENING,
     WEIGHTS,
     WINDOWS,
@@ -338,7 +340,7 @@ def lost_of(
     heads = len(two) if plan.heads is None else plan.heads
     beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
     unseen = beyond * (1 - float(held_shares(features[:1], heads, plan.covariates)))
-    share = plan.treated if treated is None else treated
+    share, again = plan.treated if treated is None else treated, REMAINDERS in plan.shares.shares
     rarer = (logit_curvature(plan.treated) / logit_curvature(share)) ** 2  # of the logit's noise
 
     def of(regression: Regression, variance: float, times: float = 1.0) -> tuple[Tensor, Tensor, float]:
@@ -360,7 +362,8 @@ def lost_of(
     outcome, m_errs = (unit * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
     effect, t_errs = (part / unit for part in of(plan.effect(None if plan.wide else two), plan.head_variance)[:2])
     apart = 0.0 if share is None else abs(1 - 2 * share)
-    bias = float((propensity * outcome).sqrt().sum() + apart * (propensity * effect).sqrt().sum())
+    seen = 1 - propensity.new_tensor([again and f.kind in LOOKED_FOR for f in features] + [False])
+    bias = float(((propensity * outcome).sqrt() * seen).sum() + apart * (propensity * effect).sqrt().sum())
     return Lost(bias, float((e_errs * (m_errs + apart**2 * t_errs)).sum()), kept)
 
 
@@ -474,7 +477,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
     elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid
-    elif step in ("moments", CENSORING) or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
+    elif step in ("moments", CENSORING) or step in _FEW or step in (MATRIX, REMAINDERS) or step.endswith(_CURVATURES):
         size = _released(plan, step)
         mechanism_of(whole, 1.0, size).released_scale(size)
     elif isinstance(whole, PureEvent):
@@ -493,6 +496,9 @@ def _released(plan: ComposedPlan, step: str) -> int:
         return plan.follow_up
     if step in _FEW:
         return _FEW[step]
+    if step == REMAINDERS:
+        rich = plan.retained if plan.heads is None else plan.heads
+        return 2 * len(all_features([False] * rich, LOOKED_FOR))
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))
     return p * (p + 1) // 2
 

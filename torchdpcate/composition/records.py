@@ -33,10 +33,11 @@ from torchdpcate.composition.regressions import (
     outcome_means,
     residuals,
 )
+from torchdpcate.composition.remainders import LeftOver, left_over
 from torchdpcate.composition.rows import Change, InMemory, PartedRows, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.sites import Site, SiteSteps
-from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, REMAINDERS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
     Quantile,
@@ -51,7 +52,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis, effects_of
+from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Levels, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -246,6 +247,13 @@ def standardised(domain: Domain, retained: RetainedCovariates, batch: CausalData
     return replace(batch, x=retained.of(domain.scale(batch.x)))
 
 
+def with_left_over(
+    nuisances: Callable[[CausalData], WorkedOut], then: Callable[[WorkedOut], WorkedOut], batch: CausalData
+) -> WorkedOut:
+    """Return what nuisances, and what is added to them then, make of records."""
+    return then(nuisances(batch))
+
+
 def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: CausalData) -> WorkedOut:
     """Return what the nuisances make of records within the domain, with their covariates as they are.
 
@@ -350,7 +358,11 @@ class _Fit:
         regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = partial(standardised, domain, retained)
         with self.rows.then(first).stored("z") as z:
-            change, before, outcome = self._nuisances(z, regressions, start)
+            change, before, outcome, propensity = self._nuisances(z, regressions, start)
+            left = self._left_over(z, change, propensity, start)
+            if left is not None:
+                bounds = domain.outcome_low, domain.outcome_high
+                change = partial(with_left_over, change, partial(left, bounds, domain.overlap))
             worked = z.then(change)
             nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
@@ -376,10 +388,20 @@ class _Fit:
                     own = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                     law, numbers = private_effect_law(rest, basis, effect.solution, *own)
                     found = replace(found, law=law, numbers=numbers)
-                return found if plan.lines is None else replace(found, lines=self._lines(found, rest))
+                return (
+                    found
+                    if plan.lines is None
+                    else replace(found, lines=self._lines(found, rest, 0.0 if left is None else left.error))
+                )
 
-    def _lines(self, found: ComposedFit, rest: Rows) -> LineNumbers:
-        """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates."""
+    def _lines(self, found: ComposedFit, rest: Rows, left_over: float) -> LineNumbers:
+        """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates.
+
+        Args:
+            found: What was released before.
+            rest: The residuals.
+            left_over: Variance of what a second look leaves of the average, squared outcome units.
+        """
         assert self.schema is not None
         domain, effect, plan = self.domain, found.effect, self.plan
         basis = effect.regression.basis
@@ -389,7 +411,7 @@ class _Fit:
             return self._arm_lines(found, rest, coefficients, people)
         by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
         effects = by.effect(found.features(domain.scale(people)))
-        facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale)
+        facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale, left_over=left_over)
         by = replace(by, centre=facts.centre)
         if plan.cells is not None:  # which need all covariates as they are
             features = partial(encoded_features, replace(found, worked=None), domain)
@@ -410,10 +432,10 @@ class _Fit:
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None, Fitted | None]:
+    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None, Fitted | None, Fitted | None]:
         """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted.
 
-        The last one is the outcome's regression, where there is one.
+        The last ones are the regressions of outcome and propensity, where there are some.
         """
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
         mean: Means | float = start.centre
@@ -428,7 +450,22 @@ class _Fit:
         before = None
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
-        return partial(residuals, mean, at, plan.arms), before, outcome
+        return partial(residuals, mean, at, plan.arms), before, outcome, propensity
+
+    def _left_over(
+        self, z: Rows, change: Callable[[CausalData], WorkedOut], propensity: Fitted | None, start: Start
+    ) -> LeftOver | None:
+        """Return what the nuisances left over of squares and products, where the plan looks for it."""
+        plan, steps, retained = self.plan, self.steps, start.retained
+        if REMAINDERS not in plan.shares.shares:
+            return None
+        assert propensity is not None
+        basis = plan.propensity(retained.levels).basis
+        correlations = released_correlations(basis, propensity.curvatures, len(retained.levels))
+        points = correlated_points(correlations, Covariates(retained.standardisation, retained.levels))
+        none = points.new_zeros(len(points))
+        at_points = change(CausalData(points, none, none))
+        return left_over(z.then(change), plan, steps, Levels.of(retained.levels), points, at_points, start.outcome.clip)
 
     def _units(
         self,

@@ -75,6 +75,7 @@ class LineFacts:
         treated: Mean propensity.
         outcome_deviation: Of outcomes, outcome units.
         effect_deviation: Of effects, outcome units.
+        left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
         tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
     """
@@ -88,6 +89,7 @@ class LineFacts:
     treated: float
     outcome_deviation: float
     effect_deviation: float
+    left_over: float
     tilts: Tensor
     cuts: Tensor
 
