@@ -23,6 +23,7 @@ class Draw:
         overlap: Public bound of the propensity.
         known: The propensity, where the design knows it.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
+        treated: Share of the treated, where it is public though the propensity is not.
     """
 
     x: Array
@@ -34,6 +35,7 @@ class Draw:
     overlap: float
     known: float | None
     kind: str = "continuous"
+    treated: float | None = None
 
 
 def _covariates(rng: np.random.Generator, n: int) -> Array:
@@ -77,6 +79,7 @@ def _continuous(
     treated_noise: Noise | None = None,
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
+    public: float | None = None,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -89,6 +92,7 @@ def _continuous(
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
         overlap: Of a cohort.
+        public: Its share of the treated, where it is public.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
@@ -106,7 +110,9 @@ def _continuous(
         error = noise(rng, n)
         if treated_noise is not None:
             error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
-        return Draw(x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated)
+        return Draw(
+            x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated, treated=public
+        )
 
     return draw
 
@@ -164,8 +170,8 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "product": _continuous(logit=0.7, shape="product"),
     "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
     "t(2.5)": _continuous(logit=0.8, noise=_student),
-    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
-    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
+    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02, public=0.1),
+    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, public=0.03),
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),

@@ -103,14 +103,14 @@ class LineConstants:
         tails: Of the sums' part, for counts of scores near and beyond the clip.
         spreads: Of the sums' part, for squares by cells.
         counts: Of a partition's part, for how many records its cells have.
-        clip: Of scores, in root n mu / 2 of their deviations.
+        clip: Power of root n mu / 2 at which scores are clipped, in their deviations.
         least_clip: In their deviations.
-        slow_clip: In their deviations: from here on it grows more slowly.
         far: Clip of the squares in planned deviations: least and usual, n mu from which on it is usual, and from which
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
         lost: Of what both nuisances lose of their features, as a standard error.
         least_kept: Of the propensity's prior variance; below it a cohort has no lines.
+        most_missed: Noise in the logit of what is left over, above which a cohort has none.
         group_size: n mu from which on there are groups by effect.
         groups: How many.
     """
@@ -124,11 +124,11 @@ class LineConstants:
     counts: float
     clip: float
     least_clip: float
-    slow_clip: float
     far: tuple[float, float, float, float]
     model: float
     lost: float
     least_kept: float
+    most_missed: float
     group_size: float
     groups: int
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -32,7 +33,9 @@ _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
-_LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
+_TOTALS = 40  # numbers of records in a tail that are thought of
+_EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
+_NO_TAIL = 0.3  # prior probability that there are none
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
@@ -77,7 +80,7 @@ def line_facts(
         spread = math.hypot(residual, float(m.std()))
     deviation = float(tau.std())
     varies = deviation > _LEAST_SPREAD * y_range
-    return LineFacts(
+    found = LineFacts(
         centre=float(tau.mean()),
         deviation=residual * math.sqrt(inverse),
         inverse=inverse,
@@ -88,9 +91,28 @@ def line_facts(
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
         left_over=left_over,
+        hidden=1.0,
         tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
         cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
+    if plan.binary:
+        return found
+    clip = far_clip(plan, found) / residual
+    within = float((clipped_square(clip * e) / e + clipped_square(clip * other) / other).mean())
+    return replace(found, hidden=inverse / within)
+
+
+def clipped_square(clip: Tensor) -> Tensor:
+    r"""Return the mean square of a standard normal number within a clip c.
+
+    .. math:: E \min(|Z|, c)^2 = 2 \Phi(c) - 1 - 2 c\,\varphi(c) + 2 c^2 (1 - \Phi(c))
+
+    Example:
+        >>> clipped_square(torch.tensor([0.5, 1.0, 9.0]).double()).round(decimals=4).tolist()
+        [0.185, 0.5161, 1.0]
+    """
+    density = torch.exp(-clip.square() / 2) / math.sqrt(2 * math.pi)
+    return 1 - 2 * torch.special.ndtr(-clip) * (1 - clip.square()) - 2 * clip * density
 
 
 def group_cuts(tau: Tensor, groups: int) -> Tensor:
@@ -133,43 +155,53 @@ class _Tail(NamedTuple):
     size: float
 
 
-def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float) -> _Tail:
+def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float, mass: float) -> _Tail:
     r"""Return what the clip took of a sum, by counts in (C/2, C] and beyond C on either side.
 
-    .. math:: b = C \sum_\pm \pm \frac{N_\pm}{\alpha_\pm - 1} \kappa_\pm, \quad
-        \alpha_\pm = \log_2 \frac{M_\pm + N_\pm}{N_\pm} \in [2, 8], \quad \kappa = \frac{N^2}{N^2 + s^2}
+    .. math:: b = \sum_\pm \pm N_\pm \min\Big(\frac{.85\, C}{\alpha_\pm - 1}, B\Big), \quad
+        N = T\, 2^{-\alpha},\ M = T - N
 
-    of a tail by Pareto's law, with the variance of its noise, and of its model: a part of it, and a third of that part
-    of what cancels between the sides.
+    of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
+    M and N and the variances s^2 + M and s^2 + N, alpha is even on [2, 10], and T is 0 with probability .3, else even
+    in its logarithm up to half of the records. Its variance is the posterior one and that of its model: a part of b,
+    and a third of that part of what cancels between the sides. Counts without noise are what they are.
 
     Args:
         counts: Near and beyond the clip above, then below, [4].
         noise: s, of a count.
         clip: C.
-        most: Largest mean excess.
+        most: B, largest mean excess.
         model: Part of the correction that is taken for its own standard error.
+        mass: Records.
 
     Example:
-        >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5)
+        >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5, 1e3)
         >>> round(found.taken, 3), round(found.variance, 3)
-        (10.0, 27.778)
+        (8.5, 20.07)
     """
-    taken, variance, size = 0.0, 0.0, 0.0
-    near_above, above, near_below, below = counts.tolist()
-    for sign, near, far in ((1, near_above, above), (-1, near_below, below)):
-        beyond = max(far, noise)
-        if beyond <= 0:
-            continue
-        alpha = min(max(math.log2((max(near, beyond) + beyond) / beyond), 2.0), 8.0)
-        shown = max(far, 0.0)
-        kept = shown**2 / (shown**2 + noise**2) if shown else 0.0
-        excess = min(clip / (alpha - 1), most)
-        found = excess * shown * kept
-        taken += sign * found
-        size += found
-        variance += (excess * noise) ** 2 * max(kept, _LEAST_KEPT)
-    variance += (model * taken) ** 2 + (model * size / 3) ** 2
-    return _Tail(taken, variance, size)
+    near, far = counts.double().view(2, 2).T[..., None]
+    alpha = torch.arange(2.0, 10.5, 0.5, dtype=torch.float64)
+    if noise:
+        top = math.log10(max(mass / 2, 2.0))
+        total = torch.logspace(0, top, _TOTALS, dtype=torch.float64)[:, None]
+        beyond = (total * 2**-alpha).flatten()
+        beyond = torch.cat([beyond.new_zeros(1), beyond])
+        before = torch.cat([beyond.new_zeros(1), (total * (1 - 2**-alpha)).flatten()])
+        found = -0.5 * sum(
+            (count - mean).square() / (noise**2 + mean) + (noise**2 + mean).log()
+            for count, mean in ((near, before), (far, beyond))
+        )
+        prior = math.log((1 - _NO_TAIL) / (len(beyond) - 1)) * torch.ones_like(beyond)
+        prior[0] = math.log(_NO_TAIL)
+        weight = torch.softmax(found + prior, 1)
+        each = torch.cat([beyond[:1], beyond[1:] * (_EXCESS * clip / (alpha - 1)).clamp_max(most).repeat(_TOTALS)])
+    else:
+        alpha = torch.log2((near + far) / far.clamp_min(1e-9)).clamp(float(alpha[0]), float(alpha[-1]))
+        each, weight = far * (_EXCESS * clip / (alpha - 1)).clamp_max(most), torch.ones_like(far)
+    mean = (weight * each).sum(1)
+    variance = float(((weight * each.square()).sum(1) - mean.square()).clamp_min(0).sum())
+    taken, size = float(mean[0] - mean[1]), float(mean.sum())
+    return _Tail(taken, variance + (model * taken) ** 2 + (model * size / 3) ** 2, size)
 
 
 def lines_of(
@@ -250,7 +282,7 @@ class _Law(NamedTuple):
         """Of a score, by its released squares; half a deviation of their noise is added."""
         square = far_clip(self.plan, self.facts) ** 2
         noise = square / (self.plan.line_step(LINE_SQUARES) * self.plan.mass)
-        return self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
+        return self.facts.hidden * self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
 
     @property
     def nuisances(self) -> float:
@@ -262,7 +294,7 @@ class _Law(NamedTuple):
         """Return what the clip took in some cells of a partition."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
-        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model)
+        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
 
     def sum_of(self, everybody: str, parts: str | None, what: str, cells: list[int]) -> tuple[Tensor, float]:
         """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.

@@ -321,17 +321,23 @@ def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:
 
 def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     """Return the deviation of scores by their released squares, within a factor of the planned one; outcome units."""
-    far = far_clip(plan, facts)
+    far = math.sqrt(facts.hidden) * far_clip(plan, facts)
     return float(min(max(math.sqrt(max(square, 0.0)) * far, facts.deviation / 2), far))
 
 
 def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
-    """Return the clip C of scores in their sums: noise over sampling error is a constant; outcome units.
+    r"""Return the clip C of scores in their sums, outcome units.
+
+    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)
+
+    with ``line_clip`` c, and the planned deviation in the denominator: the more scores vary beyond what residuals of a
+    normal law make of them, the heavier are their tails.
 
     Scores of a binary outcome are hardly more than the inverse propensity: nothing is gained beyond it, and much is
     lost below half of it.
     """
-    clip = plan.line_clip * score_deviation(plan, facts, square)
+    deviation = score_deviation(plan, facts, square)
+    clip = plan.line_clip * deviation * max(deviation / facts.deviation, 1.0)
     if plan.budget is None:
         clip = 1e3 * facts.deviation  # nothing is clipped
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip

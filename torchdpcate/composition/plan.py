@@ -197,13 +197,13 @@ class ComposedPlan(PlanFacts):
 
     @property
     def line_clip(self) -> float:
-        """Clip of scores in their deviations: noise over sampling error is a constant, and falls from some size on.
+        r"""Clip of scores in their deviations, :math:`(\sqrt n \mu / 2)^{2/3}`.
 
-        From there on the clip grows with the fourth root only, so that noise and what is clipped both vanish.
+        Noise over sampling error falls with it, and so does what is clipped.
         """
-        own = self.line_constants
-        clip = max(own.clip * math.sqrt(self.mass) * self.line_mu / 2, own.least_clip)
-        return min(clip, own.slow_clip * (clip / own.slow_clip) ** 0.25)
+        return max(
+            (math.sqrt(self.mass) * self.line_mu / 2) ** self.line_constants.clip, self.line_constants.least_clip
+        )
 
     @property
     def line_size(self) -> float:

@@ -375,15 +375,39 @@ def hardly_adjusted(plan: ComposedPlan) -> str | None:
     """
     if plan.lines is None or plan.known_propensity or plan.budget is None:
         return None
-    kept = lost_of(plan).kept
-    if kept >= plan.line_constants.least_kept:
-        return None
-    return (
-        f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to say "
-        "of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
-    )
+    kept, own = lost_of(plan).kept, plan.line_constants
+    if kept < own.least_kept:
+        return (
+            f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to "
+            "say of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
+        )
+    if left_over_noise(plan) > own.most_missed:
+        return (
+            "no interval: at this budget products and squares of covariates that confound would be missed, and the "
+            "average would be hardly adjusted for them; give more records, a larger epsilon or fewer covariates"
+        )
+    return None
 
 
+def left_over_noise(plan: ComposedPlan) -> float:
+    r"""Return the planned noise of a coefficient of what is left over, in the logit of a propensity about one half.
+
+    .. math:: \frac{2 R \sqrt{1 + 1/4}}{n\,\mu\, \bar h\, u}, \quad R = \sqrt p / 2, \quad u = .43
+
+    with :math:`\bar h` = .2, and u the mean of a standard normal covariates' square or product times itself in its
+    bound, from 3 to 12 covariates. Zero of a plan that does not look for it.
+
+    Args:
+        plan: Of a cohort, with lines.
+    """
+    if REMAINDERS not in plan.shares.shares or plan.budget is None:
+        return 0.0
+    count = _released(plan, REMAINDERS) / 2
+    moved = math.sqrt(count) * math.hypot(1, 0.5)
+    return moved / (plan.mass * plan.shares.of(REMAINDERS) * EXPECTED.logit_curvature * _WITHIN)
+
+
+_WITHIN = 0.43  # of a square or a product of normal covariates times itself in its bound, on average
 NO_LINES_OF_PURE = "delta = 0: they are sums with Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has no lines."""
 

@@ -10,7 +10,7 @@ from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.regressions import WorkedOut
-from torchdpcate.composition.rows import Change, Rows
+from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import LOOKED_FOR, REMAINDERS, NoisySteps, Statistic, propensity_of, summed
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
@@ -27,7 +27,8 @@ _NORM = 0.5  # of features, in the root of their number
 class Shapes:
     r"""Squares and products of covariates less what lines have of them.
 
-    .. math:: g(z) = \psi(z) - B^\top (1, z), \qquad f(z) = g(z) \min\Big(1, \frac{R}{\|g(z)\|}\Big), \quad R = \sqrt p / 2
+    .. math:: g(z) = \psi(z) - B^\top (1, z), \qquad
+        f(z) = g(z) \min\Big(1, \frac{R}{\|g(z)\|}\Big), \quad R = \sqrt p / 2
 
     Sums are of f, whose norm is bounded; at half of the usual norm they tell more of their noise than at all of it.
 
@@ -178,4 +179,5 @@ def left_over(
     size = torch.tensor([EXPECTED.logit_size, scale]).double()[:, None] / (p * square).sqrt()
     bayes = EmpiricalBayes(_SPIKE)
     means, seconds = bayes.together(found.view(2, p) / curvature, (noise**2 + sampling) / curvature.square(), size)
-    return LeftOver(shapes, *means, float(seconds @ square.square()))
+    logit, outcome = means
+    return LeftOver(shapes, logit, outcome, float(seconds @ square.square()))

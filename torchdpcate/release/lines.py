@@ -76,6 +76,7 @@ class LineFacts:
         outcome_deviation: Of outcomes, outcome units.
         effect_deviation: Of effects, outcome units.
         left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
+        hidden: Variance of scores over that of clipped ones, of normal residuals.
         tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
     """
@@ -90,6 +91,7 @@ class LineFacts:
     outcome_deviation: float
     effect_deviation: float
     left_over: float
+    hidden: float
     tilts: Tensor
     cuts: Tensor
 
