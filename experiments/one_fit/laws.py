@@ -153,7 +153,7 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
 def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
     x, bounds = _covariates(rng, n), (-20.0, 20.0)
-    forbids = rng.uniform(size=n) < rng.uniform(0.1, 0.3)
+    forbids = rng.uniform(size=n) < rng.uniform(0.2, 0.35)
     x[:, -1] = forbids
     base, drift = _linear(rng, x, 1.0), _linear(rng, x, 0.8)
     base = base + rng.uniform(0.3, 0.8) * drift / 0.8

@@ -99,6 +99,7 @@ class LineConstants:
         share: Of mu^2, of all lines.
         squares: Of that, for the squares that the clip of scores follows from; sums have the rest.
         tails: Of the sums' part, for counts of scores near and beyond the clip.
+        overlap: Of the sums' part, for how much of the propensity the overlap makes up for, where it is estimated.
         spreads: Of the sums' part, for squares by cells.
         counts: Of a partition's part, for how many records its cells have.
         clip: Of scores, in root n mu / 2 of their deviations.
@@ -108,6 +109,7 @@ class LineConstants:
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
         lost: Of what both nuisances lose of their features, as a standard error.
+        extrapolated: Residual deviations by which models may err where the overlap makes up for the propensity.
         least_kept: Of the propensity's prior variance; below it a cohort has no lines.
         group_size: n mu from which on there are groups by effect.
         groups: How many.
@@ -116,6 +118,7 @@ class LineConstants:
     share: float
     squares: float
     tails: float
+    overlap: float
     spreads: float
     counts: float
     clip: float
@@ -124,6 +127,7 @@ class LineConstants:
     far: tuple[float, float, float, float]
     model: float
     lost: float
+    extrapolated: float
     least_kept: float
     group_size: float
     groups: int
