@@ -651,7 +651,7 @@ def test_of_several_arms_each_lacks_what_it_had_without_the_overlap():
 
 def test_intervals_count_what_the_overlap_makes_up_for():
     """By the weight of those who lack an arm in each line, a residual deviation for each of it; not the slope."""
-    name, plan = "cohort", planned("cohort", None)
+    plan = planned("cohort", None)
     numbers, domain = fitted("cohort").lines, DOMAINS["cohort"]
     blocks = line_blocks(plan, numbers.facts, line_clip(plan, numbers.facts, numbers.square))
     at = sum(block.size for block in blocks[: [block.name for block in blocks].index("overlap")])

@@ -136,7 +136,9 @@ def test_people_at_the_stated_overlap_are_a_finding_with_what_helps():
     many = replace(release, lines=replace(release.lines, lacking=0.163))
     said = findings(many)
     place = next(k for k, words in enumerate(said) if "stated overlap" in words)
-    assert said[place].startswith("By the released propensity at least 16% of the people lie at the stated overlap of 0.3")
+    assert said[place].startswith(
+        "By the released propensity at least 16% of the people lie at the stated overlap of 0.3"
+    )
     assert "ATT or ATO" in said[place]
     assert said[place + 1].startswith("This rests on the following")
 

@@ -59,13 +59,13 @@ class ScoredBy:
 
     def __call__(self, batch: CausalData) -> Scored:
         assert isinstance(batch, WorkedOut)
-        pi, tau = propensity_of(batch), self.effect(self.features(batch.x))
+        pi, tau, lacks = propensity_of(batch), self.effect(self.features(batch.x)), batch.lacks
         x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
         none = batch.x.new_empty(batch.n, 0)
         cells = torch.empty(batch.n, 0, dtype=torch.int64)
         if self.cells is not None:
             cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
-        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells, lacks=batch.lacks)
+        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells, lacks=lacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +181,7 @@ class LineSums(Statistic):
             yield block, part * block.unit(self.share)
 
 
-def _scored(
-    a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor
-) -> Scored:
+def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor) -> Scored:
     return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
