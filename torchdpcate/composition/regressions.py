@@ -261,9 +261,9 @@ def lacking(learnt: Tensor, bounded: Tensor) -> Tensor:
         bounded: pi, within it.
 
     Example:
-        >>> pi = torch.tensor([0.02, 0.5]).double()
-        >>> lacking(pi, within_overlap(pi, 0.1)).tolist()
-        [[0.0, 0.8], [0.0, 0.0]]
+        >>> learnt = torch.tensor([0.0625, 0.5], dtype=torch.float64)
+        >>> lacking(learnt, within_overlap(learnt, 0.125)).tolist()
+        [[0.0, 0.5], [0.0, 0.0]]
     """
     f, pi = (p if p.ndim == 2 else torch.stack([1 - p, p], 1) for p in (learnt, bounded))
     return (1 - f / pi).clamp_min(0)
