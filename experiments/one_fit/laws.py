@@ -156,6 +156,19 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
     return draw
 
 
+def _near_violation(rng: np.random.Generator, n: int) -> Draw:
+    """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
+    x, bounds = _covariates(rng, n), (-20.0, 20.0)
+    forbids = rng.uniform(size=n) < rng.uniform(0.2, 0.35)
+    x[:, -1] = forbids
+    base, drift = _linear(rng, x, 1.0), _linear(rng, x, 0.8)
+    base = base + rng.uniform(0.3, 0.8) * drift / 0.8
+    effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6)) + rng.normal(0, 1.0) * forbids
+    e = np.where(forbids, 0.02, _propensity(drift, 0.1))
+    a = (rng.uniform(size=n) < e).astype(float)
+    return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
+
+
 LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial": _continuous(0.5),
     "trial, 30 % treated": _continuous(0.3),
@@ -172,6 +185,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "t(2.5)": _continuous(logit=0.8, noise=_student),
     "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02, public=0.1),
     "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, public=0.03),
+    "near violation": _near_violation,
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),

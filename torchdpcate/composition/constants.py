@@ -101,6 +101,7 @@ class LineConstants:
         plain_size: n mu below which its nuisances have lines and squares of covariates alone, before that look.
         squares: Of the lines' share, for the squares that the clip of scores follows from; sums have the rest.
         tails: Of the sums' part, for counts of scores near and beyond the clip.
+        overlap: Of the sums' part, for how much of the propensity the overlap makes up for, where it is estimated.
         spreads: Of the sums' part, for squares by cells.
         counts: Of a partition's part, for how many records its cells have.
         clip: Power of root n mu / 2 at which scores are clipped, in their deviations.
@@ -109,6 +110,7 @@ class LineConstants:
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
         lost: Of what both nuisances lose of their features, as a standard error.
+        extrapolated: Residual deviations by which models may err where the overlap makes up for the propensity.
         least_kept: Of the propensity's prior variance; below it a cohort has no lines.
         most_missed: Noise in the logit of what is left over, above which a cohort has none.
         group_size: n mu from which on there are groups by effect.
@@ -120,6 +122,7 @@ class LineConstants:
     plain_size: float
     squares: float
     tails: float
+    overlap: float
     spreads: float
     counts: float
     clip: float
@@ -127,6 +130,7 @@ class LineConstants:
     far: tuple[float, float, float, float]
     model: float
     lost: float
+    extrapolated: float
     least_kept: float
     most_missed: float
     group_size: float

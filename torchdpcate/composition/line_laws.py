@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.composition.lines import (
     BY_EFFECT,
+    OVERLAP,
     LineSums,
     cuts_of,
     far_clip,
@@ -36,6 +37,7 @@ _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, 
 _TOTALS = 40  # numbers of records in a tail that are thought of
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
 _NO_TAIL = 0.3  # prior probability that there are none
+_SIDE = 2.0  # deviations of noise that a share is at least apart from its number
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
@@ -234,6 +236,7 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
         torch.cat([own.variances[:1] for own in each]),
         torch.cat([own.records[:1] for own in each]),
         max(own.clipped for own in each),
+        max(own.lacking for own in each),
     )
 
 
@@ -290,6 +293,27 @@ class _Law(NamedTuple):
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
         return self.facts.residual**2 * own + self.facts.left_over
 
+    @property
+    def lacks(self) -> tuple[Tensor, float]:
+        """Mean share of each arm's weight that the overlap makes up for, [2], and the deviation of its noise."""
+        if OVERLAP not in self.found:
+            return torch.zeros(2, dtype=torch.float64), 0.0
+        return self.found[OVERLAP].clamp_min(0) / self.plan.mass, self.noise(OVERLAP) / self.plan.mass
+
+    def beyond(self, reference: float, arm: float) -> float:
+        r"""Return the variance of what the outcome's models may err by where the overlap makes up for the propensity.
+
+        .. math:: \Big(\sigma_u \sum_k \frac{h_k}{\bar h}\, E\Big(1 - \frac{f_k}{o}\Big)_+\Big)^2
+
+        Args:
+            reference: Weight in the line, over the mean one, of those who lack the reference.
+            arm: Of those who lack the arm.
+        """
+        share, noise = self.lacks
+        kept = share.square() / (share.square() + noise**2).clamp_min(1e-300)  # as of tails
+        missing = min(float((share.new_tensor([reference, arm]) * share * kept).sum()), 1.0)
+        return (self.plan.line_constants.extrapolated * self.facts.residual * missing) ** 2
+
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
@@ -335,7 +359,12 @@ class _Law(NamedTuple):
         (found, noise), tail = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells)
         middle = (float(found[0]) + tail.taken) / mass
         sampling = self.spread_of(parts, cells, mass) / mass
-        parts_of_it = [sampling, (noise + counted * middle**2) / mass**2, tail.variance / mass**2, self.nuisances]
+        parts_of_it = [
+            sampling,
+            (noise + counted * middle**2) / mass**2,
+            tail.variance / mass**2,
+            self.nuisances + self.beyond(n / mass, n / mass),
+        ]
         return Line(self.facts.centre + middle, parts_of_it, min(mass / n, 1.0))
 
     def lines(self) -> Lines:
@@ -356,7 +385,13 @@ class _Law(NamedTuple):
             torch.tensor(variances, dtype=torch.float64),
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
+            self._lacking(),
         )
+
+    def _lacking(self) -> float:
+        """Return the share that both arms lack at least; see ``Lines``."""
+        share, noise = self.lacks
+        return min(max(float(share.sum()) - _SIDE * math.sqrt(2) * noise, 0.0), 1.0)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""
@@ -381,11 +416,13 @@ class _Law(NamedTuple):
             (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
             mass = max(below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
+            rare, often = self.plan.overlap * n / mass, (1 - self.plan.overlap) * n / mass
+            least = {"ATT": (often, rare), "ATC": (rare, often), "ATO": (rare, rare)}[name]
             variances = [
                 self.variance * part * n / mass**2,
                 (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
                 (tail.variance + tail.taken**2) * part / mass**2,
-                self.nuisances,
+                self.nuisances + self.beyond(*least),
             ]
             yield name, Line(facts.centre + mean, variances, min(mass / n, 1.0))
 

@@ -438,7 +438,8 @@ def planned_line(
     deviation = residual / math.sqrt(held)
     clip = plan.line_clip * deviation
     partitions = 0 if plan.cells is None else len(plan.cells.partitions)
-    part = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(plan.requested_lines) + partitions)
+    rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
+    part = rest / (1 + len(plan.requested_lines) + partitions)
     size = n
     if cells is not None:
         part, size = part * (1 - own.counts), n / cells

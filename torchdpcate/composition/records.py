@@ -388,45 +388,41 @@ class _Fit:
                     own = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                     law, numbers = private_effect_law(rest, basis, effect.solution, *own)
                     found = replace(found, law=law, numbers=numbers)
-                return (
-                    found
-                    if plan.lines is None
-                    else replace(found, lines=self._lines(found, rest, 0.0 if left is None else left.error))
-                )
+                return found if plan.lines is None else replace(found, lines=self._lines(found, left))
 
-    def _lines(self, found: ComposedFit, rest: Rows, left_over: float) -> LineNumbers:
-        """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates.
-
-        Args:
-            found: What was released before.
-            rest: The residuals.
-            left_over: Variance of what a second look leaves of the average, squared outcome units.
-        """
+    def _lines(self, found: ComposedFit, left: LeftOver | None) -> LineNumbers:
+        """Return what lines are made of: sums of scores of what the nuisances make of the records."""
         assert self.schema is not None
         domain, effect, plan = self.domain, found.effect, self.plan
-        basis = effect.regression.basis
-        coefficients = without_noise(effect.shrunk, effect.estimates, basis)
+        coefficients = without_noise(effect.shrunk, effect.estimates, effect.regression.basis)
+        features = partial(encoded_features, replace(found, worked=None), domain)
+        rest = self.rows.then(found.nuisances)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
         if plan.arms > 2:
-            return self._arm_lines(found, rest, coefficients, people)
-        by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
-        effects = by.effect(found.features(domain.scale(people)))
-        facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale, left_over=left_over)
-        by = replace(by, centre=facts.centre)
-        if plan.cells is not None:  # which need all covariates as they are
-            features = partial(encoded_features, replace(found, worked=None), domain)
-            by, rest = replace(by, features=features, cells=plan.cells), self.rows.then(found.nuisances)
-        return private_lines(rest, plan, self.steps, by, facts)
+            return self._arm_lines(found, rest, features, coefficients, people)
+        by = ScoredBy(features, coefficients, domain.outcome_range, 0.0, plan.cells)
+        effects = by.effect(features(people))
+        facts = line_facts(
+            people, effects, found.nuisances, domain, plan, effect.scale, left_over=left.error if left else 0.0
+        )
+        return private_lines(rest, plan, self.steps, replace(by, centre=facts.centre), facts)
 
-    def _arm_lines(self, found: ComposedFit, rest: Rows, coefficients: Tensor, people: Tensor) -> LineNumbers:
+    def _arm_lines(
+        self,
+        found: ComposedFit,
+        rest: Rows,
+        features: Callable[[Tensor], Tensor],
+        coefficients: Tensor,
+        people: Tensor,
+    ) -> LineNumbers:
         """Return the same of each arm against the reference, one after the other."""
-        domain, plan, basis, made = self.domain, self.plan, found.effect.regression.basis, []
+        domain, plan, made = self.domain, self.plan, []
         bound = domain.outcome_range
-        effects = effects_of(found.features(domain.scale(people)), coefficients, plan.arms).clamp(-bound, bound)
+        effects = effects_of(features(people), coefficients, plan.arms).clamp(-bound, bound)
         for arm in range(1, plan.arms):
             tau = effects[:, arm - 1]
             facts = line_facts(people, tau, found.nuisances, domain, plan, found.effect.scale, arm)
-            by = ArmScoredBy(basis, coefficients, bound, facts.centre, arm=arm)
+            by = ArmScoredBy(features, coefficients, bound, facts.centre, arm=arm)
             made.append(private_lines(rest, plan, self.steps, by, facts))
         return replace(made[0], others=tuple(made[1:]))
 
@@ -450,7 +446,7 @@ class _Fit:
         before = None
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
-        return partial(residuals, mean, at, plan.arms), before, outcome, propensity
+        return partial(residuals, mean, at, plan.arms, plan.overlap), before, outcome, propensity
 
     def _left_over(
         self, z: Rows, change: Callable[[CausalData], WorkedOut], propensity: Fitted | None, start: Start

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes
-from torchdpcate.composition.regressions import WorkedOut
+from torchdpcate.composition.regressions import WorkedOut, lacking, within_overlap
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import LOOKED_FOR, REMAINDERS, NoisySteps, Statistic, propensity_of, summed
 from torchdpcate.data.records import CausalData
@@ -129,10 +129,13 @@ class LeftOver:
             worked: What they made without.
         """
         g, pi = self.shapes(worked.x), propensity_of(worked)
-        more = torch.sigmoid(torch.logit(pi) + g @ self.logit.to(g)).clamp(overlap, 1 - overlap)
+        reference, arm = worked.lacks.unbind(1)
+        learnt = torch.logit(pi - pi * arm + (1 - pi) * reference) + g @ self.logit.to(g)  # without the overlap
+        more = torch.sigmoid(learnt)
+        bounded = within_overlap(more, overlap)
         mean = (worked.outcome + g @ self.outcome.to(g)).clamp(*bounds)
-        a, y = worked.a + pi - more, worked.y + worked.outcome - mean
-        return replace(worked, a=a, y=y, propensity=more, outcome=mean)
+        a, y = worked.a + pi - bounded, worked.y + worked.outcome - mean
+        return replace(worked, a=a, y=y, propensity=bounded, outcome=mean, lacks=lacking(more, bounded))
 
 
 def left_over(

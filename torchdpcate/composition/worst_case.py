@@ -166,7 +166,9 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     for score, treatment in zip(ends, (0.5, -0.5), strict=True):
         y, a = none.clone(), none + 0.5
         y[0], a[0] = score, treatment
-        made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=torch.empty(3, 0, dtype=torch.int64)))
+        lacks = (none + (score > 0))[:, None].expand(3, 2)
+        cells = torch.empty(3, 0, dtype=torch.int64)
+        made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=cells, lacks=lacks))
     return made
 
 
