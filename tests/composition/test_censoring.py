@@ -49,8 +49,7 @@ def records(outcome: Censoring, n: int = 4_000) -> CausalData:
 
 
 def counted(outcome: Censoring, given: CausalData) -> CausalData:
-    curve = censoring_curve(FollowUpCells(outcome)(given).double(), outcome.bins)
-    return CountedByFollowUp(outcome, curve)(given)
+    return CountedByFollowUp(outcome, FollowUpCells(outcome)(given).double())(given)
 
 
 def test_the_curve_of_fine_parts_is_kaplan_meier_s():
@@ -67,7 +66,7 @@ def test_the_curve_of_fine_parts_is_kaplan_meier_s():
 def test_a_curve_of_noise_alone_leads_to_weights_in_nought_to_one():
     outcome = Censoring("t", "d", TAU, by_arm=True)
     noise = 50 * torch.randn(FollowUpCells(outcome).size, generator=torch.Generator().manual_seed(0)).double()
-    found = CountedByFollowUp(outcome, censoring_curve(noise, outcome.bins))(records(outcome))
+    found = CountedByFollowUp(outcome, noise)(records(outcome))
     assert bool(((found.weight >= 0) & (found.weight <= 1)).all())
     assert found.follow_up is None
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import FollowUpCells, curve_errors
 from torchdpcate.composition.lines import (
     BY_EFFECT,
     LineSums,
@@ -20,7 +21,7 @@ from torchdpcate.composition.lines import (
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
-from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
@@ -175,6 +176,7 @@ def lines_of(
     domain: Domain,
     levels: Levels | None = None,
     per_person: int = 1,
+    follow_up: Tensor | None = None,
 ) -> Lines:
     """Return the lines that released numbers make; see ``Lines``.
 
@@ -184,11 +186,15 @@ def lines_of(
         domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
+        follow_up: Released counts of the ends of follow-up, where outcomes may be censored.
     """
-    if plan.arms > 2:
-        each = [numbers, *numbers.others]
-        return _of_arms([_one(own, plan, domain, levels, per_person) for own in each])
-    return _one(numbers, plan, domain, levels, per_person)
+    curves = [0.0] * (plan.arms - 1)
+    if follow_up is not None and domain.censoring is not None:
+        noise = FollowUpCells(domain.censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+        curves = curve_errors(follow_up, domain.censoring, noise, plan.arms).tolist()
+    each = zip([numbers, *numbers.others], curves, strict=True)
+    found = [_one(own, plan, domain, levels, per_person, curve) for own, curve in each]
+    return _of_arms(found) if plan.arms > 2 else found[0]
 
 
 def _of_arms(each: Sequence[Lines]) -> Lines:
@@ -202,7 +208,9 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
     )
 
 
-def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int) -> Lines:
+def _one(
+    numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int, curve: float
+) -> Lines:
     facts = numbers.facts
     clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
@@ -210,7 +218,7 @@ def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Level
     units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person).lines()
+    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person, curve).lines()
 
 
 class Line(NamedTuple):
@@ -233,6 +241,7 @@ class _Law(NamedTuple):
     lost: Lost
     better: str | None
     per_person: int
+    curve: float
 
     @property
     def facts(self) -> LineFacts:
@@ -251,9 +260,9 @@ class _Law(NamedTuple):
 
     @property
     def nuisances(self) -> float:
-        """Variance of what both nuisances may have lost."""
+        """Variance of what both nuisances may have lost, and of what noise in a curve of censoring makes."""
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
-        return self.facts.residual**2 * own
+        return self.facts.residual**2 * own + self.curve**2
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""

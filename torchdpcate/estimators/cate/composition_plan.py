@@ -131,6 +131,7 @@ class CompositionPlan(Plan):
         effect = found.effect
         return own | {
             "weight": found.weight,
+            "follow_up": found.follow_up,
             "line_numbers": found.lines,
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
@@ -152,7 +153,8 @@ class CompositionPlan(Plan):
             law = law_of(numbers, *facts, privacy.protected.records)
         lines, own = None, answers["line_numbers"]
         if own is not None:
-            lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records)
+            follow_up = answers["follow_up"]
+            lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records, follow_up)
         return ComposedRelease(
             effect_coefficients(plan, regression, answers["estimates"], variances, scale),
             answers["estimates"],
@@ -166,6 +168,7 @@ class CompositionPlan(Plan):
             law=law,
             numbers=numbers,
             weight=answers["weight"],
+            follow_up=answers["follow_up"],
             without=self._without(withheld=numbers is not None) if law is None else None,
             lines=lines,
             line_numbers=own,
@@ -244,7 +247,10 @@ def stated_plan(release: Release) -> ComposedPlan:
     return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions), cells)
 
 
-ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "line_numbers")
+ANSWERS = (
+    *("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "follow_up"),
+    "line_numbers",
+)
 """What a release holds of its steps, by the names of its attributes."""
 
 
@@ -266,6 +272,9 @@ def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of the mean weight, which a plan requests or not."""
     if (release.weight is None) is not (plan.weight is None):
         yield "it holds a mean weight of records that its domain gives none, or the other way round"
+    counts = 0 if release.follow_up is None else release.follow_up.numel()
+    if counts != plan.follow_up:
+        yield f"it holds {counts} counts of the ends of follow-up, but its plan requests {plan.follow_up}"
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
