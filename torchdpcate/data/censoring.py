@@ -1,5 +1,6 @@
 """Outcomes by a horizon that follow-up may end before: what is public of them, and what a record is of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,11 @@ class Censoring:
     def name(self) -> str:
         """The column that the outcome is called by."""
         return self.time if self.kind == RESTRICTED_MEAN else self.event
+
+    @property
+    def expected_weight(self) -> float:
+        """Mean of v that plans expect: a floor between the public one and 1, as O / G has the mean one."""
+        return math.sqrt(self.floor)
 
     @property
     def columns(self) -> tuple[str, str]:
