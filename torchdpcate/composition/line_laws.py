@@ -22,6 +22,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
 from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
@@ -37,6 +38,7 @@ _LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
+_APART = 0.8  # of logits: that of the mean propensity, and that of the share of the treated
 
 
 def line_facts(
@@ -190,11 +192,51 @@ def lines_of(
     """
     curves = [0.0] * (plan.arms - 1)
     if follow_up is not None and domain.censoring is not None:
-        noise = FollowUpCells(domain.censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
-        curves = curve_errors(follow_up, domain.censoring, noise, plan.arms).tolist()
+        curves = curve_errors(follow_up, domain.censoring, curve_noise(domain.censoring, plan), plan.arms).tolist()
     each = zip([numbers, *numbers.others], curves, strict=True)
     found = [_one(own, plan, domain, levels, per_person, curve) for own, curve in each]
     return _of_arms(found) if plan.arms > 2 else found[0]
+
+
+def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
+    """Return the standard deviation of the noise of a count of the ends of follow-up."""
+    return FollowUpCells(censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+
+
+def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:
+    r"""Return in one line why lines would not hold, where the released propensity is far from the share of the treated.
+
+    .. math:: \Big|\log\frac{\bar e}{1 - \bar e} - \log\frac{s}{1 - s}\Big| > 0.8 + \frac{2\,\sigma_s}{s (1 - s)}
+
+    with the mean propensity of public people, and the share s of the treated that the domain states, or that counts of
+    the ends of follow-up by arm tell, with their noise. Post-processing; None where it is near, or no share is known.
+
+    Args:
+        facts: Released.
+        plan: The public plan.
+        domain: Public bounds.
+        follow_up: As of ``lines_of``.
+    """
+    censoring = domain.censoring
+    if plan.known_propensity or plan.arms > 2 or plan.budget is None:
+        return None
+    if domain.treated is not None:
+        share, noise = domain.treated, 0.0
+    elif follow_up is not None and censoring is not None and censoring.by_arm:
+        counts = follow_up.view(2, -1).sum(1)
+        total = max(float(counts.sum()), _FEWEST)
+        share, noise = float(counts[1]) / total, curve_noise(censoring, plan) * math.sqrt(len(follow_up) / 2) / total
+        share = min(max(share, plan.overlap), 1 - plan.overlap)
+    else:
+        return None
+    apart = math.log(facts.treated / (1 - facts.treated)) - math.log(share / (1 - share))
+    if abs(apart) <= _APART + 2 * noise / (share * (1 - share)):
+        return None
+    return (
+        f"no interval: the released propensities of public people have the mean {facts.treated:.2g}, where about "
+        f"{share:.2g} are treated, so that the propensity, or the released means of covariates, err too much; give more "
+        "records, a larger epsilon, or fewer covariates"
+    )
 
 
 def _of_arms(each: Sequence[Lines]) -> Lines:

@@ -70,7 +70,7 @@ class ComposedRelease(EffectRelease):
         numbers: Released numbers that the law was made of.
         without: Why there is no law, in one line; None where there is one.
         weight: Released mean weight of the records; None where all count alike.
-        follow_up: Released counts of the ends of follow-up, which their curve is made of; None where outcomes are known.
+        follow_up: Released counts of the ends of follow-up, see ``FollowUpCells``; None where outcomes are known.
         lines: Averages of effects with intervals; None where there are none.
         line_numbers: Released numbers that they were made of.
         no_lines: Why there are none, in one line.

@@ -14,7 +14,7 @@ from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.line_laws import lines_of
+from torchdpcate.composition.line_laws import lines_of, unlike
 from torchdpcate.composition.plan import PURE, ComposedPlan
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, planned_line, why_no_lines, why_none
 from torchdpcate.composition.priors import STEPS
@@ -151,9 +151,9 @@ class CompositionPlan(Plan):
             bounds = propensity_bounds(domain)
             facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
             law = law_of(numbers, *facts, privacy.protected.records)
-        lines, own = None, answers["line_numbers"]
-        if own is not None:
-            follow_up = answers["follow_up"]
+        lines, own, follow_up = None, answers["line_numbers"], answers["follow_up"]
+        apart = None if own is None else unlike(own.facts, plan, self.schema.domain, follow_up)
+        if own is not None and apart is None:
             lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records, follow_up)
         return ComposedRelease(
             effect_coefficients(plan, regression, answers["estimates"], variances, scale),
@@ -168,11 +168,11 @@ class CompositionPlan(Plan):
             law=law,
             numbers=numbers,
             weight=answers["weight"],
-            follow_up=answers["follow_up"],
+            follow_up=follow_up,
             without=self._without(withheld=numbers is not None) if law is None else None,
             lines=lines,
             line_numbers=own,
-            no_lines=_no_lines(self.steps, self.schema) if lines is None else None,
+            no_lines=(apart or _no_lines(self.steps, self.schema)) if lines is None else None,
         )
 
     def _without(self, withheld: bool) -> str:
