@@ -234,8 +234,8 @@ def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tens
         return None
     return (
         f"no interval: the released propensities of public people have the mean {facts.treated:.2g}, where about "
-        f"{share:.2g} are treated, so that the propensity, or the released means of covariates, err too much; give more "
-        "records, a larger epsilon, or fewer covariates"
+        f"{share:.2g} are treated, so that the propensity, or the released means of covariates, err too much; give "
+        "more records, a larger epsilon, or fewer covariates"
     )
 
 
