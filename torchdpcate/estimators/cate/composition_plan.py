@@ -308,6 +308,7 @@ GAIN = 1e-6
 OF = "the effect at a typical covariate"
 """What planned noise is the noise of."""
 _ONE, _OTHERS = "constant", "variation"
+_BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
 
 def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale: float | None = None) -> PlannedNoise:
@@ -317,8 +318,7 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
         plan: The public plan.
         schema: Columns and public bounds.
         residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
-            units: about their standard deviation. None takes the outcome's as the domain states it, else a fourteenth
-            of its range.
+            units: about their standard deviation. None takes ``stated_scale``, else a fourteenth of its range.
 
     Raises:
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
@@ -329,7 +329,8 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         given, stated = residual_scale is not None, domain.outcome_sd is not None
-        clipped = f"residuals of the outcome are clipped at {shown(scale) if given or stated else '1/14 of its range'}"
+        known = given or stated or domain.censoring is not None
+        clipped = f"residuals of the outcome are clipped at {shown(scale) if known else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" if given else told(domain)
     constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
@@ -383,9 +384,12 @@ def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domai
     """Return the residual scale that was stated, if any; refuse what cannot be one.
 
     Where it was not, that is the outcome's standard deviation, if the domain states it: residuals have no larger one.
+    A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the event.
     """
     if residual_scale is None:
-        return None if plan.binary else domain.outcome_sd
+        unknown = domain.censoring is not None and domain.outcome_sd is None
+        own = _BY_HORIZON * domain.outcome_range if unknown else domain.outcome_sd
+        return None if plan.binary else own
     if plan.binary:
         raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")
     most = domain.outcome_range / 2
