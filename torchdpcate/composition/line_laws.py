@@ -308,7 +308,7 @@ class _Law(NamedTuple):
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""
-        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
+        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
         return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model)
 

@@ -98,6 +98,11 @@ class PlanFacts:
         return self.n if self.weight is None else self.n * self.weight
 
     @property
+    def reaches_bounds(self) -> bool:
+        """Whether outcomes often are at their bounds: those of two values, and those by a horizon."""
+        return self.binary or self.follow_up > 0
+
+    @property
     def estimates_propensity(self) -> bool:
         """Whether intervals are requested beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
