@@ -283,7 +283,7 @@ class _Law(NamedTuple):
     lost: Lost
     better: str | None
     per_person: int
-    curve: float
+    curve: float = 0.0
 
     @property
     def facts(self) -> LineFacts:
