@@ -147,7 +147,7 @@ TRIAL: Mapping[str, Any] = {
     },
     "propensity": 0.75,
 }
-"""ACTG 175 (Hammer et al. 1996), as speff2trial (R) and lifelines (Python) have it: zidovudine alone, or other drugs."""
+"""ACTG 175 (Hammer et al. 1996), as R's speff2trial and lifelines have it: zidovudine alone, or other drugs."""
 
 
 def of_trial(path: Path, epsilon: float, releases: int = 20) -> dict[str, float]:
