@@ -38,14 +38,16 @@ class Draw:
     treated: float | None = None
 
 
-def _covariates(rng: np.random.Generator, n: int) -> Array:
+def covariates(rng: np.random.Generator, n: int) -> Array:
+    """Return correlated covariates of n people, the last two of two levels, [n, 6]."""
     common = rng.normal(size=(n, 1))
     x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, COVARIATES)), -2, 2)
     x[:, -2:] = x[:, -2:] > rng.uniform(-0.6, 0.6, 2)
     return x
 
 
-def _linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+def linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a random linear function of covariates, centred, whose deviation is ``size``, [n]."""
     weights = rng.normal(size=x.shape[1])
     found = x @ weights
     return size * (found - found.mean()) / found.std()
@@ -96,15 +98,15 @@ def _continuous(
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        base, drift = _linear(rng, x, 1.0), _linear(rng, x, logit) if logit else np.zeros(n)
+        x = covariates(rng, n)
+        base, drift = linear(rng, x, 1.0), linear(rng, x, logit) if logit else np.zeros(n)
         if shape == "hump":
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
         if shape == "product":
             base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
         both = rng.uniform(0.3, 0.8)
         base = base + both * drift / max(logit, 1e-9)
-        effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6))
+        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
         e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
         a = (rng.uniform(size=n) < e).astype(float)
         error = noise(rng, n)
@@ -119,11 +121,11 @@ def _continuous(
 
 def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        risk, drift = _linear(rng, x, 0.7), np.log(rate / (1 - rate))
-        off = rng.uniform(-0.6, 0.3) + _linear(rng, x, 0.2)
+        x = covariates(rng, n)
+        risk, drift = linear(rng, x, 0.7), np.log(rate / (1 - rate))
+        off = rng.uniform(-0.6, 0.3) + linear(rng, x, 0.2)
         p0, p1 = (1 / (1 + np.exp(-(drift + risk + part))) for part in (0.0, off))
-        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + _linear(rng, x, 0.4), 0.05)
+        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + linear(rng, x, 0.4), 0.05)
         a = (rng.uniform(size=n) < e).astype(float)
         y = (rng.uniform(size=n) < np.where(a > 0, p1, p0)).astype(float)
         return Draw(x, a, y, p1 - p0, e, (0.0, 1.0), 0.05, treated, "binary")
@@ -133,10 +135,10 @@ def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator
 
 def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        level = _linear(rng, x, 0.4)
-        change = rng.uniform(-0.4, 0.4) + _linear(rng, x, 0.1)
-        e = _propensity(0.8 * level + _linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
+        x = covariates(rng, n)
+        level = linear(rng, x, 0.4)
+        change = rng.uniform(-0.4, 0.4) + linear(rng, x, 0.1)
+        e = _propensity(0.8 * level + linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
         a = (rng.uniform(size=n) < e).astype(float)
         scale = 800.0 if costs else 4.0
         frailty = rng.gamma(1.0, 1.0, n) if not costs else rng.lognormal(-0.5, 1.0, n)

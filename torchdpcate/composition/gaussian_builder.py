@@ -56,8 +56,8 @@ _PLAIN = "12"  # kinds of features of nuisances that are looked at again
 WEIGHT_SHARES = {Shares: 0.01, EpsilonShares: 0.03}
 """Share of the sum of the weights, of mu^2 and of epsilon: its noise is 10 / mu, or has the scale 33 / epsilon."""
 
-CENSORING_SHARES = {Shares: 0.02, EpsilonShares: 0.1}
-"""Share of the histogram that a curve of censoring is made of ; five per cent gained nothing on generated data."""
+CENSORING_SHARES = {Shares: 0.05, EpsilonShares: 0.1}
+"""Share of the histogram that a curve of censoring is made of."""
 
 
 @dataclass(frozen=True)

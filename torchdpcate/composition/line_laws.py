@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import FollowUpCells, curve_errors
 from torchdpcate.composition.lines import (
     BY_EFFECT,
     OVERLAP,
@@ -22,7 +23,8 @@ from torchdpcate.composition.lines import (
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
-from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
@@ -41,6 +43,7 @@ _SIDE = 2.0  # deviations of noise that a share is at least apart from its numbe
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
+_APART = 0.8  # of logits: that of the mean propensity, and that of the share of the treated
 
 
 def line_facts(
@@ -212,6 +215,7 @@ def lines_of(
     domain: Domain,
     levels: Levels | None = None,
     per_person: int = 1,
+    follow_up: Tensor | None = None,
 ) -> Lines:
     """Return the lines that released numbers make; see ``Lines``.
 
@@ -221,11 +225,55 @@ def lines_of(
         domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
+        follow_up: Released counts of the ends of follow-up, where outcomes may be censored.
     """
-    if plan.arms > 2:
-        each = [numbers, *numbers.others]
-        return _of_arms([_one(own, plan, domain, levels, per_person) for own in each])
-    return _one(numbers, plan, domain, levels, per_person)
+    curves = [0.0] * (plan.arms - 1)
+    if follow_up is not None and domain.censoring is not None:
+        curves = curve_errors(follow_up, domain.censoring, curve_noise(domain.censoring, plan), plan.arms).tolist()
+    each = zip([numbers, *numbers.others], curves, strict=True)
+    found = [_one(own, plan, domain, levels, per_person, curve) for own, curve in each]
+    return _of_arms(found) if plan.arms > 2 else found[0]
+
+
+def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
+    """Return the standard deviation of the noise of a count of the ends of follow-up."""
+    return FollowUpCells(censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+
+
+def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:
+    r"""Return in one line why lines would not hold, where the released propensity is far from the share of the treated.
+
+    .. math:: \Big|\log\frac{\bar e}{1 - \bar e} - \log\frac{s}{1 - s}\Big| > 0.8 + \frac{2\,\sigma_s}{s (1 - s)}
+
+    with the mean propensity of public people, and the share s of the treated that the domain states, or that counts of
+    the ends of follow-up by arm tell, with their noise. Post-processing; None where it is near, or no share is known.
+
+    Args:
+        facts: Released.
+        plan: The public plan.
+        domain: Public bounds.
+        follow_up: As of ``lines_of``.
+    """
+    censoring = domain.censoring
+    if plan.known_propensity or plan.arms > 2 or plan.budget is None:
+        return None
+    if domain.treated is not None:
+        share, noise = domain.treated, 0.0
+    elif follow_up is not None and censoring is not None and censoring.by_arm:
+        counts = follow_up.view(2, -1).sum(1)
+        total = max(float(counts.sum()), _FEWEST)
+        share, noise = float(counts[1]) / total, curve_noise(censoring, plan) * math.sqrt(len(follow_up) / 2) / total
+        share = min(max(share, plan.overlap), 1 - plan.overlap)
+    else:
+        return None
+    apart = math.log(facts.treated / (1 - facts.treated)) - math.log(share / (1 - share))
+    if abs(apart) <= _APART + 2 * noise / (share * (1 - share)):
+        return None
+    return (
+        f"no interval: the released propensities of public people have the mean {facts.treated:.2g}, where about "
+        f"{share:.2g} are treated, so that the propensity, or the released means of covariates, err too much; give "
+        "more records, a larger epsilon, or fewer covariates"
+    )
 
 
 def _of_arms(each: Sequence[Lines]) -> Lines:
@@ -240,7 +288,9 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
     )
 
 
-def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int) -> Lines:
+def _one(
+    numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int, curve: float
+) -> Lines:
     facts = numbers.facts
     clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
@@ -248,7 +298,7 @@ def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Level
     units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person).lines()
+    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person, curve).lines()
 
 
 class Line(NamedTuple):
@@ -271,6 +321,7 @@ class _Law(NamedTuple):
     lost: Lost
     better: str | None
     per_person: int
+    curve: float = 0.0
 
     @property
     def facts(self) -> LineFacts:
@@ -289,9 +340,9 @@ class _Law(NamedTuple):
 
     @property
     def nuisances(self) -> float:
-        """Variance of what both nuisances may have lost."""
+        """Variance of what both nuisances may have lost, and of what noise in a curve of censoring makes."""
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
-        return self.facts.residual**2 * own + self.facts.left_over
+        return self.facts.residual**2 * own + self.facts.left_over + self.curve**2
 
     @property
     def lacks(self) -> tuple[Tensor, float]:
@@ -316,7 +367,7 @@ class _Law(NamedTuple):
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""
-        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
+        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
         return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
 

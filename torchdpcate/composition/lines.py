@@ -330,7 +330,7 @@ def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:
     size = plan.line_size
     wide = usual * max(least / usual, min(math.sqrt(size / first), 1.0), math.sqrt(size / second))
     far = wide * facts.deviation
-    return min(far, 1.05 * facts.largest) if plan.binary else far
+    return min(far, 1.05 * facts.largest) if plan.reaches_bounds else far
 
 
 def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
@@ -347,14 +347,14 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     with ``line_clip`` c, and the planned deviation in the denominator: the more scores vary beyond what residuals of a
     normal law make of them, the heavier are their tails.
 
-    Scores of a binary outcome are hardly more than the inverse propensity: nothing is gained beyond it, and much is
-    lost below half of it.
+    Scores of an outcome that often is at its bounds are hardly more than its range over the propensity: nothing is
+    gained beyond it, and much is lost below half of it.
     """
     deviation = score_deviation(plan, facts, square)
     clip = plan.line_clip * deviation * max(deviation / facts.deviation, 1.0)
     if plan.budget is None:
         clip = 1e3 * facts.deviation  # nothing is clipped
-    return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip
+    return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
 def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:

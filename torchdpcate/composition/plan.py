@@ -98,6 +98,11 @@ class PlanFacts:
         return self.n if self.weight is None else self.n * self.weight
 
     @property
+    def reaches_bounds(self) -> bool:
+        """Whether outcomes often are at their bounds: those of two values, and those by a horizon."""
+        return self.binary or self.follow_up > 0
+
+    @property
     def estimates_propensity(self) -> bool:
         """Whether intervals are requested beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
@@ -216,8 +221,20 @@ class ComposedPlan(PlanFacts):
         return PlanFacts(*(getattr(self, f.name) for f in fields(PlanFacts)))
 
     def at_weight(self, weight: float | None) -> "ComposedPlan":
-        """Return the plan with the released mean weight of the records in the place of the expected one."""
-        return self if weight is None else replace(self, weight=weight)
+        """Return the plan with the released mean weight of the records in the place of the expected one.
+
+        What regressions request is worked out anew by the noise that they have at that weight; shares stay.
+        """
+        if weight is None or self.weight is None:
+            return self
+        if self.kind == PURE:
+            return replace(self, weight=weight)
+        times = self.weight / weight
+        requests = {
+            name: replace(each, noise=times**2 * each.noise, least=times * each.least, size=min(each.size / times, 1e9))
+            for name, each in self.requests.items()
+        }
+        return replace(self, weight=weight, requests=requests)
 
     @property
     def by_sums(self) -> bool:

@@ -359,7 +359,8 @@ def lost_of(
 
     propensity, e_errs, kept = of(plan.propensity(two), plan.constants.propensity_variance, rarer)
     unit = (_BINARY**2 if spread is None else spread) if plan.binary else 1.0
-    outcome, m_errs = (unit * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
+    varies = _BY_TIME if plan.follow_up and not plan.binary else unit
+    outcome, m_errs = (varies * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
     effect, t_errs = (part / unit for part in of(plan.effect(None if plan.wide else two), plan.head_variance)[:2])
     apart = 0.0 if share is None else abs(1 - 2 * share)
     seen = 1 - propensity.new_tensor([again and f.kind in LOOKED_FOR for f in features] + [False])
@@ -451,6 +452,7 @@ def planned_line(
 
 
 _BINARY = 0.4  # deviation of a binary outcome's residuals that plans expect, in its range
+_BY_TIME = 0.3  # of log hazards' variance: that of mean times up to a horizon over residuals' (.16 to .41, exponential)
 
 
 def why_no_lines(plan: ComposedPlan) -> str:

@@ -76,6 +76,8 @@ class ComposedFit:
         lines: What its lines are made of; None where the plan has none.
         worked: That of records in memory, which is the curator's; None of a stream.
         weight: Mean weight of the records, released; None where all count alike.
+        follow_up: How many records' follow-up ends in each part of the horizon, released; None where outcomes are
+            known.
     """
 
     columns: tuple[int, ...] | None
@@ -88,6 +90,7 @@ class ComposedFit:
     worked: WorkedOut | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
     lines: LineNumbers | None = field(default=None, kw_only=True)
+    follow_up: Tensor | None = field(default=None, kw_only=True)
 
     def features(self, u: Tensor) -> Tensor:
         """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
@@ -156,14 +159,17 @@ def fit_composition(
     if site is not None:
         rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
-        rows, plan, steps = weighed(rows, domain, plan, steps)
-        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema).run()
+        rows, plan, steps, follow_up = weighed(rows, domain, plan, steps)
+        fit = _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema)
+        return replace(fit.run(), follow_up=follow_up)
 
 
-def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
+def weighed(
+    rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps
+) -> tuple[Rows, ComposedPlan, NoisySteps, Tensor | None]:
     """Return records, plan and steps by the released mean weight of the records, where they do not all count alike.
 
-    Of outcomes that may be censored the weights follow from a released curve first.
+    Of outcomes that may be censored the weights follow from a released curve first, whose counts are the last.
 
     Args:
         rows: The records.
@@ -175,13 +181,15 @@ def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -
         InputError: A budget that is too small for a step's noise; nothing is paid then.
     """
     if plan.weight is None:
-        return rows, plan, steps
+        return rows, plan, steps, None
     if steps.private:
         require_noise(plan)
+    counts = None
     if domain.censoring is not None:
-        rows = rows.then(private_follow_up(rows, domain.censoring, plan.arms, steps))
+        counted = private_follow_up(rows, domain.censoring, plan.arms, steps)
+        rows, counts = rows.then(counted), counted.counts
     weight = private_weight(rows, plan.weight, steps)
-    return rows, plan.at_weight(weight), replace(steps, weight=weight)
+    return rows, plan.at_weight(weight), replace(steps, weight=weight), counts
 
 
 def with_positions(labels: tuple[int, ...], batch: CausalData) -> CausalData:

@@ -29,6 +29,7 @@ _MIDDLE = 0.9  # of a population: where its effects lie
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
 _FEW_LACKING = 0.02  # of the people at the stated overlap, which is no finding
+_NONE = "no interval: "  # how a release says why it has no lines that others have
 
 
 def findings(release: Release, reference: Tensor | None = None) -> list[str]:
@@ -314,7 +315,9 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         return _of_lines(release)
     if release.law is None:
         for_all = release.form == "constant"
-        return [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
+        why = release.no_lines if release.no_lines and release.no_lines.startswith(_NONE) else ""
+        found = [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
+        return [*found, *([f"There is {why}."] if why else [])]
     low, high = release.average().tolist()
     about = "among everybody" if release.law.nuisances is None else f"among {ABOUT['ATO']}"
     found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]

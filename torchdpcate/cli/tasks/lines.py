@@ -60,8 +60,7 @@ class OfLines(TaskSpec):
 
     @property
     def _lines(self) -> Lines:
-        assert self.release.lines is not None
-        return self.release.lines
+        return self.release.required_lines
 
     @cached_property
     def _exact(self) -> Lines | None:
