@@ -160,12 +160,12 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
 
 def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
-    x, bounds = _covariates(rng, n), (-20.0, 20.0)
+    x, bounds = covariates(rng, n), (-20.0, 20.0)
     forbids = rng.uniform(size=n) < rng.uniform(0.2, 0.35)
     x[:, -1] = forbids
-    base, drift = _linear(rng, x, 1.0), _linear(rng, x, 0.8)
+    base, drift = linear(rng, x, 1.0), linear(rng, x, 0.8)
     base = base + rng.uniform(0.3, 0.8) * drift / 0.8
-    effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6)) + rng.normal(0, 1.0) * forbids
+    effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6)) + rng.normal(0, 1.0) * forbids
     e = np.where(forbids, 0.02, _propensity(drift, 0.1))
     a = (rng.uniform(size=n) < e).astype(float)
     return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
