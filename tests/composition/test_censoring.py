@@ -243,7 +243,7 @@ def facts_of(share: float, own: Domain) -> LineFacts:
     """Facts of lines where everybody has one propensity."""
     people = torch.full((8, 1), 0.5).double()
     plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
-    nuisances = partial(residuals, 0.2, share, 2)
+    nuisances = partial(residuals, 0.2, share, 2, 0.05)
     return line_facts(people, torch.zeros(8).double(), nuisances, own, plan, 1.0)
 
 

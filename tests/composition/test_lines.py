@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants, logit_curvature
-from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, tail_of
+from torchdpcate.composition.line_laws import _Law, clipped_square, group_cuts, line_facts, lines_of, tail_of
 from torchdpcate.composition.lines import (
     LineSums,
     Scored,
@@ -31,7 +31,7 @@ from torchdpcate.composition.lines import (
 from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
 from torchdpcate.composition.priors import prior_variances
 from torchdpcate.composition.records import ComposedFit, encoded_features, fit_composition, rows_of
-from torchdpcate.composition.regressions import lacking, within_overlap
+from torchdpcate.composition.regressions import lacking, residuals, within_overlap
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
@@ -268,13 +268,14 @@ def test_the_clip_grows_with_the_fourth_root_from_a_size_on():
     own = planned("cohort").line_constants
     for epsilon in (0.1, 1.0, 4.0, 64.0, 1e4, 1e6):
         plan = planned("cohort", PrivacyBudget(epsilon, 1e-5))
-        constant = own.clip * math.sqrt(N) * plan.line_mu / 2
+        constant = (math.sqrt(N) * plan.line_mu / 2) ** own.clip
         slow = own.slow_clip**0.75 * constant**0.25
         expected = own.least_clip if constant < own.least_clip else min(constant, slow)
         assert plan.line_clip == pytest.approx(expected, rel=1e-12)
         facts = made_facts(largest=1e9)
         deviation = score_deviation(plan, facts, 0.05)
-        assert line_clip(plan, facts, 0.05) == pytest.approx(expected * deviation, rel=1e-12)
+        heavier = max(deviation / facts.deviation, 1.0)
+        assert line_clip(plan, facts, 0.05) == pytest.approx(expected * deviation * heavier, rel=1e-12)
     assert line_clip(planned("cohort", None), facts, 0.05) == 1e3 * facts.deviation
 
 
@@ -313,6 +314,8 @@ def made_facts(**changes: object) -> LineFacts:
         treated=0.4,
         outcome_deviation=1.0,
         effect_deviation=0.7,
+        left_over=0.0,
+        hidden=1.0,
         tilts=torch.tensor([0.8, 1.5, 0.2]).double(),
         cuts=torch.tensor([-0.3, 0.6]).double(),
     )
@@ -487,15 +490,18 @@ def test_what_is_charged_is_what_the_plan_says():
 # -- what is made of the sums
 
 
-def test_a_tail_is_pareto_s():
-    """Exact counts of a Pareto tail give its mean excess: N C / (alpha - 1) on either side."""
+def tail(above: tuple[float, float], below: tuple[float, float], noise: float = 0.0, clip: float = 1.0, most=math.inf):
+    """What a clip took by counts near and beyond it, of 5,000 records."""
+    return tail_of(torch.tensor([*above, *below]).double(), noise, clip, most, 0.5, 5e3)
+
+
+def test_a_tail_is_a_part_of_pareto_s():
+    """Exact counts of a Pareto tail give .85 of its mean excess, N C / (alpha - 1), on either side."""
     clip, beyond = 2.0, 40.0
     for alpha in (2.5, 3.0, 6.0):
-        near = beyond * (2**alpha - 1)
-        excess = beyond * clip / (alpha - 1)
-        above = tail_of(torch.tensor([near, beyond, 0.0, 0.0]).double(), 0.0, clip, math.inf, 0.5)
-        below = tail_of(torch.tensor([0.0, 0.0, near, beyond]).double(), 0.0, clip, math.inf, 0.5)
-        both = tail_of(torch.tensor([near, beyond] * 2).double(), 0.0, clip, math.inf, 0.5)
+        counts = beyond * (2**alpha - 1), beyond
+        excess = 0.85 * beyond * clip / (alpha - 1)
+        above, below, both = (tail(*of, clip=clip) for of in ((counts, (0, 0)), ((0, 0), counts), (counts, counts)))
         assert above.taken == pytest.approx(excess)
         assert below.taken == pytest.approx(-excess)
         assert (both.taken, both.size) == pytest.approx((0.0, 2 * excess), rel=1e-6)
@@ -507,18 +513,67 @@ def test_a_tail_is_what_the_clip_of_many_pareto_scores_takes():
     generator, clip, alpha = torch.Generator().manual_seed(0), 3.0, 3.5
     x = torch.rand(10**6, generator=generator, dtype=torch.float64) ** (-1 / alpha)
     near, far = ((x > clip / 2) & (x <= clip)).sum(), (x > clip).sum()
-    found = tail_of(torch.tensor([near, far, 0, 0]).double(), 0.0, clip, math.inf, 0.5)
-    assert found.taken == pytest.approx(float((x - x.clamp(max=clip)).sum()), rel=0.05)
+    found = tail_of(torch.tensor([near, far, 0, 0]).double(), 0.0, clip, math.inf, 0.5, 1e6)
+    assert found.taken == pytest.approx(0.85 * float((x - x.clamp(max=clip)).sum()), rel=0.05)
 
 
-def test_counts_that_may_be_noise_correct_nothing_and_widen():
+def test_a_tail_by_noisy_counts_is_a_posterior_mean():
+    """Against a dense sum over the same prior, by numpy; with little noise it is what the counts are."""
+    near, far, noise = 90.0, 12.0, 27.0
+    totals, alphas = np.logspace(np.log10(0.5), 4, 2_000), np.linspace(2, 10, 400)
+    total, alpha = (part.ravel() for part in np.meshgrid(totals, alphas, indexing="ij"))
+    prior = 0.7 / math.log(5e3) * np.log(totals[1] / totals[0]) / len(alphas)
+    beyond = np.append(total * 2**-alpha, 0.0)
+    before, each = np.append(total, 0.0) - beyond, beyond * np.append(0.85 / (alpha - 1), 0.0)
+
+    def density(count: float, mean: np.ndarray) -> np.ndarray:
+        return np.exp(-((count - mean) ** 2) / 2 / (noise**2 + mean)) / np.sqrt(noise**2 + mean)
+
+    weight = np.append(np.full(len(total), prior), 0.3) * density(near, before) * density(far, beyond)
+    mean = (weight * each).sum() / weight.sum()
+    square = (weight * each**2).sum() / weight.sum()
+    found = tail((near, far), (0.0, 0.0), noise)
+    nothing = tail((0.0, 0.0), (0.0, 0.0), noise)
+    assert found.taken == pytest.approx(mean - nothing.size / 2, rel=0.02)
+    above = found.variance - (0.5 * found.taken) ** 2 - (0.5 * found.size / 3) ** 2
+    below = (nothing.variance - (0.5 * nothing.size / 3) ** 2) / 2
+    assert above == pytest.approx(square - mean**2 + below, rel=0.06)
+    little = tail((900.0, 100.0), (0.0, 0.0), 0.5)
+    assert little.taken == pytest.approx(tail((900.0, 100.0), (0.0, 0.0)).taken, rel=0.05)
+
+
+def test_counts_that_may_be_noise_correct_little_and_widen():
     noise = 5.0
-    few = tail_of(torch.tensor([0.0, 1.0, 0.0, -9.0]).double(), noise, 1.0, math.inf, 0.5)
-    assert 0 <= few.taken < 0.1
-    assert few.variance > 2 * 0.25 * (noise / 7) ** 2
-    assert tail_of(torch.zeros(4).double(), 0.0, 1.0, math.inf, 0.5) == (0.0, 0.0, 0.0)
-    capped = tail_of(torch.tensor([0.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, 0.01, 0.5)
-    assert capped.taken == pytest.approx(0.1)
+    few = tail((0.0, 1.0), (0.0, -9.0), noise)
+    assert 0 <= few.taken < 1
+    assert few.variance > 0
+    assert tail((0.0, 0.0), (0.0, 0.0)) == (0.0, 0.0, 0.0)
+    assert tail((0.0, 10.0), (0.0, 0.0), most=0.01).taken == pytest.approx(0.1)
+
+
+def test_what_the_far_clip_hides_is_that_of_normal_residuals():
+    """Of rare treatment, against a draw: the variance of scores over that of clipped ones."""
+    clip = torch.tensor([0.3, 1.0, 3.0]).double()
+    z = torch.from_numpy(np.random.default_rng(0).normal(size=10**6))
+    drawn_squares = [float(z.clamp(-c, c).square().mean()) for c in clip.tolist()]
+    assert clipped_square(clip).tolist() == pytest.approx(drawn_squares, abs=0.004)
+    fit = fitted("cohort")
+    e = np.full(4, 0.03)
+    own = facts_at(e)
+    far = far_clip(planned("cohort"), own) / own.residual
+    scores = np.concatenate([z.numpy()[:30_000] / 0.03, z.numpy()[30_000:] / 0.97])
+    expected = np.square(scores).mean() / np.square(np.clip(scores, -far, far)).mean()
+    assert own.hidden == pytest.approx(expected, rel=0.05)
+    assert 1.0 <= fit.lines.facts.hidden < 1.05
+
+
+def facts_at(e: np.ndarray) -> LineFacts:
+    """Facts of lines where the propensity is e, of residuals with the deviation one."""
+    people = torch.zeros(len(e), 2).double()
+    nuisances = partial(residuals, 0.0, lambda batch: torch.from_numpy(e), 2, 0.005)
+    plan = planned("cohort")
+    quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2).double()).item()
+    return line_facts(people, torch.zeros(len(e)).double(), nuisances, DOMAINS["cohort"], plan, quantile)
 
 
 @pytest.mark.parametrize("what", ["scores", "tails"])
@@ -634,7 +689,11 @@ def test_what_the_overlap_makes_up_for_is_summed_by_arms():
     fit = fit_composition(rows_of(records, domain), domain, plan, *facts, schema=TableSchema.of(domain))
     found = parts_of(plan, fit.lines)["overlap"]
     first, nuisances = fit.nuisances.args
-    f = nuisances.args[1](first(records)).numpy()  # as learnt
+    made, then = nuisances.args
+    worked = made(first(records))
+    shapes = then.func.shapes(worked.x)
+    logit = torch.logit(made.args[1](first(records))) + shapes @ then.func.logit
+    f = torch.sigmoid(logit).numpy()  # as learnt, with what was left over
     e = np.clip(f, 0.35, 0.65)
     exact = [np.clip(1 - (1 - f) / (1 - e), 0, None).sum(), np.clip(1 - f / e, 0, None).sum()]
     assert min(exact) > 100
@@ -758,7 +817,11 @@ def test_what_nuisances_lose_is_a_sum_over_features(name, treated, spread):
             lost[each].append(unit * beyond)
             errs[each].append(unit * beyond)
     apart = 0.0 if share is None else abs(1 - 2 * share)
-    bias = sum(math.sqrt(e * m) + apart * math.sqrt(e * t) for e, m, t in zip(*lost.values(), strict=True))
+    looked = [feature.kind in "2x" for feature in features] + [False] * (name == "wide")
+    bias = sum(
+        (not seen) * math.sqrt(e * m) + apart * math.sqrt(e * t)
+        for e, m, t, seen in zip(*lost.values(), looked, strict=True)
+    )
     both = sum(e * (m + apart**2 * t) for e, m, t in zip(*errs.values(), strict=True))
     found = lost_of(plan, None, treated, spread)
     assert found.bias == pytest.approx(bias, rel=1e-9)

@@ -23,10 +23,11 @@ from torchdpcate.composition.regressions import (
     PropensityFits,
     simplex,
 )
+from torchdpcate.composition.remainders import Remainders, Shapes
 from torchdpcate.composition.steps import NoisySteps, Statistic
 from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Weights, sizes
 from torchdpcate.data.censoring import Censoring
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.privacy.session import FitSession
 
 N = 50
@@ -60,6 +61,7 @@ STATISTICS = {
     "total": Total(),
     "waves about": WavesAbout(0.1),
     "pairs about": PairsAbout(0.1, (False, True), 3),
+    "remainders": Remainders(Shapes.of(Levels([False, False]), None, torch.cat([X, -X])), 1.0),
     "sums": EffectSums(1.0, 2, True),
     "matrix": Matrix(*FACTS, 2.0, 5),
     "counts": Counts(*FACTS, THETA, 1.0),

@@ -106,6 +106,7 @@ class LineConstants:
         counts: Of a partition's part, for how many records its cells have.
         clip: Power of root n mu / 2 at which scores are clipped, in their deviations.
         least_clip: In their deviations.
+        slow_clip: In their deviations: from here on it grows more slowly.
         far: Clip of the squares in planned deviations: least and usual, n mu from which on it is usual, and from which
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
@@ -127,6 +128,7 @@ class LineConstants:
     counts: float
     clip: float
     least_clip: float
+    slow_clip: float
     far: tuple[float, float, float, float]
     model: float
     lost: float

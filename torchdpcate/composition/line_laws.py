@@ -36,7 +36,9 @@ _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
-_TOTALS = 40  # numbers of records in a tail that are thought of
+_POWERS = (2.0, 10.0)  # alpha
+_GRID = 61  # numbers of records in a tail, and powers, that are thought of
+_LEAST_TAIL = 0.5  # records, if there are any
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
 _NO_TAIL = 0.3  # prior probability that there are none
 _SIDE = 2.0  # deviations of noise that a share is at least apart from its number
@@ -114,7 +116,7 @@ def clipped_square(clip: Tensor) -> Tensor:
 
     Example:
         >>> clipped_square(torch.tensor([0.5, 1.0, 9.0]).double()).round(decimals=4).tolist()
-        [0.185, 0.5161, 1.0]
+        [0.1851, 0.5161, 1.0]
     """
     density = torch.exp(-clip.square() / 2) / math.sqrt(2 * math.pi)
     return 1 - 2 * torch.special.ndtr(-clip) * (1 - clip.square()) - 2 * clip * density
@@ -168,8 +170,8 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
 
     of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
     M and N and the variances s^2 + M and s^2 + N, alpha is even on [2, 10], and T is 0 with probability .3, else even
-    in its logarithm up to half of the records. Its variance is the posterior one and that of its model: a part of b,
-    and a third of that part of what cancels between the sides. Counts without noise are what they are.
+    in its logarithm over as many sizes as there are records. Its variance is the posterior one and that of its model: a
+    part of b, and a third of that part of what cancels between the sides. Counts without noise are what they are.
 
     Args:
         counts: Near and beyond the clip above, then below, [4].
@@ -182,26 +184,30 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
     Example:
         >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5, 1e3)
         >>> round(found.taken, 3), round(found.variance, 3)
-        (8.5, 20.07)
+        (8.5, 20.069)
     """
     near, far = counts.double().view(2, 2).T[..., None]
-    alpha = torch.arange(2.0, 10.5, 0.5, dtype=torch.float64)
     if noise:
-        top = math.log10(max(mass / 2, 2.0))
-        total = torch.logspace(0, top, _TOTALS, dtype=torch.float64)[:, None]
-        beyond = (total * 2**-alpha).flatten()
-        beyond = torch.cat([beyond.new_zeros(1), beyond])
-        before = torch.cat([beyond.new_zeros(1), (total * (1 - 2**-alpha)).flatten()])
-        found = -0.5 * sum(
-            (count - mean).square() / (noise**2 + mean) + (noise**2 + mean).log()
-            for count, mean in ((near, before), (far, beyond))
-        )
-        prior = math.log((1 - _NO_TAIL) / (len(beyond) - 1)) * torch.ones_like(beyond)
-        prior[0] = math.log(_NO_TAIL)
-        weight = torch.softmax(found + prior, 1)
-        each = torch.cat([beyond[:1], beyond[1:] * (_EXCESS * clip / (alpha - 1)).clamp_max(most).repeat(_TOTALS)])
+        middles = (torch.arange(_GRID, dtype=torch.float64) + 0.5) / _GRID
+        alpha = _POWERS[0] + (_POWERS[1] - _POWERS[0]) * middles
+        reach = 6 * (2 * noise**2 + (near + far).clamp_min(0) + 1).sqrt()
+        low = (near + far - reach).clamp_min(_LEAST_TAIL)
+        steps = ((near + far + reach).clamp_min(2 * _LEAST_TAIL) / low).log()
+        total = low * torch.exp(steps * middles)  # [2, totals]
+        each_size = steps / math.log(max(mass, 2.0)) * (1 - _NO_TAIL) / _GRID**2
+        density = each_size.log().expand(-1, _GRID**2)
+        beyond = total[..., None] * 2**-alpha
+        before = total[..., None] - beyond
+        nothing = torch.zeros(2, 1, dtype=torch.float64)
+        before, beyond = (torch.cat([nothing, part.flatten(1)], 1) for part in (before, beyond))
+        found = torch.cat([nothing + math.log(_NO_TAIL), density], 1)
+        for count, part in ((near, before), (far, beyond)):
+            found = found - 0.5 * ((count - part).square() / (noise**2 + part) + (noise**2 + part).log())
+        weight = torch.softmax(found, 1)
+        excess = (_EXCESS * clip / (alpha - 1)).clamp_max(most).repeat(_GRID)
+        each = beyond * torch.cat([excess[:1], excess])
     else:
-        alpha = torch.log2((near + far) / far.clamp_min(1e-9)).clamp(float(alpha[0]), float(alpha[-1]))
+        alpha = torch.log2((near + far) / far.clamp_min(1e-9)).clamp(*_POWERS)
         each, weight = far * (_EXCESS * clip / (alpha - 1)).clamp_max(most), torch.ones_like(far)
     mean = (weight * each).sum(1)
     variance = float(((weight * each.square()).sum(1) - mean.square()).clamp_min(0).sum())

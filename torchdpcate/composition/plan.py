@@ -204,11 +204,12 @@ class ComposedPlan(PlanFacts):
     def line_clip(self) -> float:
         r"""Clip of scores in their deviations, :math:`(\sqrt n \mu / 2)^{2/3}`.
 
-        Noise over sampling error falls with it, and so does what is clipped.
+        Noise over sampling error falls with it, and so does what is clipped; from some size on it grows with the fourth
+        root only of that.
         """
-        return max(
-            (math.sqrt(self.mass) * self.line_mu / 2) ** self.line_constants.clip, self.line_constants.least_clip
-        )
+        own = self.line_constants
+        clip = max((math.sqrt(self.mass) * self.line_mu / 2) ** own.clip, own.least_clip)
+        return min(clip, own.slow_clip * (clip / own.slow_clip) ** 0.25)
 
     @property
     def line_size(self) -> float:
