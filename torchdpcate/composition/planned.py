@@ -1,17 +1,18 @@
 """What follows from a public plan alone: noise, error, regret, where intervals hold, and the least budget."""
 
 import math
-from dataclasses import fields
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.builder import best_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan_numbers import PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -170,6 +171,7 @@ def planned_regret(plan: ComposedPlan) -> Regret:
         plan: The public plan of a rule.
 
     Example:
+        >>> from torchdpcate.composition.builder import composed_plan
         >>> from torchdpcate.composition.constants import RuleConstants
         >>> from torchdpcate.privacy.budget import PrivacyBudget
         >>> budget = PrivacyBudget(1.0, 1e-5)
@@ -286,8 +288,7 @@ def least(facts: PlanFacts) -> tuple[int | None, float | None]:
 
 
 def _passes(facts: PlanFacts, **changes: Any) -> bool:
-    plan = composed_plan(**{f.name: getattr(facts, f.name) for f in fields(facts)} | changes)
-    return propensity_noise(plan) <= PLANNED
+    return propensity_noise(best_plan(replace(facts, **changes))) <= PLANNED
 
 
 def _rounded(n: float) -> int:
@@ -429,7 +430,7 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if plan.kind not in (EFFECT, ARMS) or isinstance(plan.constants, RuleConstants):
+    if isinstance(plan.constants, RuleConstants):
         return "they are of effects (task=cate, learner=r)"
     return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
 
