@@ -215,7 +215,7 @@ def retained_of(numbers: PlanNumbers) -> int:
     q, most, pure = numbers.covariates, min(numbers.covariates, numbers.constants.most), numbers.kind == PURE
     if numbers.by_sums or (numbers.reduced and not pure) or numbers.sites > 1:  # a private choice is no sum
         return q
-    if pure and not numbers.shrinks:  # by the noise of its constant
+    if pure and not numbers.shrinks:  # judged by its constant alone, whose noise a choice would add to
         return 1 if numbers.many else q
     if numbers.constant_only and not pure:
         return most

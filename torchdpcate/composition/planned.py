@@ -469,7 +469,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
     if step in _QUANTILES and not pure:
         mechanism_of(plan.shares.event(step, count=plan.constants.quantile_levels), 1.0, 1).released_scale(1)
     elif step == WINDOWS:
-        size = 2 * (plan.covariates if plan.numbers is None else plan.numbers)
+        size = 2 * plan.numeric
         mechanism_of(plan.shares.event(step, count=HALVINGS), 1.0, size).released_scale(size)
     elif step in (PROGNOSTIC, MODIFIERS, PAIRS):
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
