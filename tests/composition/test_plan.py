@@ -63,8 +63,8 @@ def test_arms_divide_the_share_of_the_propensity_and_have_all_others_as_two(n):
 @pytest.mark.parametrize(
     ("facts", "refused"),
     [
-        ({"arms": 3, "budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: .* plan of 3 arms .* privacy.delta above 0"),
-        ({"arms": 3, "intervals": True}, "arms = 3, intervals = True: "),
+        ({"arms": 3, "budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: effects of 3 arms .* privacy.delta above 0"),
+        ({"arms": 3, "intervals": True}, "intervals = true: .* compare two arms"),
         ({"budget": PrivacyBudget(1.0, 0.0), "intervals": True}, "intervals = true: .* privacy.delta above 0"),
     ],
 )

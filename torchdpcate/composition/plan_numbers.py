@@ -26,6 +26,8 @@ from torchdpcate.release.lines import REQUESTS
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans; windows, chosen products, hidden units and reduced rules are those of ``EFFECT`` alone."""
+NO_INTERVALS_OF_ARMS = "intervals of effects by covariates compare two arms; the average of each arm has one"
+"""Why a composition of more than two arms has none."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,11 @@ class PlanFacts:
             raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
         if self.kind == ARMS and self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                f"delta = 0: no Gaussian event of a plan of {self.arms} arms has it; give privacy.delta above 0, for "
-                "instance 1e-6"
+                f"delta = 0: effects of {self.arms} arms have Gaussian steps, which are only (epsilon, delta)-private; "
+                "give privacy.delta above 0, for instance 1e-6"
             )
         if self.intervals and self.kind == ARMS:
-            raise InputError(f"arms = {self.arms}, intervals = {self.intervals}: more than two arms have no intervals")
+            raise InputError(f"intervals = true: {NO_INTERVALS_OF_ARMS}; leave intervals=auto")
         if self.intervals and self.kind == PURE:
             raise InputError(
                 "intervals = true: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6, or "

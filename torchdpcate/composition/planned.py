@@ -12,7 +12,7 @@ from torchdpcate.composition.builder import best_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.plan_numbers import PlanFacts
+from torchdpcate.composition.plan_numbers import NO_INTERVALS_OF_ARMS, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -191,8 +191,6 @@ PLANNED = 0.9 * GATE
 """Largest planned one at which they are requested: what is then released of it is hardly ever beyond the limit."""
 NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has none."""
-NO_INTERVALS_OF_ARMS = "intervals of effects by covariates compare two arms; the average of each arm has one"
-"""Why a composition of more than two arms has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
 

@@ -23,7 +23,6 @@ from torchdpcate.composition.linear_fit import (
 )
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import (
-    NO_INTERVALS_OF_ARMS,
     NO_LINES_OF_PURE,
     hardly_adjusted,
     require_little_noise,
@@ -435,8 +434,6 @@ class AdaptiveSecondStage:
             InputError: Intervals where they would not hold, or settings that delta = 0, or more than two arms, do not
                 have.
         """
-        if arms > 2:
-            self._refuse_of_arms(budget, arms)
         if self.site is not None:
             n = self.site.total_of(n)
             _check_sites(budget, domain)
@@ -501,16 +498,6 @@ class AdaptiveSecondStage:
         if self.lines != "auto":
             raise InputError(f"lines = {self.lines!r}: {reason}" if self.lines else reason)
         return rebuilt(plan, lines=None)
-
-    def _refuse_of_arms(self, budget: PrivacyBudget | None, arms: int) -> None:
-        """Refuse what plans of more than two arms lack."""
-        if budget is not None and budget.delta == 0:
-            raise InputError(
-                f"delta = 0: effects of {arms} arms have Gaussian steps, which are only (epsilon, delta)-private; give "
-                "privacy.delta above 0, for instance 1e-6"
-            )
-        if self.intervals is True:
-            raise InputError(f"intervals = true: {NO_INTERVALS_OF_ARMS}; leave intervals=auto")
 
     @property
     def needs_all_records(self) -> str | None:
