@@ -23,6 +23,7 @@ class Draw:
         overlap: Public bound of the propensity.
         known: The propensity, where the design knows it.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
+        treated: Share of the treated, where it is public though the propensity is not.
     """
 
     x: Array
@@ -34,16 +35,19 @@ class Draw:
     overlap: float
     known: float | None
     kind: str = "continuous"
+    treated: float | None = None
 
 
-def _covariates(rng: np.random.Generator, n: int) -> Array:
+def covariates(rng: np.random.Generator, n: int) -> Array:
+    """Return correlated covariates of n people, the last two of two levels, [n, 6]."""
     common = rng.normal(size=(n, 1))
     x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, COVARIATES)), -2, 2)
     x[:, -2:] = x[:, -2:] > rng.uniform(-0.6, 0.6, 2)
     return x
 
 
-def _linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+def linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a random linear function of covariates, centred, whose deviation is ``size``, [n]."""
     weights = rng.normal(size=x.shape[1])
     found = x @ weights
     return size * (found - found.mean()) / found.std()
@@ -77,6 +81,7 @@ def _continuous(
     treated_noise: Noise | None = None,
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
+    public: float | None = None,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -89,35 +94,38 @@ def _continuous(
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
         overlap: Of a cohort.
+        public: Its share of the treated, where it is public.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        base, drift = _linear(rng, x, 1.0), _linear(rng, x, logit) if logit else np.zeros(n)
+        x = covariates(rng, n)
+        base, drift = linear(rng, x, 1.0), linear(rng, x, logit) if logit else np.zeros(n)
         if shape == "hump":
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
         if shape == "product":
             base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
         both = rng.uniform(0.3, 0.8)
         base = base + both * drift / max(logit, 1e-9)
-        effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6))
+        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
         e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
         a = (rng.uniform(size=n) < e).astype(float)
         error = noise(rng, n)
         if treated_noise is not None:
             error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
-        return Draw(x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated)
+        return Draw(
+            x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated, treated=public
+        )
 
     return draw
 
 
 def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        risk, drift = _linear(rng, x, 0.7), np.log(rate / (1 - rate))
-        off = rng.uniform(-0.6, 0.3) + _linear(rng, x, 0.2)
+        x = covariates(rng, n)
+        risk, drift = linear(rng, x, 0.7), np.log(rate / (1 - rate))
+        off = rng.uniform(-0.6, 0.3) + linear(rng, x, 0.2)
         p0, p1 = (1 / (1 + np.exp(-(drift + risk + part))) for part in (0.0, off))
-        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + _linear(rng, x, 0.4), 0.05)
+        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + linear(rng, x, 0.4), 0.05)
         a = (rng.uniform(size=n) < e).astype(float)
         y = (rng.uniform(size=n) < np.where(a > 0, p1, p0)).astype(float)
         return Draw(x, a, y, p1 - p0, e, (0.0, 1.0), 0.05, treated, "binary")
@@ -127,10 +135,10 @@ def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator
 
 def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        level = _linear(rng, x, 0.4)
-        change = rng.uniform(-0.4, 0.4) + _linear(rng, x, 0.1)
-        e = _propensity(0.8 * level + _linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
+        x = covariates(rng, n)
+        level = linear(rng, x, 0.4)
+        change = rng.uniform(-0.4, 0.4) + linear(rng, x, 0.1)
+        e = _propensity(0.8 * level + linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
         a = (rng.uniform(size=n) < e).astype(float)
         scale = 800.0 if costs else 4.0
         frailty = rng.gamma(1.0, 1.0, n) if not costs else rng.lognormal(-0.5, 1.0, n)
@@ -150,6 +158,19 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
     return draw
 
 
+def _near_violation(rng: np.random.Generator, n: int) -> Draw:
+    """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
+    x, bounds = covariates(rng, n), (-20.0, 20.0)
+    forbids = rng.uniform(size=n) < rng.uniform(0.2, 0.35)
+    x[:, -1] = forbids
+    base, drift = linear(rng, x, 1.0), linear(rng, x, 0.8)
+    base = base + rng.uniform(0.3, 0.8) * drift / 0.8
+    effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6)) + rng.normal(0, 1.0) * forbids
+    e = np.where(forbids, 0.02, _propensity(drift, 0.1))
+    a = (rng.uniform(size=n) < e).astype(float)
+    return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
+
+
 LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial": _continuous(0.5),
     "trial, 30 % treated": _continuous(0.3),
@@ -164,8 +185,9 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "product": _continuous(logit=0.7, shape="product"),
     "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
     "t(2.5)": _continuous(logit=0.8, noise=_student),
-    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
-    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
+    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02, public=0.1),
+    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, public=0.03),
+    "near violation": _near_violation,
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),

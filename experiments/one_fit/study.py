@@ -28,7 +28,7 @@ def domain_of(draw: Draw) -> Domain:
     """Return the public bounds of a draw."""
     low, high = draw.x.min(0).round(6) * 0 - 2.0, draw.x.max(0) * 0 + 2.0
     low[-2:], high[-2:] = 0.0, 1.0
-    known = {} if draw.known is None else {"propensity": draw.known}
+    known = {"treated": draw.treated} if draw.known is None else {"propensity": draw.known}
     return Domain(low, high, *draw.bounds, overlap=draw.overlap, outcome_kind=draw.kind, **known)
 
 

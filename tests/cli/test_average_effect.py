@@ -143,3 +143,34 @@ def test_a_cohort_that_would_be_hardly_adjusted_is_refused_before_anything_is_sp
 def test_without_delta_the_line_names_what_is_pure(tmp_path, capsys):
     assert main(["train", "task=average_effect", "privacy.delta=0", f"run_dir={tmp_path / 'r'}"]) == 2
     assert "effect=covariate_balancing, which is pure" in one_line(capsys)
+
+
+def test_a_treatment_by_a_rule_is_said_to_the_curator_and_found_in_the_release(tmp_path, monkeypatch, capsys):
+    """Everybody of 60 and older is treated, and nobody else: what is exact stays with the curator."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(7)
+    age = rng.integers(20, 90, 1_500)
+    treat = (age >= 60).astype(int)
+    score = (20 + 4 * treat + 0.3 * (age - 50) + rng.normal(0, 5, len(age))).clip(0, 60).round(1)
+    pd.DataFrame({"age": age, "treat": treat, "score": score}).to_csv("d.csv", index=False)
+    facts = {
+        "treatment": "treat",
+        "outcome": {"name": "score", "low": 0, "high": 60},
+        "covariates": {"age": {"low": 18, "high": 90}},
+        "overlap": 0.05,
+    }
+    Path("domain.yaml").write_text(yaml.safe_dump(facts))
+    words = ["task=average_effect", "data.path=d.csv", "data.domain=domain.yaml", "run_dir=r", "privacy.epsilon=8"]
+    assert main(["train", *words]) == 0
+    shown = capsys.readouterr()
+    (said,) = (line for line in shown.err.splitlines() if "beyond the stated overlap" in line)
+    assert said.startswith("torchdpcate: warning: curator's, not for publication: ")
+    assert Path("r/curator/overlap.png").stat().st_size > 5_000
+    assert Path("r/curator/overlap.png").stat().st_mode & 0o077 == 0
+    assert not (Path("r") / "release" / "overlap.png").exists()
+    release = load_release("r/release/release.safetensors")
+    assert release.lines.lacking > 0.3
+    low, high = release.lines.interval()
+    assert low < 4 < high  # which is the truth
+    assert "at least" in " ".join(shown.out.split())
+    assert not leaks(Path("r"))

@@ -1,18 +1,26 @@
 """Outcomes by a horizon that follow-up may end before: the private curve, and what counts by it."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve
-from torchdpcate.data.censoring import EVENT_BY_HORIZON, Censoring
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve, curve_errors
+from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
+from torchdpcate.composition.planned import planned_line
+from torchdpcate.composition.regressions import residuals
+from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.errors import MissingError
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.lines import PARTS, LineFacts
+from torchdpcate.verify.finding import findings
 
 TAU = 3.0
 FINE = Censoring("t", "d", TAU, floor=0.1, bins=600)
@@ -49,8 +57,7 @@ def records(outcome: Censoring, n: int = 4_000) -> CausalData:
 
 
 def counted(outcome: Censoring, given: CausalData) -> CausalData:
-    curve = censoring_curve(FollowUpCells(outcome)(given).double(), outcome.bins)
-    return CountedByFollowUp(outcome, curve)(given)
+    return CountedByFollowUp(outcome, FollowUpCells(outcome)(given).double())(given)
 
 
 def test_the_curve_of_fine_parts_is_kaplan_meier_s():
@@ -67,7 +74,7 @@ def test_the_curve_of_fine_parts_is_kaplan_meier_s():
 def test_a_curve_of_noise_alone_leads_to_weights_in_nought_to_one():
     outcome = Censoring("t", "d", TAU, by_arm=True)
     noise = 50 * torch.randn(FollowUpCells(outcome).size, generator=torch.Generator().manual_seed(0)).double()
-    found = CountedByFollowUp(outcome, censoring_curve(noise, outcome.bins))(records(outcome))
+    found = CountedByFollowUp(outcome, noise)(records(outcome))
     assert bool(((found.weight >= 0) & (found.weight <= 1)).all())
     assert found.follow_up is None
 
@@ -124,3 +131,149 @@ def test_with_much_epsilon_a_constant_effect_is_that_of_kaplan_meier_s_survival(
         survival.append(own[at <= TAU][-1])
     assert release.average_effect == pytest.approx(survival[0] - survival[1], abs=0.01)
     assert release.weight > outcome.floor + 0.1  # the least released survival takes the floor's place
+
+
+# -- what noise in a curve does
+
+
+def noisy_means(outcome: Censoring, given: CausalData, counts: torch.Tensor) -> np.ndarray:
+    """Weighted mean outcome of each of two arms, by curves of counts."""
+    found = CountedByFollowUp(outcome, counts)(given)
+    by_arm = [(found.weight[found.a == arm], found.y[found.a == arm]) for arm in (0, 1)]
+    return np.array([float((v * y).sum() / v.sum()) for v, y in by_arm])
+
+
+@pytest.mark.parametrize("kind", [EVENT_BY_HORIZON, RESTRICTED_MEAN])
+@pytest.mark.parametrize("by_arm", [False, True])
+def test_the_error_of_a_noisy_curve_is_that_of_weighted_records(kind, by_arm):
+    outcome, noise = Censoring("t", "d", TAU, kind, bins=8, by_arm=by_arm), 30.0
+    given, random = records(outcome), np.random.default_rng(1)
+    counts = FollowUpCells(outcome)(given).double()
+    exact = noisy_means(outcome, given, counts)
+    draws = [noisy_means(outcome, given, counts + noise * random.normal(size=len(counts))) for _ in range(200)]
+    change = np.array(draws) - exact
+    change = change[:, 1] - change[:, 0] if by_arm else change.mean(1)
+    found = float(curve_errors(counts, outcome, noise)[0])
+    assert found == pytest.approx(np.sqrt((change**2).mean()), rel=0.2)
+
+
+def test_an_error_of_a_curve_is_one_for_each_arm_and_none_without_noise():
+    outcome = Censoring("t", "d", TAU, bins=4)
+    counts = 50 + torch.arange(27).double()
+    assert curve_errors(counts, outcome, 0.0, arms=3).tolist() == pytest.approx([0.0, 0.0], abs=1e-12)
+    found = curve_errors(counts, outcome, 10.0, arms=3)
+    assert found.shape == (2,)
+    assert bool((found > 0).all())
+
+
+def test_intervals_count_the_noise_of_the_curve():
+    x, a, both = followed(4_000)
+    outcome = Censoring("t", "d", TAU, EVENT_BY_HORIZON)
+    release = RLearner(domain(outcome), PrivacyBudget(1.0, 1e-5)).fit(x, a, both).release_function()
+    plan = plan_within(4_000, PrivacyBudget(1.0, 1e-5), domain(outcome), lines=("groups",))
+    error = float(curve_errors(release.follow_up, outcome, curve_noise(outcome, plan))[0])
+    assert release.lines.variances[0, PARTS.index("nuisances")].sqrt() == pytest.approx(error)
+
+
+# -- design and plan
+
+
+def differently_followed(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Covariates that say nothing, arms of one law, and time and event; one arm is censored much, the other little."""
+    rng = np.random.default_rng(3)
+    a = np.arange(n) % 2
+    event, end = rng.exponential(4.0, n), rng.exponential(np.where(a > 0, 4.0, 60.0))
+    both = np.stack([np.minimum(event, end), event <= end], 1)
+    return torch.zeros(n, 1).double(), torch.from_numpy(a).double(), torch.from_numpy(both)
+
+
+def test_each_arm_has_a_curve_unless_the_design_ends_follow_up_alike():
+    given, found = differently_followed(20_000), {}
+    for by_arm in (None, False):
+        settings = {} if by_arm is None else {"censoring": {"by_arm": by_arm}}
+        outcome = Censoring.of({"time": "t", "event": "d", "horizon": TAU, "kind": EVENT_BY_HORIZON, **settings})
+        release = AverageEffect(domain(outcome), MUCH).fit(*given).release()
+        found[by_arm] = release.lines.estimate(), *release.lines.interval(), release.privacy.bounds["censoring"]
+    estimate, low, high, words = found[None]
+    assert low < 0 < high  # the truth
+    assert abs(estimate) < 0.02
+    assert "given the arm" in words
+    estimate, low, high, words = found[False]
+    assert low > 0.02
+    assert "in both arms alike" in words
+
+
+@pytest.mark.parametrize("kind", [EVENT_BY_HORIZON, RESTRICTED_MEAN])
+def test_a_plan_expects_the_sampling_error_of_weighted_records(kind):
+    """Within a factor of 1.5 of the standard deviation of weighted differences, of which a third are censored."""
+    n, outcome = 2_000, Censoring("t", "d", TAU, kind)
+    found = []
+    for seed in range(60):
+        x, a, both = followed(n, seed)
+        both = outcome.within(both)
+        given = CausalData(x, a, outcome.outcome(both), follow_up=both)
+        control, treated = noisy_means(outcome, given, FollowUpCells(outcome)(given).double())
+        found.append(treated - control)
+    own = domain(outcome)
+    noise = AverageEffect(own, PrivacyBudget(1.0, 1e-5)).expected_noise(n)
+    assert noise.parts["sampling"] == pytest.approx(np.std(found), rel=0.5)
+    plan = plan_within(n, PrivacyBudget(1.0, 1e-5), own, lines=())
+    residual = noise.parts["sampling"] * np.sqrt(plan.mass) / 2
+    assert planned_line(plan, own.outcome_range, residual)["sampling"] == pytest.approx(noise.parts["sampling"])
+
+
+def test_at_a_released_weight_regressions_have_the_noise_of_a_plan_that_expects_it():
+    facts = 20_000, PrivacyBudget(1.0, 1e-5)
+    outcome = Censoring("t", "d", TAU, EVENT_BY_HORIZON, floor=0.25)
+    plan = plan_within(*facts, domain(outcome, overlap=0.2))
+    wanted = plan_within(*facts, domain(replace(outcome, floor=0.81), overlap=0.2))
+    found = plan.at_weight(0.9)
+    assert found.mass == wanted.mass
+    for name, request in found.requests.items():
+        budgets = plan.shares.of(name) / wanted.shares.of(name)
+        assert request.noise * budgets**2 == pytest.approx(wanted.requests[name].noise)
+        assert request.size == pytest.approx(wanted.requests[name].size)
+    assert len(found.outcome([False]).basis.features) >= len(plan.outcome([False]).basis.features)
+
+
+# -- a propensity that is far from the share of the treated
+
+
+def facts_of(share: float, own: Domain) -> LineFacts:
+    """Facts of lines where everybody has one propensity."""
+    people = torch.full((8, 1), 0.5).double()
+    plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
+    nuisances = partial(residuals, 0.2, share, 2)
+    return line_facts(people, torch.zeros(8).double(), nuisances, own, plan, 1.0)
+
+
+@pytest.mark.parametrize(("mean", "there"), [(0.5, True), (0.42, True), (0.27, False), (0.8, False)])
+@pytest.mark.parametrize("stated", [False, True])
+def test_lines_need_a_propensity_near_the_share_of_the_treated(mean, there, stated):
+    outcome = Censoring("t", "d", TAU, EVENT_BY_HORIZON)
+    own = domain(outcome, overlap=0.05, **({"treated": 0.5} if stated else {}))
+    plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
+    counts = torch.full((FollowUpCells(outcome).size,), 20_000 / FollowUpCells(outcome).size).double()
+    found = unlike(facts_of(mean, own), plan, own, None if stated else counts)
+    assert (found is None) is there
+    if not there:
+        assert f"have the mean {mean:.2g}, where about 0.5 are treated" in found
+
+
+def test_where_no_share_is_known_nothing_is_compared():
+    own = domain(Censoring("t", "d", TAU, EVENT_BY_HORIZON, by_arm=False), overlap=0.05)
+    plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
+    assert unlike(facts_of(0.06, own), plan, own, torch.full((21,), 900.0).double()) is None
+
+
+def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says_so():
+    x, a, both = followed(8_000)
+    own = domain(Censoring("t", "d", TAU, EVENT_BY_HORIZON), overlap=0.05, treated=0.1)
+    release = RLearner(own, PrivacyBudget(4.0, 1e-5)).fit(x, a, both).release_function()
+    assert release.lines is None
+    assert release.line_numbers is not None
+    said = findings(release)
+    assert "nothing can be concluded" in said[0]
+    assert "There is no interval: the released propensities" in said[1]
+    with pytest.raises(MissingError, match=r"where about 0\.1 are treated"):
+        _ = release.required_lines

@@ -31,6 +31,7 @@ from torchdpcate.composition.lines import (
 from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
 from torchdpcate.composition.priors import prior_variances
 from torchdpcate.composition.records import ComposedFit, encoded_features, fit_composition, rows_of
+from torchdpcate.composition.regressions import lacking, within_overlap
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
@@ -178,6 +179,8 @@ def test_sums_are_those_of_a_dense_computation(case):
         s, d = dense.tilted(tilt)
         own = tilted_clip(facts, tilt, clip)
         expected[tilt] = [(np.clip(s, -own, own) / (2 * own)).sum(), np.clip(d, 0, 1).sum()]
+    if name != "trial":
+        expected["overlap"] = [0.0, 0.0]  # which is true here
     assert set(found) == set(expected)
     for block, values in expected.items():
         np.testing.assert_allclose(found[block], values, rtol=1e-9, atol=1e-9, err_msg=block)
@@ -294,7 +297,9 @@ def scored(count: int, seed: int) -> Scored:
     effect = torch.where(choice(0, 1) > 0, choice(-1e9, -1.4, -0.7, 0.0, 0.7, 1.4, 1e9), 4 * uniform - 2)
     weight = torch.where(choice(0, 1) > 0, choice(0.0, 1.0, 1.0), uniform)
     cells = torch.stack([torch.randint(size, (count,), generator=generator) for size in SIZES], 1)
-    return Scored(x.new_empty(count, 0), choice(0, 1) - e, x, e, weight=weight, effect=effect, cells=cells)
+    lacks = torch.stack([torch.where(choice(0, 1) > 0, choice(0, 0, 1), uniform) for _ in range(2)], 1)
+    a = choice(0, 1) - e
+    return Scored(x.new_empty(count, 0), a, x, e, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
 def made_facts(**changes: object) -> LineFacts:
@@ -320,9 +325,9 @@ def made_sums(clip: float = CLIPS["clip"]) -> LineSums:
 
 def subset(rows: Scored, places: Tensor) -> Scored:
     """Some of the records, or the same one several times."""
-    columns = rows.a, rows.y, rows.propensity, rows.weight, rows.effect, rows.cells
-    a, y, e, weight, effect, cells = (column[places] for column in columns)
-    return Scored(y.new_empty(len(y), 0), a, y, e, weight=weight, effect=effect, cells=cells)
+    columns = rows.a, rows.y, rows.propensity, rows.weight, rows.effect, rows.cells, rows.lacks
+    a, y, e, weight, effect, cells, lacks = (column[places] for column in columns)
+    return Scored(y.new_empty(len(y), 0), a, y, e, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
 def each_terms(statistic, rows: Scored) -> Tensor:
@@ -337,6 +342,7 @@ def pair(name: str) -> Scored:
     known = {
         "total": ((high, -high), (middle, middle), (middle, middle), one_cell),
         "tails": ((high, -high), (middle, middle), (middle, middle), one_cell),
+        "overlap": ((0.0, 0.0), (middle, middle), (middle, middle), one_cell),
         "scores": ((high, -high), (middle, middle), (middle, middle), one_cell),
         "counts": ((0.0, 0.0), (middle, middle), (middle, middle), two_cells),
         "squares": ((high, high), (middle, middle), (middle, middle), two_cells),
@@ -346,7 +352,8 @@ def pair(name: str) -> Scored:
     }
     x, e, w, effect = (torch.tensor(values).double() for values in known[name.rpartition(": ")[2]])
     cells = torch.tensor([[0, 3], [2, 1] if float(effect[0]) != float(effect[1]) else [0, 3]])
-    return Scored(x.new_empty(2, 0), w, x, e, weight=torch.ones(2).double(), effect=effect, cells=cells)
+    weight, lacks = torch.ones(2).double(), torch.eye(2).double()
+    return Scored(x.new_empty(2, 0), w, x, e, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
 BY_CELLS = [
@@ -358,7 +365,7 @@ BY_CELLS = [
 
 def test_every_block_of_all_lines_is_searched():
     names = [block.name for block in made_sums().blocks]
-    assert sorted(names) == sorted(["total", "tails", "slope", *TILTS, *BY_CELLS])
+    assert sorted(names) == sorted(["total", "tails", "overlap", "slope", *TILTS, *BY_CELLS])
     assert math.fsum(block.part for block in made_sums().blocks) == pytest.approx(1.0, rel=1e-12)
 
 
@@ -370,7 +377,7 @@ def test_no_pair_of_weighted_records_moves_a_block_by_more_than_its_sensitivity(
     assert float(torch.cdist(terms, terms).max()) <= block.sensitivity * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["total", "tails", *BY_CELLS, "ATT", "ATC"])
+@pytest.mark.parametrize("name", ["total", "tails", "overlap", *BY_CELLS, "ATT", "ATC"])
 def test_a_pair_of_records_moves_a_block_by_its_whole_sensitivity(name):
     block = next(block for block in made_sums().blocks if block.name == name)
     one, other = block.of(pair(name))
@@ -586,8 +593,8 @@ def test_requested_lines_are_there_and_others_are_not():
     assert (lines.groups, lines.cells) == (groups, tuple(CELLS.labels))
     few = planned("cohort", BUDGET, ("ATT",), cells=None)
     blocks = line_blocks(few, made_facts(cuts=torch.zeros(0).double()), 1.5)
-    assert [block.name for block in blocks] == ["total", "tails", "ATT"]
-    zero = LineNumbers(made_facts(cuts=torch.zeros(0).double()), 0.1, torch.zeros(7).double())
+    assert [block.name for block in blocks] == ["total", "tails", "overlap", "ATT"]
+    zero = LineNumbers(made_facts(cuts=torch.zeros(0).double()), 0.1, torch.zeros(9).double())
     assert lines_of(zero, few, DOMAINS["cohort"]).names == (AVERAGE, "ATT")
 
 
@@ -597,8 +604,8 @@ def test_effects_that_do_not_vary_make_no_groups_and_no_slope(centre, there):
     plan = planned("cohort", cells=None)
     facts = made_facts(centre=centre, cuts=torch.zeros(0).double(), effect_deviation=0.0)
     blocks = line_blocks(plan, facts, 1.5)
-    assert [block.name for block in blocks] == ["total", "tails", *TILTS]
-    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(11).double()), plan, DOMAINS["cohort"])
+    assert [block.name for block in blocks] == ["total", "tails", "overlap", *TILTS]
+    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(13).double()), plan, DOMAINS["cohort"])
     assert lines.names == (AVERAGE, *TILTS, there)
     assert lines.estimate(there) == abs(lines.estimate())
     assert lines.error(there) == lines.error()
@@ -614,6 +621,72 @@ def test_no_group_is_empty_where_many_people_have_the_same_effect(high):
         assert sizes.min() >= 0.75 * 1_000 / (len(cuts) + 1)
     spread = torch.randn(1_000, generator=torch.Generator().manual_seed(0)).double()
     assert len(group_cuts(spread, 3)) == 2
+
+
+# -- where the stated overlap makes up for a propensity
+
+
+def test_what_the_overlap_makes_up_for_is_summed_by_arms():
+    """A stated overlap of .35, which is false: against the propensity as it was learnt, by numpy."""
+    domain, records = Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, overlap=0.35), drawn("cohort")
+    plan = plan_within(N, None, domain, lines=())
+    facts = session_of(None), domain.two_levels
+    fit = fit_composition(rows_of(records, domain), domain, plan, *facts, schema=TableSchema.of(domain))
+    found = parts_of(plan, fit.lines)["overlap"]
+    first, nuisances = fit.nuisances.args
+    f = nuisances.args[1](first(records)).numpy()  # as learnt
+    e = np.clip(f, 0.35, 0.65)
+    exact = [np.clip(1 - (1 - f) / (1 - e), 0, None).sum(), np.clip(1 - f / e, 0, None).sum()]
+    assert min(exact) > 100
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    np.testing.assert_allclose(fit.worked.propensity.numpy(), e, rtol=1e-12)
+    assert lines_of(fit.lines, plan, domain).lacking == pytest.approx(sum(exact) / N, rel=1e-9)
+
+
+def test_of_several_arms_each_lacks_what_it_had_without_the_overlap():
+    learnt = torch.tensor([[0.02, 0.18, 0.8], [0.3, 0.3, 0.4], [0.05, 0.05, 0.9]]).double()
+    expected = torch.tensor([[0.8, 0.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]]).double()
+    torch.testing.assert_close(lacking(learnt, within_overlap(learnt, 0.1)), expected)
+
+
+def test_intervals_count_what_the_overlap_makes_up_for():
+    """By the weight of those who lack an arm in each line, a residual deviation for each of it; not the slope."""
+    plan = planned("cohort", None)
+    numbers, domain = fitted("cohort").lines, DOMAINS["cohort"]
+    blocks = line_blocks(plan, numbers.facts, line_clip(plan, numbers.facts, numbers.square))
+    at = sum(block.size for block in blocks[: [block.name for block in blocks].index("overlap")])
+    unit = blocks[2].unit(math.fsum(block.part for block in blocks))
+    sums, (reference, arm) = numbers.sums.clone(), (0.02, 0.05)
+    sums[at : at + 2] = N * torch.tensor([reference, arm], dtype=torch.float64) / unit
+    none, some = (lines_of(own, plan, domain) for own in (numbers, replace(numbers, sums=sums)))
+    assert none.lacking == 0.0
+    assert some.lacking == pytest.approx(reference + arm, rel=1e-6)
+    torch.testing.assert_close(some.estimates, none.estimates)
+    added = (some.variances - none.variances)[:, PARTS.index("nuisances")].sqrt()
+    share, o, residual = some.records, domain.overlap, numbers.facts.residual
+    expected = {line: (reference + arm) / share[some.place(line)] for line in (AVERAGE, *some.groups, *some.cells)}
+    expected |= {"ATT": ((1 - o) * reference + o * arm) / share[some.place("ATT")]}
+    expected |= {"ATC": (o * reference + (1 - o) * arm) / share[some.place("ATC")]}
+    expected |= {"ATO": o * (reference + arm) / share[some.place("ATO")], "slope": 0.0}
+    expected |= {line: reference + arm for line in ("rule over none", "rule over all")}
+    assert set(expected) == set(some.names)
+    for line, missing in expected.items():
+        assert float(added[some.place(line)]) == pytest.approx(residual * float(missing), rel=1e-6, abs=1e-9), line
+
+
+def test_noise_alone_says_nothing_of_the_overlap():
+    """What is said to lack at least is less than what does, in 97 of 100 draws, and the interval hardly counts it."""
+    plan, facts = planned("cohort", lines=(), cells=None), made_facts(cuts=torch.zeros(0).double())
+    blocks = line_blocks(plan, facts, line_clip(plan, facts, 0.1))
+    size, generator = sum(block.size for block in blocks), torch.Generator().manual_seed(0)
+    noise = torch.randn(200, size, generator=generator, dtype=torch.float64) / plan.line_step("line sums")
+    assert [block.name for block in blocks] == ["total", "tails", "overlap"]
+    noisy, silent = (
+        [lines_of(LineNumbers(facts, 0.1, sums), plan, DOMAINS["cohort"]) for sums in numbers]
+        for numbers in (noise, noise * (torch.arange(size) < size - 2))
+    )
+    assert np.mean([lines.lacking > 0 for lines in noisy]) < 0.05
+    assert 1 < np.mean([one.error() / other.error() for one, other in zip(noisy, silent, strict=True)]) < 1.02
 
 
 # -- when there are lines

@@ -177,7 +177,7 @@ KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "
 ANSWERS = [
     "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
     "less", "lower", "yes", "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "",
-    "no", "0.5", "2", ".1", "protocol",
+    "no", "0.5", "ward", "site 40", "site 1.5 0.05", "site 40 0.05", "2", ".1", "protocol",
 ]  # fmt: skip
 
 
@@ -195,6 +195,9 @@ def test_questions_make_a_file_that_is_read(here):
         "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
     }  # fmt: skip
     assert (facts["overlap"], facts["propensity"], facts["origin"]) == (0.1, 0.5, "protocol")
+    assert facts["cluster"] == {"name": "site", "size": 40, "correlation": 0.05}
+    assert shown.count("give one of site, alone or with two numbers") == 2
+    assert "size of cluster 'site' is 1.5; give a positive integer" in shown
     assert {name: facts["outcome"][name] for name in ("better", "missing")} == {"better": "lower", "missing": "drop"}
     assert all(words in shown for words in ("left out: id, an identifier", "is no column", "inverted", "no share"))
 
@@ -222,3 +225,34 @@ def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, cap
     domain("t.parquet", answer=lambda question: next(said))
     assert TableSchema.from_yaml("domain.yaml").columns == ("age", "site", "sex")
     assert "exists already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("answer", ["ward", "ward 40 0.05", ""])
+def test_a_study_may_name_its_clusters_or_none(here, answer):
+    kinds = {"arm": "numbers", "pain": "numbers", "age": "numbers", "ward": "words", "ward name": "words"}
+    answers = ["", "0 10", "manual", "", "", "0 99", "", "0.5", answer, "0.1", "protocol"]
+    found, shown = asked(kinds, answers, treatment="arm", outcome="pain", covariates=["age"])
+    assert "Are records of the same ward or ward name alike, or were they treated together" in shown
+    Path("d.yaml").write_text(found.text)
+    cluster = TableSchema.from_yaml("d.yaml").cluster
+    assert (None if cluster is None else (cluster.name, cluster.size)) == {
+        "ward": ("ward", None),
+        "ward 40 0.05": ("ward", 40),
+        "": None,
+    }[answer]
+
+
+def test_a_draft_asks_for_clusters_by_names_alone(here):
+    """As a remark that states nothing: with its # taken off and bounds given it is read."""
+    frame = table()
+    frame.to_csv("people.csv", index=False)
+    text = draft_domain("people.csv", "treat", "pay")
+    assert "# Are records of the same site alike, or were they treated together?" in text
+    (line,) = (line for line in text.splitlines() if "cluster:" in line)
+    assert line == "# cluster: {name: site, size: ???, correlation: ???}"
+    assert "cluster" not in yaml.safe_load(text)
+    text = text.replace(line, line.removeprefix("# ").replace("???", "1"))
+    assert yaml.safe_load(text)["cluster"] == {"name": "site", "size": 1, "correlation": 1}
+    frame.drop(columns="site").to_csv("others.csv", index=False)
+    assert "cluster" not in draft_domain("others.csv", "treat", "pay")
+    assert "cluster" not in draft_domain("people.csv", "site", "pay")  # which is the treatment

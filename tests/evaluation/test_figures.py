@@ -9,7 +9,7 @@ import pytest
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.curator_figures import policy_figure
+from torchdpcate.evaluation.curator_figures import overlap_figure, policy_figure
 from torchdpcate.evaluation.figures import BAND, FEW, INTERVAL, EffectPanel, effect_panels, rule_figure
 from torchdpcate.release.average_effect import BalanceTable
 
@@ -172,3 +172,15 @@ def test_policies_stand_in_the_order_of_their_estimates():
     np.testing.assert_allclose([part[1, 1] for part in chance.collections[0].get_segments()], [0.6, 0.3, 0.1])
     assert [line.get_xdata()[0] for line in chance.lines if line.get_label().startswith("released")] == [2]
     assert SECRET in first.get_title()
+
+
+def test_propensities_are_counted_by_arm_beside_the_stated_overlap():
+    propensity, treated = np.array([0.01, 0.02, 0.5, 0.99, 1.0]), np.array([0, 1, 0, 1, 1])
+    figure = overlap_figure(propensity, treated, 0.1, words=["60% of the records"])
+    (axes,) = figure.axes
+    heights = np.array([bar.get_height() for bar in axes.patches])
+    assert heights[heights > 0].tolist() == [1.0, 2.0]  # treated above, controls below
+    assert heights[heights < 0].tolist() == [-1.0, -1.0]
+    assert [line.get_xdata()[0] for line in axes.lines[:2]] == [0.1, 0.9]
+    assert SECRET in axes.get_title()
+    assert "60% of the records" in axes.get_title()

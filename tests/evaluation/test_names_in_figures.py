@@ -12,6 +12,7 @@ from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, f
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import (
     SeenAnswers,
+    overlap_figure,
     plan_figure,
     policy_figure,
 )
@@ -84,6 +85,7 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
         seen=SeenAnswers.of(0.3, 100, outcome_range=2.0, unit=name, label=name),
     ),
     "policies": lambda name: policy_figure([name, "b"], GRID, np.full(2, 0.5), 0, claim=name),
+    "overlap": lambda name: overlap_figure(GRID, GRID, 0.1, words=[name]),
     "errors": lambda name: budget_figure(
         pd.DataFrame({"epsilon": [1.0, 2.0], "line": [name, "b"], "pehe": [0.1, 0.2], "panel": [name, name]})
     ),

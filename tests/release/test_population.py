@@ -64,3 +64,12 @@ def test_levels_without_a_released_share_divide_what_is_left() -> None:
     assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.4, 0.4], abs=0.01)
     more = release([-0.5, 1.2], columns=(0, 2)).population(4096)  # noise beyond a share of one
     assert more[:, 2:].mean(0).tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.01)
+
+
+def test_people_lie_about_a_released_mean_near_a_bound() -> None:
+    """Noise may leave a rare value's spread next to nothing: people are then at most a deviation from its mean."""
+    basis, one = WeightedBasis((Feature("1", 0, 0),), double([1.0, 1.0])), torch.eye(2, dtype=torch.float64)
+    near = Standardisation(double([-0.999, *MEANS[1:]]), double([0.002, *SPREADS[1:]]))
+    own = ComposedRelease(double([0.2, 0.1]), double([0.2, 0.1]), one, 1.0, basis, near, SCHEMA, STATEMENT)
+    z = near.of(SCHEMA.domain.scale(own.population(1024)), None, SCHEMA.domain.indicators)
+    assert abs(float(z[:, 0].mean())) <= 1

@@ -104,7 +104,7 @@ def test_groups_are_named_by_who_gains(better, most, least):
     names = ("average", "group 1", "group 2", "group 3")
     estimates = torch.tensor([-2.0, -3.5, -2.0, -0.5]).double()
     some = torch.full((4, 4), 0.01).double()
-    lines = Lines(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0)
+    lines = Lines(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0, 0.0)
     said = next(words for words in findings(replace(release, lines=lines)) if words.startswith("Of the third"))
     own = "whose effect is estimated largest" if better is None else "who gain most"
     assert said.startswith(f"Of the third {own} by the released effect it is")
@@ -126,6 +126,21 @@ def test_a_cohort_rests_on_its_confounders_first_and_says_how_strong_another_wou
     assert f"would have to explain {average:.0%} of what is left of the outcome" in strong
     assert 0 < end < average
     assert f"; {end:.0%} of each would bring its interval's end there." in strong
+
+
+def test_people_at_the_stated_overlap_are_a_finding_with_what_helps():
+    facts = {name: value for name, value in FACTS.items() if name != "propensity"}
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts | {"overlap": 0.3}).release_function()
+    assert release.lines.lacking < 0.02  # half are treated, whatever their covariates
+    assert not any("stated overlap" in words for words in findings(release))
+    many = replace(release, lines=replace(release.lines, lacking=0.163))
+    said = findings(many)
+    place = next(k for k, words in enumerate(said) if "stated overlap" in words)
+    assert said[place].startswith(
+        "By the released propensity at least 16% of the people lie at the stated overlap of 0.3"
+    )
+    assert "ATT or ATO" in said[place]
+    assert said[place + 1].startswith("This rests on the following")
 
 
 def test_without_an_interval_the_noise_stands_beside_the_number():

@@ -11,6 +11,7 @@ from torchdpcate.data.domain_draft import (
     Draft,
     Entry,
     check_new,
+    cluster_columns,
     covariate_entries,
     design_entries,
     draft_domain,
@@ -97,7 +98,7 @@ def ask_domain(
     chosen = _chosen(Draft(kinds, treatment, outcome), answer, say) if covariates is None else list(covariates)
     say(f"\nCovariates: {SKIP} leaves one out, such as one that the treatment may have changed.")
     kept = [name for name in chosen if about(name, covariate_entries(kinds[name]))]
-    about("", design_entries())
+    about("", design_entries(cluster_columns(kinds, (treatment, outcome))))
     text = Draft(kinds, treatment, outcome, kept, answers).text()
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))
 

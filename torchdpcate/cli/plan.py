@@ -386,10 +386,11 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
             "denominator"
         )
     if domain.censoring is not None:
-        floor = domain.censoring.floor
+        found = domain.censoring.expected_weight
         yield (
-            "the curve of censoring takes two per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon), "
-            f"and the floor {floor:g} makes all other noise {1 / floor:.3g} times as large"
+            "the curve of censoring takes five per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon); "
+            f"if the least of it is {found:.2g}, between the floor and one, it makes all other noise {1 / found:.3g} "
+            f"times as large, and {1 / domain.censoring.floor:.3g} times if it is at the floor"
         )
 
 

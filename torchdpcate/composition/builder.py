@@ -32,6 +32,7 @@ from torchdpcate.composition.steps import (
     PAIRS,
     PROGNOSTIC,
     QUANTILES,
+    REMAINDERS,
     SCREENING,
     WEIGHTS,
     WINDOWS,
@@ -46,8 +47,10 @@ from torchdpcate.privacy.budget import PrivacyBudget
 WEIGHT_SHARES = {Shares: 0.01, EpsilonShares: 0.03}
 """Share of the sum of the weights, of mu^2 and of epsilon: its noise is 10 / mu, or has the scale 33 / epsilon."""
 
-CENSORING_SHARES = {Shares: 0.02, EpsilonShares: 0.1}
-"""Share of the histogram that a curve of censoring is made of ; five per cent gained nothing on generated data."""
+CENSORING_SHARES = {Shares: 0.05, EpsilonShares: 0.1}
+"""Share of the histogram that a curve of censoring is made of."""
+
+_PLAIN = "12"  # kinds of features of nuisances that are looked at again
 
 
 def composed_plan(n: int, budget: PrivacyBudget | None, covariates: int, **facts: Any) -> ComposedPlan:
@@ -401,11 +404,12 @@ def beside_weights(shares: Shares, censored: bool = False) -> Shares:
     return replace(shares, shares=own | {step: left * share for step, share in shares.shares.items()})
 
 
-def beside_lines(shares: Shares) -> Shares:
+def beside_lines(shares: Shares, looks_again: bool = False) -> Shares:
     """Return shares of steps beside those of lines, whose part of mu^2 is public; the total is of both.
 
     Args:
         shares: Of all other steps.
+        looks_again: Whether there is a second look at the nuisances too.
 
     Example:
         >>> found = beside_lines(Shares(3.0, {"effect": 1.0}))
@@ -414,7 +418,8 @@ def beside_lines(shares: Shares) -> Shares:
     """
     of = line_constants()
     own = {LINE_SQUARES: of.share * of.squares, LINE_SUMS: of.share * (1 - of.squares)}
-    left = 1 - of.share
+    own |= {REMAINDERS: of.remainders} if looks_again else {}
+    left = 1 - (of.share + of.remainders * looks_again)
     others = {step: left * share for step, share in shares.shares.items()}
     return replace(shares, total=shares.total / math.sqrt(left), shares=others | own)
 
@@ -429,7 +434,7 @@ def plan_of(steps: PlanSteps) -> ComposedPlan:
         steps: Of nuisances and effect; those of weights, censoring and lines are beside them.
     """
     shares = steps.shares if steps.weight is None else beside_weights(steps.shares, steps.follow_up > 0)
-    shares = shares if steps.lines is None else beside_lines(shares)
+    shares = shares if steps.lines is None else beside_lines(shares, steps.looks_again)
     values = values_of(steps) | {"shares": replace(shares, sites=steps.sites)}
     return ComposedPlan(**values, requests=_requests(steps))
 
@@ -439,6 +444,8 @@ def _requests(steps: PlanSteps) -> dict[str, Request]:
     constants, shares = steps.constants, steps.shares
     looked_at = "moments" in shares.shares
     kinds = constants.kinds if looked_at else ""
+    if steps.looks_again and steps.size < line_constants().plain_size:
+        kinds = "".join(kind for kind in kinds if kind in _PLAIN)  # others are looked for later
     heads = steps.choices[PROGNOSTIC] if steps.windows and steps.choices else None
     found = {}
     if "outcome" in shares.shares:

@@ -97,34 +97,42 @@ class LineConstants:
 
     Attributes:
         share: Of mu^2, of all lines.
-        squares: Of that, for the squares that the clip of scores follows from; sums have the rest.
+        remainders: Of mu^2, of the second look at the nuisances of a cohort.
+        plain_size: n mu below which its nuisances have lines and squares of covariates alone, before that look.
+        squares: Of the lines' share, for the squares that the clip of scores follows from; sums have the rest.
         tails: Of the sums' part, for counts of scores near and beyond the clip.
+        overlap: Of the sums' part, for how much of the propensity the overlap makes up for, where it is estimated.
         spreads: Of the sums' part, for squares by cells.
         counts: Of a partition's part, for how many records its cells have.
-        clip: Of scores, in root n mu / 2 of their deviations.
+        clip: Power of root n mu / 2 at which scores are clipped, in their deviations.
         least_clip: In their deviations.
-        slow_clip: In their deviations: from here on it grows more slowly.
         far: Clip of the squares in planned deviations: least and usual, n mu from which on it is usual, and from which
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
         lost: Of what both nuisances lose of their features, as a standard error.
+        extrapolated: Residual deviations by which models may err where the overlap makes up for the propensity.
         least_kept: Of the propensity's prior variance; below it a cohort has no lines.
+        most_missed: Noise in the logit of what is left over, above which a cohort has none.
         group_size: n mu from which on there are groups by effect.
         groups: How many.
     """
 
     share: float
+    remainders: float
+    plain_size: float
     squares: float
     tails: float
+    overlap: float
     spreads: float
     counts: float
     clip: float
     least_clip: float
-    slow_clip: float
     far: tuple[float, float, float, float]
     model: float
     lost: float
+    extrapolated: float
     least_kept: float
+    most_missed: float
     group_size: float
     groups: int
 

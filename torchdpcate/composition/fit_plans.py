@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import EXPECTED
+from torchdpcate.composition.constants import EXPECTED, logit_curvature
 from torchdpcate.composition.linear_fit import FitPlan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes, Regression
@@ -41,13 +42,22 @@ def outcome_plan(
 def logistic_plan(
     plan: ComposedPlan, step: str, regression: Regression, curvatures: Tensor
 ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
-    """Return how a logistic regression is set up, of curvatures [1 + p, 1 + p], and how it is shrunk."""
+    """Return how a logistic regression is set up, of curvatures [1 + p, 1 + p], and how it is shrunk.
+
+    Where few are treated by a public share, its curvature is smaller, and it starts from the constant of that share.
+    """
     noise = plan.gradient_noise(step, plan.slope(step), len(curvatures))
-    curvature = (_LOGISTIC + 0.01) * plan.mass * curvatures
-    sampling = _LOGISTIC * plan.mass * curvatures
+    treated = None if step == "outcome" or plan.arms > 2 else plan.treated
+    held = logit_curvature(treated)
+    curvature = (held + 0.01) * plan.mass * curvatures
+    sampling = held * plan.mass * curvatures
     prior = weak_prior(regression, "logit", 1.0)
     ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
     requested = _requested(plan, step, curvature, ridge, _MOST_LOGISTIC)
+    if treated is not None:
+        start = torch.zeros_like(ridge)
+        start[0] = math.log(treated / (1 - treated)) / math.sqrt(float(regression.basis.feature_weights[0]))
+        requested = replace(requested, start=start)
     variances = _variances(curvature, noise**2, sampling)
 
     def shrink(theta: Tensor) -> Tensor:

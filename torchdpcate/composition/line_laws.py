@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import FollowUpCells, curve_errors
 from torchdpcate.composition.lines import (
     BY_EFFECT,
+    OVERLAP,
     LineSums,
     cuts_of,
     far_clip,
@@ -20,7 +23,8 @@ from torchdpcate.composition.lines import (
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
-from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
@@ -32,10 +36,14 @@ _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
-_LEAST_KEPT = 0.25  # of the noise of a tail's counts, however few they are
+_TOTALS = 40  # numbers of records in a tail that are thought of
+_EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
+_NO_TAIL = 0.3  # prior probability that there are none
+_SIDE = 2.0  # deviations of noise that a share is at least apart from its number
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
+_APART = 0.8  # of logits: that of the mean propensity, and that of the share of the treated
 
 
 def line_facts(
@@ -46,6 +54,7 @@ def line_facts(
     plan: ComposedPlan,
     scale: float,
     arm: int = 1,
+    left_over: float = 0.0,
 ) -> LineFacts:
     """Return what the sums of scores are planned by; post-processing of released numbers.
 
@@ -57,6 +66,7 @@ def line_facts(
         plan: The public plan.
         scale: S, the released clip of residuals.
         arm: Position of the arm that is compared with the reference.
+        left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
     """
     none = people.new_zeros(len(people))
     own = _known(domain, people, plan.arms)
@@ -75,7 +85,7 @@ def line_facts(
         spread = math.hypot(residual, float(m.std()))
     deviation = float(tau.std())
     varies = deviation > _LEAST_SPREAD * y_range
-    return LineFacts(
+    found = LineFacts(
         centre=float(tau.mean()),
         deviation=residual * math.sqrt(inverse),
         inverse=inverse,
@@ -85,9 +95,29 @@ def line_facts(
         treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
+        left_over=left_over,
+        hidden=1.0,
         tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
         cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
+    if plan.binary:
+        return found
+    clip = far_clip(plan, found) / residual
+    within = float((clipped_square(clip * e) / e + clipped_square(clip * other) / other).mean())
+    return replace(found, hidden=inverse / within)
+
+
+def clipped_square(clip: Tensor) -> Tensor:
+    r"""Return the mean square of a standard normal number within a clip c.
+
+    .. math:: E \min(|Z|, c)^2 = 2 \Phi(c) - 1 - 2 c\,\varphi(c) + 2 c^2 (1 - \Phi(c))
+
+    Example:
+        >>> clipped_square(torch.tensor([0.5, 1.0, 9.0]).double()).round(decimals=4).tolist()
+        [0.185, 0.5161, 1.0]
+    """
+    density = torch.exp(-clip.square() / 2) / math.sqrt(2 * math.pi)
+    return 1 - 2 * torch.special.ndtr(-clip) * (1 - clip.square()) - 2 * clip * density
 
 
 def group_cuts(tau: Tensor, groups: int) -> Tensor:
@@ -130,43 +160,53 @@ class _Tail(NamedTuple):
     size: float
 
 
-def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float) -> _Tail:
+def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float, mass: float) -> _Tail:
     r"""Return what the clip took of a sum, by counts in (C/2, C] and beyond C on either side.
 
-    .. math:: b = C \sum_\pm \pm \frac{N_\pm}{\alpha_\pm - 1} \kappa_\pm, \quad
-        \alpha_\pm = \log_2 \frac{M_\pm + N_\pm}{N_\pm} \in [2, 8], \quad \kappa = \frac{N^2}{N^2 + s^2}
+    .. math:: b = \sum_\pm \pm N_\pm \min\Big(\frac{.85\, C}{\alpha_\pm - 1}, B\Big), \quad
+        N = T\, 2^{-\alpha},\ M = T - N
 
-    of a tail by Pareto's law, with the variance of its noise, and of its model: a part of it, and a third of that part
-    of what cancels between the sides.
+    of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
+    M and N and the variances s^2 + M and s^2 + N, alpha is even on [2, 10], and T is 0 with probability .3, else even
+    in its logarithm up to half of the records. Its variance is the posterior one and that of its model: a part of b,
+    and a third of that part of what cancels between the sides. Counts without noise are what they are.
 
     Args:
         counts: Near and beyond the clip above, then below, [4].
         noise: s, of a count.
         clip: C.
-        most: Largest mean excess.
+        most: B, largest mean excess.
         model: Part of the correction that is taken for its own standard error.
+        mass: Records.
 
     Example:
-        >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5)
+        >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5, 1e3)
         >>> round(found.taken, 3), round(found.variance, 3)
-        (10.0, 27.778)
+        (8.5, 20.07)
     """
-    taken, variance, size = 0.0, 0.0, 0.0
-    near_above, above, near_below, below = counts.tolist()
-    for sign, near, far in ((1, near_above, above), (-1, near_below, below)):
-        beyond = max(far, noise)
-        if beyond <= 0:
-            continue
-        alpha = min(max(math.log2((max(near, beyond) + beyond) / beyond), 2.0), 8.0)
-        shown = max(far, 0.0)
-        kept = shown**2 / (shown**2 + noise**2) if shown else 0.0
-        excess = min(clip / (alpha - 1), most)
-        found = excess * shown * kept
-        taken += sign * found
-        size += found
-        variance += (excess * noise) ** 2 * max(kept, _LEAST_KEPT)
-    variance += (model * taken) ** 2 + (model * size / 3) ** 2
-    return _Tail(taken, variance, size)
+    near, far = counts.double().view(2, 2).T[..., None]
+    alpha = torch.arange(2.0, 10.5, 0.5, dtype=torch.float64)
+    if noise:
+        top = math.log10(max(mass / 2, 2.0))
+        total = torch.logspace(0, top, _TOTALS, dtype=torch.float64)[:, None]
+        beyond = (total * 2**-alpha).flatten()
+        beyond = torch.cat([beyond.new_zeros(1), beyond])
+        before = torch.cat([beyond.new_zeros(1), (total * (1 - 2**-alpha)).flatten()])
+        found = -0.5 * sum(
+            (count - mean).square() / (noise**2 + mean) + (noise**2 + mean).log()
+            for count, mean in ((near, before), (far, beyond))
+        )
+        prior = math.log((1 - _NO_TAIL) / (len(beyond) - 1)) * torch.ones_like(beyond)
+        prior[0] = math.log(_NO_TAIL)
+        weight = torch.softmax(found + prior, 1)
+        each = torch.cat([beyond[:1], beyond[1:] * (_EXCESS * clip / (alpha - 1)).clamp_max(most).repeat(_TOTALS)])
+    else:
+        alpha = torch.log2((near + far) / far.clamp_min(1e-9)).clamp(float(alpha[0]), float(alpha[-1]))
+        each, weight = far * (_EXCESS * clip / (alpha - 1)).clamp_max(most), torch.ones_like(far)
+    mean = (weight * each).sum(1)
+    variance = float(((weight * each.square()).sum(1) - mean.square()).clamp_min(0).sum())
+    taken, size = float(mean[0] - mean[1]), float(mean.sum())
+    return _Tail(taken, variance + (model * taken) ** 2 + (model * size / 3) ** 2, size)
 
 
 def lines_of(
@@ -175,6 +215,7 @@ def lines_of(
     domain: Domain,
     levels: Levels | None = None,
     per_person: int = 1,
+    follow_up: Tensor | None = None,
 ) -> Lines:
     """Return the lines that released numbers make; see ``Lines``.
 
@@ -184,11 +225,55 @@ def lines_of(
         domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
+        follow_up: Released counts of the ends of follow-up, where outcomes may be censored.
     """
-    if plan.arms > 2:
-        each = [numbers, *numbers.others]
-        return _of_arms([_one(own, plan, domain, levels, per_person) for own in each])
-    return _one(numbers, plan, domain, levels, per_person)
+    curves = [0.0] * (plan.arms - 1)
+    if follow_up is not None and domain.censoring is not None:
+        curves = curve_errors(follow_up, domain.censoring, curve_noise(domain.censoring, plan), plan.arms).tolist()
+    each = zip([numbers, *numbers.others], curves, strict=True)
+    found = [_one(own, plan, domain, levels, per_person, curve) for own, curve in each]
+    return _of_arms(found) if plan.arms > 2 else found[0]
+
+
+def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
+    """Return the standard deviation of the noise of a count of the ends of follow-up."""
+    return FollowUpCells(censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+
+
+def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:
+    r"""Return in one line why lines would not hold, where the released propensity is far from the share of the treated.
+
+    .. math:: \Big|\log\frac{\bar e}{1 - \bar e} - \log\frac{s}{1 - s}\Big| > 0.8 + \frac{2\,\sigma_s}{s (1 - s)}
+
+    with the mean propensity of public people, and the share s of the treated that the domain states, or that counts of
+    the ends of follow-up by arm tell, with their noise. Post-processing; None where it is near, or no share is known.
+
+    Args:
+        facts: Released.
+        plan: The public plan.
+        domain: Public bounds.
+        follow_up: As of ``lines_of``.
+    """
+    censoring = domain.censoring
+    if plan.known_propensity or plan.arms > 2 or plan.budget is None:
+        return None
+    if domain.treated is not None:
+        share, noise = domain.treated, 0.0
+    elif follow_up is not None and censoring is not None and censoring.by_arm:
+        counts = follow_up.view(2, -1).sum(1)
+        total = max(float(counts.sum()), _FEWEST)
+        share, noise = float(counts[1]) / total, curve_noise(censoring, plan) * math.sqrt(len(follow_up) / 2) / total
+        share = min(max(share, plan.overlap), 1 - plan.overlap)
+    else:
+        return None
+    apart = math.log(facts.treated / (1 - facts.treated)) - math.log(share / (1 - share))
+    if abs(apart) <= _APART + 2 * noise / (share * (1 - share)):
+        return None
+    return (
+        f"no interval: the released propensities of public people have the mean {facts.treated:.2g}, where about "
+        f"{share:.2g} are treated, so that the propensity, or the released means of covariates, err too much; give "
+        "more records, a larger epsilon, or fewer covariates"
+    )
 
 
 def _of_arms(each: Sequence[Lines]) -> Lines:
@@ -199,10 +284,13 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
         torch.cat([own.variances[:1] for own in each]),
         torch.cat([own.records[:1] for own in each]),
         max(own.clipped for own in each),
+        max(own.lacking for own in each),
     )
 
 
-def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int) -> Lines:
+def _one(
+    numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int, curve: float
+) -> Lines:
     facts = numbers.facts
     clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
@@ -210,7 +298,7 @@ def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Level
     units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person).lines()
+    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person, curve).lines()
 
 
 class Line(NamedTuple):
@@ -233,6 +321,7 @@ class _Law(NamedTuple):
     lost: Lost
     better: str | None
     per_person: int
+    curve: float = 0.0
 
     @property
     def facts(self) -> LineFacts:
@@ -247,19 +336,40 @@ class _Law(NamedTuple):
         """Of a score, by its released squares; half a deviation of their noise is added."""
         square = far_clip(self.plan, self.facts) ** 2
         noise = square / (self.plan.line_step(LINE_SQUARES) * self.plan.mass)
-        return self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
+        return self.facts.hidden * self.per_person * (max(self.numbers.square, 0.0) * square + 0.5 * noise)
 
     @property
     def nuisances(self) -> float:
-        """Variance of what both nuisances may have lost."""
+        """Variance of what both nuisances may have lost, and of what noise in a curve of censoring makes."""
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
-        return self.facts.residual**2 * own
+        return self.facts.residual**2 * own + self.facts.left_over + self.curve**2
+
+    @property
+    def lacks(self) -> tuple[Tensor, float]:
+        """Mean share of each arm's weight that the overlap makes up for, [2], and the deviation of its noise."""
+        if OVERLAP not in self.found:
+            return torch.zeros(2, dtype=torch.float64), 0.0
+        return self.found[OVERLAP].clamp_min(0) / self.plan.mass, self.noise(OVERLAP) / self.plan.mass
+
+    def beyond(self, reference: float, arm: float) -> float:
+        r"""Return the variance of what the outcome's models may err by where the overlap makes up for the propensity.
+
+        .. math:: \Big(\sigma_u \sum_k \frac{h_k}{\bar h}\, E\Big(1 - \frac{f_k}{o}\Big)_+\Big)^2
+
+        Args:
+            reference: Weight in the line, over the mean one, of those who lack the reference.
+            arm: Of those who lack the arm.
+        """
+        share, noise = self.lacks
+        kept = share.square() / (share.square() + noise**2).clamp_min(1e-300)  # as of tails
+        missing = min(float((share.new_tensor([reference, arm]) * share * kept).sum()), 1.0)
+        return (self.plan.line_constants.extrapolated * self.facts.residual * missing) ** 2
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
         """Return what the clip took in some cells of a partition."""
-        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.binary else math.inf
+        most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
-        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model)
+        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
 
     def sum_of(self, everybody: str, parts: str | None, what: str, cells: list[int]) -> tuple[Tensor, float]:
         """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.
@@ -300,7 +410,12 @@ class _Law(NamedTuple):
         (found, noise), tail = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells)
         middle = (float(found[0]) + tail.taken) / mass
         sampling = self.spread_of(parts, cells, mass) / mass
-        parts_of_it = [sampling, (noise + counted * middle**2) / mass**2, tail.variance / mass**2, self.nuisances]
+        parts_of_it = [
+            sampling,
+            (noise + counted * middle**2) / mass**2,
+            tail.variance / mass**2,
+            self.nuisances + self.beyond(n / mass, n / mass),
+        ]
         return Line(self.facts.centre + middle, parts_of_it, min(mass / n, 1.0))
 
     def lines(self) -> Lines:
@@ -321,7 +436,13 @@ class _Law(NamedTuple):
             torch.tensor(variances, dtype=torch.float64),
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
+            self._lacking(),
         )
+
+    def _lacking(self) -> float:
+        """Return the share that both arms lack at least; see ``Lines``."""
+        share, noise = self.lacks
+        return min(max(float(share.sum()) - _SIDE * math.sqrt(2) * noise, 0.0), 1.0)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""
@@ -346,11 +467,13 @@ class _Law(NamedTuple):
             (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
             mass = max(below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
+            rare, often = self.plan.overlap * n / mass, (1 - self.plan.overlap) * n / mass
+            least = {"ATT": (often, rare), "ATC": (rare, often), "ATO": (rare, rare)}[name]
             variances = [
                 self.variance * part * n / mass**2,
                 (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
                 (tail.variance + tail.taken**2) * part / mass**2,
-                self.nuisances,
+                self.nuisances + self.beyond(*least),
             ]
             yield name, Line(facts.centre + mean, variances, min(mass / n, 1.0))
 

@@ -301,6 +301,7 @@ class FitPlan:
         size: Of a step, over the inverse of the curvature.
         curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
         momentum: Part of the last move that a step repeats.
+        start: Coefficients that steps start from, public, [p]; None: zeros.
     """
 
     step: str
@@ -312,6 +313,7 @@ class FitPlan:
     size: float
     curvature: Tensor | None = None
     momentum: float = 0.0
+    start: Tensor | None = None
 
     @property
     def preconditioner(self) -> Tensor:
@@ -397,7 +399,8 @@ class NewtonPoints:
 
     def __init__(self, plan: FitPlan, runs: tuple[int, ...] = ()) -> None:
         self.size = torch.full(runs, plan.size, dtype=torch.float64)
-        self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
+        start = torch.zeros_like(plan.scaling) if plan.start is None else plan.start
+        self.theta = start.double().repeat(*runs, 1) if runs else start.double()
         self._ridge, self._burn_in, self._momentum = plan.ridge, plan.burn_in, plan.momentum
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)

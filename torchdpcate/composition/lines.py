@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.regressions import arm_means, centred_arms
+from torchdpcate.composition.regressions import WorkedOut, arm_means, centred_arms
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, Statistic, propensity_of, summed
 from torchdpcate.data.records import CausalData
@@ -25,10 +25,12 @@ class Scored(CausalData):
     Attributes:
         effect: Released effect less the centre, [n].
         cells: Cell of each public partition, counted from 0 in each, int64 [n, partitions].
+        lacks: What share of the weight of the reference, and of the arm, the overlap makes up for, [n, 2] in [0, 1].
     """
 
     effect: Tensor = field(kw_only=True)
     cells: Tensor = field(kw_only=True)
+    lacks: Tensor = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class ScoredBy:
     .. math:: x = \hat\tau - c + \frac{w\,(r - w \hat\tau)}{\hat e (1 - \hat e)}, \quad w = a - \hat e,\ r = y - \hat m
 
     Attributes:
-        features: From covariates to features of the effect.
+        features: From encoded covariates to features of the effect.
         coefficients: Of them, [1 + p].
         bound: Largest size of an effect.
         centre: c.
@@ -56,13 +58,14 @@ class ScoredBy:
         return (psi @ self.coefficients).clamp(-self.bound, self.bound)
 
     def __call__(self, batch: CausalData) -> Scored:
-        pi, tau = propensity_of(batch), self.effect(self.features(batch.x))
+        assert isinstance(batch, WorkedOut)
+        pi, tau, lacks = propensity_of(batch), self.effect(self.features(batch.x)), batch.lacks
         x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
         none = batch.x.new_empty(batch.n, 0)
         cells = torch.empty(batch.n, 0, dtype=torch.int64)
         if self.cells is not None:
             cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
-        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells)
+        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells, lacks=lacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +83,17 @@ class ArmScoredBy(ScoredBy):
     arm: int = field(kw_only=True)
 
     def __call__(self, batch: CausalData) -> Scored:
-        pi, a = propensity_of(batch), batch.a.long()
+        assert isinstance(batch, WorkedOut)
+        pi, a, lacks = propensity_of(batch), batch.a.long(), batch.lacks[:, [0, self.arm]]
         functions = self.features(batch.x) @ self.coefficients.view(pi.shape[1] - 1, -1).T
         means = arm_means(torch.zeros_like(batch.y), functions, centred_arms(simplex(pi.shape[1]), pi))
         tau = (means[:, self.arm] - means[:, 0]).clamp(-self.bound, self.bound)
-        own = means.gather(1, a[:, None])[:, 0]
+        mean = means.gather(1, a[:, None])[:, 0]
         sign = (a == self.arm).double() / pi[:, self.arm] - (a == 0).double() / pi[:, 0]
         none, cells = batch.x.new_empty(batch.n, 0), torch.empty(batch.n, 0, dtype=torch.int64)
-        score = tau - self.centre + sign * (batch.y - own)
-        return Scored(none, sign, score, pi[:, self.arm], weight=batch.weight, effect=tau - self.centre, cells=cells)
+        score = tau - self.centre + sign * (batch.y - mean)
+        own, effect = pi[:, self.arm], tau - self.centre
+        return Scored(none, sign, score, own, weight=batch.weight, effect=effect, cells=cells, lacks=lacks)
 
 
 def weighted(batch: CausalData, each: Tensor) -> Tensor:
@@ -168,7 +173,7 @@ class LineSums(Statistic):
             return torch.cat(found, 1).sum(0)
 
         weight = torch.ones_like(batch.y) if batch.weight is None else batch.weight
-        return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight, batch.cells)
+        return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight, batch.cells, batch.lacks)
 
     def parts(self, sums: Tensor) -> Iterator[tuple[Block, Tensor]]:
         """Yield each block with its released numbers, in its units."""
@@ -176,8 +181,8 @@ class LineSums(Statistic):
             yield block, part * block.unit(self.share)
 
 
-def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor) -> Scored:
-    return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells)
+def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor) -> Scored:
+    return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
 # -- terms of records
@@ -208,7 +213,7 @@ class Parts:
         return torch.nn.functional.one_hot(labels, self.size).double()
 
 
-BY_EFFECT = "by effect"
+BY_EFFECT, OVERLAP = "by effect", "overlap"
 
 
 def parts_of(plan: ComposedPlan, facts: LineFacts) -> tuple[Parts, ...]:
@@ -239,6 +244,11 @@ def tail_terms(clip: float, parts: Parts | None, rows: Scored) -> Tensor:
     x = rows.y / clip
     bins = torch.stack([(x > 0.5) & (x <= 1), x > 1, (x < -0.5) & (x >= -1), x < -1], 1).double()
     return bins if parts is None else (parts.of(rows)[:, :, None] * bins[:, None]).flatten(1)
+
+
+def lacking_terms(rows: Scored) -> Tensor:
+    """Return what share of either arm's weight the overlap makes up for, [n, 2]."""
+    return rows.lacks.clamp(0, 1)
 
 
 def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
@@ -273,7 +283,8 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
     """Return what is summed over the scores, at their clip.
 
     The average, each partition, each tilted average and the slope have equal parts of what tails and the spreads of
-    cells leave; of a partition's part a tenth is for counts. Half of what tails have is for those of cells.
+    cells leave; of a partition's part a tenth is for counts. Half of what tails have is for those of cells. Where the
+    propensity is estimated a small part says how much of it the overlap makes up for.
 
     Args:
         plan: The public plan.
@@ -283,12 +294,15 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
     own, partitions = plan.line_constants, parts_of(plan, facts)
     tilts = [name for name in TILTS if name in plan.requested_lines]
     slope = SLOPE in plan.requested_lines and facts.effect_deviation > 0
-    each = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(partitions) + len(tilts) + slope)
+    rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
+    each = rest / (1 + len(partitions) + len(tilts) + slope)
     one = math.sqrt(2)  # record leaves a cell, and one enters
     blocks = [
         Block("total", 1, 2 * clip, partial(total_terms, clip), each),
         Block("tails", 4, one, partial(tail_terms, clip, None), own.tails / (2 if partitions else 1)),
     ]
+    if not plan.known_propensity:
+        blocks.append(Block(OVERLAP, 2, one, lacking_terms, own.overlap))
     for cells in partitions:
         sums, squares = (partial(cell_terms, cells, clip, power) for power in (1, 2))
         share, name, k = 1 / len(partitions), cells.name, cells.size
@@ -316,25 +330,31 @@ def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:
     size = plan.line_size
     wide = usual * max(least / usual, min(math.sqrt(size / first), 1.0), math.sqrt(size / second))
     far = wide * facts.deviation
-    return min(far, 1.05 * facts.largest) if plan.binary else far
+    return min(far, 1.05 * facts.largest) if plan.reaches_bounds else far
 
 
 def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     """Return the deviation of scores by their released squares, within a factor of the planned one; outcome units."""
-    far = far_clip(plan, facts)
+    far = math.sqrt(facts.hidden) * far_clip(plan, facts)
     return float(min(max(math.sqrt(max(square, 0.0)) * far, facts.deviation / 2), far))
 
 
 def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
-    """Return the clip C of scores in their sums: noise over sampling error is a constant; outcome units.
+    r"""Return the clip C of scores in their sums, outcome units.
 
-    Scores of a binary outcome are hardly more than the inverse propensity: nothing is gained beyond it, and much is
-    lost below half of it.
+    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)
+
+    with ``line_clip`` c, and the planned deviation in the denominator: the more scores vary beyond what residuals of a
+    normal law make of them, the heavier are their tails.
+
+    Scores of an outcome that often is at its bounds are hardly more than its range over the propensity: nothing is
+    gained beyond it, and much is lost below half of it.
     """
-    clip = plan.line_clip * score_deviation(plan, facts, square)
+    deviation = score_deviation(plan, facts, square)
+    clip = plan.line_clip * deviation * max(deviation / facts.deviation, 1.0)
     if plan.budget is None:
         clip = 1e3 * facts.deviation  # nothing is clipped
-    return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip
+    return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
 def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:

@@ -65,13 +65,13 @@ class ComposedPlan(PlanSteps):
 
     @property
     def line_clip(self) -> float:
-        """Clip of scores in their deviations: noise over sampling error is a constant, and falls from some size on.
+        r"""Clip of scores in their deviations, :math:`(\sqrt n \mu / 2)^{2/3}`.
 
-        From there on the clip grows with the fourth root only, so that noise and what is clipped both vanish.
+        Noise over sampling error falls with it, and so does what is clipped.
         """
-        own = self.line_constants
-        clip = max(own.clip * math.sqrt(self.mass) * self.line_mu / 2, own.least_clip)
-        return min(clip, own.slow_clip * (clip / own.slow_clip) ** 0.25)
+        return max(
+            (math.sqrt(self.mass) * self.line_mu / 2) ** self.line_constants.clip, self.line_constants.least_clip
+        )
 
     @property
     def line_size(self) -> float:
@@ -84,8 +84,20 @@ class ComposedPlan(PlanSteps):
         return PlanFacts(*(getattr(self, f.name) for f in fields(PlanFacts)))
 
     def at_weight(self, weight: float | None) -> "ComposedPlan":
-        """Return the plan with the released mean weight of the records in the place of the expected one."""
-        return self if weight is None else replace(self, weight=weight)
+        """Return the plan with the released mean weight of the records in the place of the expected one.
+
+        What regressions request is worked out anew by the noise that they have at that weight; shares stay.
+        """
+        if weight is None or self.weight is None:
+            return self
+        if self.kind == PURE:
+            return replace(self, weight=weight)
+        times = self.weight / weight
+        requests = {
+            name: replace(each, noise=times**2 * each.noise, least=times * each.least, size=min(each.size / times, 1e9))
+            for name, each in self.requests.items()
+        }
+        return replace(self, weight=weight, requests=requests)
 
     @property
     def screens(self) -> bool:

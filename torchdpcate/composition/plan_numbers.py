@@ -119,6 +119,22 @@ class PlanFacts:
         return self.n if self.weight is None else self.n * self.weight
 
     @property
+    def reaches_bounds(self) -> bool:
+        """Whether outcomes often are at their bounds: those of two values, and those by a horizon."""
+        return self.binary or self.follow_up > 0
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether squares and products that the nuisances left over are looked for, once both are fitted."""
+        return self.lines is not None and not self.known_propensity and not self.intervals and self.arms == 2
+
+    @property
+    def line_share(self) -> float:
+        """Part of mu^2 that lines have, with that of a second look at the nuisances."""
+        of = line_constants()
+        return 0.0 if self.lines is None else of.share + of.remainders * self.looks_again
+
+    @property
     def estimates_propensity(self) -> bool:
         """Whether intervals are requested beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
@@ -335,8 +351,7 @@ def _total(facts: PlanFacts) -> float:
     if facts.kind == PURE:
         assert facts.budget is not None
         return facts.budget.epsilon * facts.part
-    own = facts.part if facts.lines is None else facts.part * (1 - line_constants().share)
-    return total_mu(facts.budget) * math.sqrt(own / facts.sites)
+    return total_mu(facts.budget) * math.sqrt(facts.part * (1 - facts.line_share) / facts.sites)
 
 
 def _huber_quantile(facts: PlanFacts, size: float) -> float:

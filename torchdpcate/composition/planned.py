@@ -23,10 +23,12 @@ from torchdpcate.composition.steps import (
     HALVINGS,
     LINE_SQUARES,
     LINE_SUMS,
+    LOOKED_FOR,
     MATRIX,
     MODIFIERS,
     PAIRS,
     PROGNOSTIC,
+    REMAINDERS,
     SCREENING,
     WEIGHTS,
     WINDOWS,
@@ -337,7 +339,7 @@ def lost_of(
     heads = len(two) if plan.heads is None else plan.heads
     beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
     unseen = beyond * (1 - float(held_shares(features[:1], heads, plan.covariates)))
-    share = plan.treated if treated is None else treated
+    share, again = plan.treated if treated is None else treated, REMAINDERS in plan.shares.shares
     rarer = (logit_curvature(plan.treated) / logit_curvature(share)) ** 2  # of the logit's noise
 
     def of(regression: Regression, variance: float, times: float = 1.0) -> tuple[Tensor, Tensor, float]:
@@ -356,10 +358,12 @@ def lost_of(
 
     propensity, e_errs, kept = of(plan.propensity(two), plan.constants.propensity_variance, rarer)
     unit = (_BINARY**2 if spread is None else spread) if plan.binary else 1.0
-    outcome, m_errs = (unit * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
+    varies = _BY_TIME if plan.follow_up and not plan.binary else unit
+    outcome, m_errs = (varies * part for part in of(plan.outcome(two), plan.constants.outcome_variance)[:2])
     effect, t_errs = (part / unit for part in of(plan.effect(None if plan.wide else two), plan.head_variance)[:2])
     apart = 0.0 if share is None else abs(1 - 2 * share)
-    bias = float((propensity * outcome).sqrt().sum() + apart * (propensity * effect).sqrt().sum())
+    seen = 1 - propensity.new_tensor([again and f.kind in LOOKED_FOR for f in features] + [False])
+    bias = float(((propensity * outcome).sqrt() * seen).sum() + apart * (propensity * effect).sqrt().sum())
     return Lost(bias, float((e_errs * (m_errs + apart**2 * t_errs)).sum()), kept)
 
 
@@ -371,15 +375,39 @@ def hardly_adjusted(plan: ComposedPlan) -> str | None:
     """
     if plan.lines is None or plan.known_propensity or plan.budget is None:
         return None
-    kept = lost_of(plan).kept
-    if kept >= plan.line_constants.least_kept:
-        return None
-    return (
-        f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to say "
-        "of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
-    )
+    kept, own = lost_of(plan).kept, plan.line_constants
+    if kept < own.least_kept:
+        return (
+            f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to "
+            "say of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
+        )
+    if left_over_noise(plan) > own.most_missed:
+        return (
+            "no interval: at this budget products and squares of covariates that confound would be missed, and the "
+            "average would be hardly adjusted for them; give more records, a larger epsilon or fewer covariates"
+        )
+    return None
 
 
+def left_over_noise(plan: ComposedPlan) -> float:
+    r"""Return the planned noise of a coefficient of what is left over, in the logit of a propensity about one half.
+
+    .. math:: \frac{2 R \sqrt{1 + 1/4}}{n\,\mu\, \bar h\, u}, \quad R = \sqrt p / 2, \quad u = .43
+
+    with :math:`\bar h` = .2, and u the mean of a standard normal covariates' square or product times itself in its
+    bound, from 3 to 12 covariates. Zero of a plan that does not look for it.
+
+    Args:
+        plan: Of a cohort, with lines.
+    """
+    if REMAINDERS not in plan.shares.shares or plan.budget is None:
+        return 0.0
+    count = _released(plan, REMAINDERS) / 2
+    moved = math.sqrt(count) * math.hypot(1, 0.5)
+    return moved / (plan.mass * plan.shares.of(REMAINDERS) * EXPECTED.logit_curvature * _WITHIN)
+
+
+_WITHIN = 0.43  # of a square or a product of normal covariates times itself in its bound, on average
 NO_LINES_OF_PURE = "delta = 0: they are sums with Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has no lines."""
 
@@ -410,7 +438,8 @@ def planned_line(
     deviation = residual / math.sqrt(held)
     clip = plan.line_clip * deviation
     partitions = 0 if plan.cells is None else len(plan.cells.partitions)
-    part = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(plan.requested_lines) + partitions)
+    rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
+    part = rest / (1 + len(plan.requested_lines) + partitions)
     size = n
     if cells is not None:
         part, size = part * (1 - own.counts), n / cells
@@ -422,6 +451,7 @@ def planned_line(
 
 
 _BINARY = 0.4  # deviation of a binary outcome's residuals that plans expect, in its range
+_BY_TIME = 0.3  # of log hazards' variance: that of mean times up to a horizon over residuals' (.16 to .41, exponential)
 
 
 def why_no_lines(plan: ComposedPlan) -> str:
@@ -473,7 +503,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
     elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid
-    elif step in ("moments", CENSORING) or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
+    elif step in ("moments", CENSORING) or step in _FEW or step in (MATRIX, REMAINDERS) or step.endswith(_CURVATURES):
         size = _released(plan, step)
         mechanism_of(whole, 1.0, size).released_scale(size)
     elif isinstance(whole, PureEvent):
@@ -492,6 +522,9 @@ def _released(plan: ComposedPlan, step: str) -> int:
         return plan.follow_up
     if step in _FEW:
         return _FEW[step]
+    if step == REMAINDERS:
+        rich = plan.retained if plan.heads is None else plan.heads
+        return 2 * len(all_features([False] * rich, LOOKED_FOR))
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))
     return p * (p + 1) // 2
 

@@ -377,18 +377,44 @@ class EmpiricalBayes:
             variance: v, of their noise, [p].
             scale: s, typical sizes that differ among parameters, [p].
         """
+        on, off, kept, cell = self._grid(t[None], variance[None], scale[None])
+        weights, share = self._weights(on, off, cell)
+        means, variances = kept[0] * t, kept[0] * variance
+        mean = weights[1:] @ (share * means)
+        return mean, weights[1:] @ (share * (means.square() + variances)) - mean.square()
+
+    def together(self, t: Tensor, variance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior means of two parameters each that are zero together, and what is to be expected of errors.
+
+        Args:
+            t: Estimates [2, p].
+            variance: v, [2, p].
+            scale: s, [2, p].
+
+        Returns:
+            Means [2, p]; the mean square of the product of both errors, [p].
+        """
+        on, off, kept, cell = self._grid(t, variance, scale)
+        weights, share = self._weights(on, off, cell)
+        share = weights[1:, None] * share
+        means, variances = kept * t[:, None], kept * variance[:, None]
+        mean = (share * means).sum(1)
+        errors = (means - mean[:, None]).square() + variances
+        seconds = (share * errors.prod(0)).sum(0) + (1 - share.sum(0)) * mean.square().prod(0)
+        return mean, seconds
+
+    def _grid(self, t: Tensor, variance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return, at each point of the grid, log likelihoods of what is not zero and of zeros, and what is kept."""
         tau, r = torch.meshgrid(_TAUS, torch.tensor(_SPARSITY, dtype=torch.float64), indexing="ij")
         tau, r = tau.reshape(-1, 1), r.reshape(-1, 1)
-        wide = variance + (tau * scale).square() / r
-        off = -0.5 * (variance.log() + t.square() / variance)
-        on = r.log() - 0.5 * (wide.log() + t.square() / wide)
-        none = off + torch.log1p(-r)  # minus infinity where r = 1
-        both = torch.logaddexp(on, none)
-        retained = 1 - variance / wide
-        means = retained * t * (on - both).exp()
-        squares = ((retained * t).square() + retained * variance) * (on - both).exp()
-        cell = torch.tensor((1 - self.spike) / len(tau), dtype=torch.float64).log()
-        zero = off.sum() + torch.tensor(self.spike, dtype=torch.float64).log()
-        weights = torch.softmax(torch.cat([zero[None], both.sum(1) + cell]), 0)
-        mean = weights[1:] @ means
-        return mean, weights[1:] @ squares - mean.square()
+        wide = variance[:, None] + (tau * scale[:, None]).square() / r
+        zeros = -0.5 * (variance.log() + t.square() / variance).sum(0)
+        on = r.log() - 0.5 * (wide.log() + t[:, None].square() / wide).sum(0)
+        return on, torch.log1p(-r) + zeros, 1 - variance[:, None] / wide, zeros.sum()  # log of zero where r = 1
+
+    def _weights(self, on: Tensor, off: Tensor, zeros: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weights of no parameter, and of the grid; and the probability that a parameter is not zero there."""
+        both = torch.logaddexp(on, off)
+        cell = math.log((1 - self.spike) / len(both))
+        weights = torch.softmax(torch.cat([(zeros + math.log(self.spike))[None], both.sum(1) + cell]), 0)
+        return weights, (on - both).exp()

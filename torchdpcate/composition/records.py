@@ -33,10 +33,11 @@ from torchdpcate.composition.regressions import (
     outcome_means,
     residuals,
 )
+from torchdpcate.composition.remainders import LeftOver, left_over
 from torchdpcate.composition.rows import Change, InMemory, PartedRows, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.sites import Site, SiteSteps
-from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, REMAINDERS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
     Quantile,
@@ -51,7 +52,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis, effects_of
+from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Levels, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -75,6 +76,8 @@ class ComposedFit:
         lines: What its lines are made of; None where the plan has none.
         worked: That of records in memory, which is the curator's; None of a stream.
         weight: Mean weight of the records, released; None where all count alike.
+        follow_up: How many records' follow-up ends in each part of the horizon, released; None where outcomes are
+            known.
     """
 
     columns: tuple[int, ...] | None
@@ -87,6 +90,7 @@ class ComposedFit:
     worked: WorkedOut | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
     lines: LineNumbers | None = field(default=None, kw_only=True)
+    follow_up: Tensor | None = field(default=None, kw_only=True)
 
     def features(self, u: Tensor) -> Tensor:
         """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
@@ -155,14 +159,17 @@ def fit_composition(
     if site is not None:
         rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
-        rows, plan, steps = weighed(rows, domain, plan, steps)
-        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema).run()
+        rows, plan, steps, follow_up = weighed(rows, domain, plan, steps)
+        fit = _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema)
+        return replace(fit.run(), follow_up=follow_up)
 
 
-def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
+def weighed(
+    rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps
+) -> tuple[Rows, ComposedPlan, NoisySteps, Tensor | None]:
     """Return records, plan and steps by the released mean weight of the records, where they do not all count alike.
 
-    Of outcomes that may be censored the weights follow from a released curve first.
+    Of outcomes that may be censored the weights follow from a released curve first, whose counts are the last.
 
     Args:
         rows: The records.
@@ -174,13 +181,15 @@ def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -
         InputError: A budget that is too small for a step's noise; nothing is paid then.
     """
     if plan.weight is None:
-        return rows, plan, steps
+        return rows, plan, steps, None
     if steps.private:
         require_noise(plan)
+    counts = None
     if domain.censoring is not None:
-        rows = rows.then(private_follow_up(rows, domain.censoring, plan.arms, steps))
+        counted = private_follow_up(rows, domain.censoring, plan.arms, steps)
+        rows, counts = rows.then(counted), counted.counts
     weight = private_weight(rows, plan.weight, steps)
-    return rows, plan.at_weight(weight), replace(steps, weight=weight)
+    return rows, plan.at_weight(weight), replace(steps, weight=weight), counts
 
 
 def with_positions(labels: tuple[int, ...], batch: CausalData) -> CausalData:
@@ -244,6 +253,13 @@ def standardised(domain: Domain, retained: RetainedCovariates, batch: CausalData
         batch: Records within the domain.
     """
     return replace(batch, x=retained.of(domain.scale(batch.x)))
+
+
+def with_left_over(
+    nuisances: Callable[[CausalData], WorkedOut], then: Callable[[WorkedOut], WorkedOut], batch: CausalData
+) -> WorkedOut:
+    """Return what nuisances, and what is added to them then, make of records."""
+    return then(nuisances(batch))
 
 
 def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: CausalData) -> WorkedOut:
@@ -350,7 +366,11 @@ class _Fit:
         regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = partial(standardised, domain, retained)
         with self.rows.then(first).stored("z") as z:
-            change, before, outcome = self._nuisances(z, regressions, start)
+            change, before, outcome, propensity = self._nuisances(z, regressions, start)
+            left = self._left_over(z, change, propensity, start)
+            if left is not None:
+                bounds = domain.outcome_low, domain.outcome_high
+                change = partial(with_left_over, change, partial(left, bounds, domain.overlap))
             worked = z.then(change)
             nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
@@ -376,44 +396,50 @@ class _Fit:
                     own = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                     law, numbers = private_effect_law(rest, basis, effect.solution, *own)
                     found = replace(found, law=law, numbers=numbers)
-                return found if plan.lines is None else replace(found, lines=self._lines(found, rest))
+                return found if plan.lines is None else replace(found, lines=self._lines(found, left))
 
-    def _lines(self, found: ComposedFit, rest: Rows) -> LineNumbers:
-        """Return what lines are made of: sums of scores of ``residuals`` with the effect's covariates."""
+    def _lines(self, found: ComposedFit, left: LeftOver | None) -> LineNumbers:
+        """Return what lines are made of: sums of scores of what the nuisances make of the records."""
         assert self.schema is not None
         domain, effect, plan = self.domain, found.effect, self.plan
-        basis = effect.regression.basis
-        coefficients = without_noise(effect.shrunk, effect.estimates, basis)
+        coefficients = without_noise(effect.shrunk, effect.estimates, effect.regression.basis)
+        features = partial(encoded_features, replace(found, worked=None), domain)
+        rest = self.rows.then(found.nuisances)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
         if plan.arms > 2:
-            return self._arm_lines(found, rest, coefficients, people)
-        by = ScoredBy(basis, coefficients, domain.outcome_range, 0.0)
-        effects = by.effect(found.features(domain.scale(people)))
-        facts = line_facts(people, effects, found.nuisances, domain, plan, effect.scale)
-        by = replace(by, centre=facts.centre)
-        if plan.cells is not None:  # which need all covariates as they are
-            features = partial(encoded_features, replace(found, worked=None), domain)
-            by, rest = replace(by, features=features, cells=plan.cells), self.rows.then(found.nuisances)
-        return private_lines(rest, plan, self.steps, by, facts)
+            return self._arm_lines(found, rest, features, coefficients, people)
+        by = ScoredBy(features, coefficients, domain.outcome_range, 0.0, plan.cells)
+        effects = by.effect(features(people))
+        facts = line_facts(
+            people, effects, found.nuisances, domain, plan, effect.scale, left_over=left.error if left else 0.0
+        )
+        return private_lines(rest, plan, self.steps, replace(by, centre=facts.centre), facts)
 
-    def _arm_lines(self, found: ComposedFit, rest: Rows, coefficients: Tensor, people: Tensor) -> LineNumbers:
+    def _arm_lines(
+        self,
+        found: ComposedFit,
+        rest: Rows,
+        features: Callable[[Tensor], Tensor],
+        coefficients: Tensor,
+        people: Tensor,
+    ) -> LineNumbers:
         """Return the same of each arm against the reference, one after the other."""
-        domain, plan, basis, made = self.domain, self.plan, found.effect.regression.basis, []
+        domain, plan, made = self.domain, self.plan, []
         bound = domain.outcome_range
-        effects = effects_of(found.features(domain.scale(people)), coefficients, plan.arms).clamp(-bound, bound)
+        effects = effects_of(features(people), coefficients, plan.arms).clamp(-bound, bound)
         for arm in range(1, plan.arms):
             tau = effects[:, arm - 1]
             facts = line_facts(people, tau, found.nuisances, domain, plan, found.effect.scale, arm)
-            by = ArmScoredBy(basis, coefficients, bound, facts.centre, arm=arm)
+            by = ArmScoredBy(features, coefficients, bound, facts.centre, arm=arm)
             made.append(private_lines(rest, plan, self.steps, by, facts))
         return replace(made[0], others=tuple(made[1:]))
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None, Fitted | None]:
+    ) -> tuple[Callable[[CausalData], WorkedOut], NuisanceNumbers | None, Fitted | None, Fitted | None]:
         """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted.
 
-        The last one is the outcome's regression, where there is one.
+        The last ones are the regressions of outcome and propensity, where there are some.
         """
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
         mean: Means | float = start.centre
@@ -428,7 +454,22 @@ class _Fit:
         before = None
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
-        return partial(residuals, mean, at, plan.arms), before, outcome
+        return partial(residuals, mean, at, plan.arms, plan.overlap), before, outcome, propensity
+
+    def _left_over(
+        self, z: Rows, change: Callable[[CausalData], WorkedOut], propensity: Fitted | None, start: Start
+    ) -> LeftOver | None:
+        """Return what the nuisances left over of squares and products, where the plan looks for it."""
+        plan, steps, retained = self.plan, self.steps, start.retained
+        if REMAINDERS not in plan.shares.shares:
+            return None
+        assert propensity is not None
+        basis = plan.propensity(retained.levels).basis
+        correlations = released_correlations(basis, propensity.curvatures, len(retained.levels))
+        points = correlated_points(correlations, Covariates(retained.standardisation, retained.levels))
+        none = points.new_zeros(len(points))
+        at_points = change(CausalData(points, none, none))
+        return left_over(z.then(change), plan, steps, Levels.of(retained.levels), points, at_points, start.outcome.clip)
 
     def _units(
         self,

@@ -230,24 +230,43 @@ def outcome_means(fits: OutcomeFits, scores: Scores, bounds: tuple[float, float]
     return (fits.centre + means).clamp(*bounds)
 
 
-def arm_propensities(basis: WeightedBasis, scores: Sequence[Scores], overlap: float, batch: CausalData) -> Tensor:
-    """Return propensities at a batch within the overlap, [n]; of more than two arms probabilities, [n, K].
+def arm_propensities(basis: WeightedBasis, scores: Sequence[Scores], batch: CausalData) -> Tensor:
+    """Return propensities at a batch as they were learnt, [n]; of more than two arms probabilities, [n, K].
 
-    Each of several arms is fitted against all others; the fits are divided by their sum and moved to the nearest
-    probabilities that keep the overlap.
+    Each of several arms is fitted against all others; the fits are divided by their sum.
 
     Args:
         basis: Features.
         scores: That were learnt, of each arm where there are more than two.
-        overlap: Public bound.
         batch: The records.
     """
     psi = basis(batch.x)
     each = [torch.sigmoid(own(psi, batch.x)) for own in scores]
     if len(each) == 1:
-        return each[0].clamp(overlap, 1 - overlap)
+        return each[0]
     found = torch.stack(each, 1)
-    return project_to_floor(found / found.sum(1, keepdim=True).clamp_min(1e-12), overlap)
+    return found / found.sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def within_overlap(learnt: Tensor, overlap: float) -> Tensor:
+    """Return the nearest propensities [n], or probabilities of arms [n, K], that keep a public overlap."""
+    return learnt.clamp(overlap, 1 - overlap) if learnt.ndim == 1 else project_to_floor(learnt, overlap)
+
+
+def lacking(learnt: Tensor, bounded: Tensor) -> Tensor:
+    r"""Return what share of each arm's weight the overlap makes up for, [n, K]: :math:`(1 - f_k / \pi_k)_+`.
+
+    Args:
+        learnt: f, without the overlap, [n], or of more than two arms [n, K].
+        bounded: pi, within it.
+
+    Example:
+        >>> learnt = torch.tensor([0.0625, 0.5], dtype=torch.float64)
+        >>> lacking(learnt, within_overlap(learnt, 0.125)).tolist()
+        [[0.0, 0.5], [0.0, 0.0]]
+    """
+    f, pi = (p if p.ndim == 2 else torch.stack([1 - p, p], 1) for p in (learnt, bounded))
+    return (1 - f / pi).clamp_min(0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -256,24 +275,31 @@ class WorkedOut(CausalData):
 
     Attributes:
         outcome: The outcome's mean, [n].
+        lacks: See ``lacking``; nought where the propensity is known.
     """
 
     outcome: Tensor = field(kw_only=True)
+    lacks: Tensor = field(kw_only=True)
 
 
-def residuals(outcome: Means | float, propensity: Propensity, arms: int, batch: CausalData) -> WorkedOut:
+def residuals(
+    outcome: Means | float, propensity: Propensity, arms: int, overlap: float, batch: CausalData
+) -> WorkedOut:
     """Return inputs of the effect's regression: a - pi (of more than two arms their positions), y - m, and pi.
 
     Args:
         outcome: m; a number is the released centre.
-        propensity: pi, estimated; a number is that of all records; None takes the records' own.
+        propensity: pi, as learnt; a number is that of all records; None takes the records' own.
         arms: Number of arms.
+        overlap: Public bound of what was learnt.
         batch: The records.
     """
     m = torch.full_like(batch.y, outcome) if isinstance(outcome, float) else outcome(batch)
-    pi = propensity_at(batch, propensity)
+    learnt = propensity_at(batch, propensity)
+    pi = within_overlap(learnt, overlap) if callable(propensity) else learnt
     treatment = batch.a - pi if arms == 2 else batch.a
-    return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m)
+    lacks = lacking(learnt, pi)
+    return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m, lacks=lacks)
 
 
 def propensity_at(batch: CausalData, propensity: Propensity) -> Tensor:
@@ -369,7 +395,7 @@ class Regressions:
         return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution, learnt.hidden)
 
     def propensity(self, rows: Rows) -> tuple[Callable[[CausalData], Tensor], Fitted]:
-        """Return pi(x), and what its regression released: that of the first arm where there are more than two."""
+        """Return pi(x) as learnt, and what its regression released: of more than two arms that of the first."""
         plan, regression = self.plan, self.plan.propensity(self.two_levels)
         arms = [None] if plan.arms == 2 else list(range(plan.arms))
         each = [PropensityFits(plan.slope("propensity"), regression.basis, arm) for arm in arms]
@@ -379,7 +405,7 @@ class Regressions:
             for step, fits in zip(plan.propensity_steps, each, strict=True)
         ]
         scores = tuple(one.scores for one in found)
-        return partial(arm_propensities, regression.basis, scores, plan.overlap), found[0]
+        return partial(arm_propensities, regression.basis, scores), found[0]
 
     def effect(self, rows: Rows, scale: float) -> FittedEffect:
         """Return the effect's regression.

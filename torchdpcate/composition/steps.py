@@ -215,6 +215,10 @@ MATRIX, COUNTS, CORRECTION, AVERAGE = INTERVALS
 LINES = ("line squares", "line sums")
 """Steps that lines take: squares of scores, then sums of them."""
 LINE_SQUARES, LINE_SUMS = LINES
+REMAINDERS = "remainders"
+"""The step that looks for what both nuisances left over of squares and products."""
+LOOKED_FOR = "2x"
+"""Kinds of features that it looks for."""
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
 PAIRS = "effect pairs"
 """The step that chooses products of a covariate with a step of another."""
@@ -241,7 +245,7 @@ ORDER = (
         "outcome curvatures",
         "outcome",
     ),
-    *("propensity curvatures", "propensity", MODIFIERS, PAIRS, EFFECT_UNITS, "effect curvatures", "effect"),
+    *("propensity curvatures", "propensity", REMAINDERS, MODIFIERS, PAIRS, EFFECT_UNITS, "effect curvatures", "effect"),
     *INTERVALS,
     *LINES,
 )

@@ -136,7 +136,9 @@ def _line_sums(budget: PrivacyBudget) -> Game:
     """Average, ATT and ATC with their tails: the pair moves each of these blocks by its whole sensitivity."""
     plan = composed_plan(4_000, budget, 2, lines=("ATT", "ATC"))
     one = torch.ones(3, dtype=torch.float64)
-    facts = LineFacts(0.0, 1.0, 4.0, 0.5, 2.0, 0.0, 0.5, 1.0, 0.0, one * torch.tensor([1.0, 1.0, 0.25]), one[:0])
+    facts = LineFacts(
+        0.0, 1.0, 4.0, 0.5, 2.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0, one * torch.tensor([1.0, 1.0, 0.25]), one[:0]
+    )
     return sums_game(budget, LINE_SUMS, LineSums(line_blocks(plan, facts, 1.0)), ends=(_FAR, -_FAR))
 
 
@@ -164,7 +166,9 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     for score, treatment in zip(ends, (0.5, -0.5), strict=True):
         y, a = none.clone(), none + 0.5
         y[0], a[0] = score, treatment
-        made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=torch.empty(3, 0, dtype=torch.int64)))
+        lacks = (none + (score > 0))[:, None].expand(3, 2)
+        cells = torch.empty(3, 0, dtype=torch.int64)
+        made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=cells, lacks=lacks))
     return made
 
 

@@ -1,5 +1,6 @@
 """Outcomes by a horizon that follow-up may end before: what is public of them, and what a record is of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,11 @@ class Censoring:
         return self.time if self.kind == RESTRICTED_MEAN else self.event
 
     @property
+    def expected_weight(self) -> float:
+        """Mean of v that plans expect: a floor between the public one and 1, as O / G has the mean one."""
+        return math.sqrt(self.floor)
+
+    @property
     def columns(self) -> tuple[str, str]:
         """Columns of time and event."""
         return self.time, self.event
@@ -147,14 +153,20 @@ class Censoring:
     @property
     def words(self) -> str:
         """What becomes of records whose follow-up ends before the horizon, and when that is right, in words."""
-        what = "time without the event up to" if self.kind == RESTRICTED_MEAN else "whether the event came by"
-        given = ", given the arm," if self.by_arm else ""
+        event = f"the event ({self.event_words})"
+        what = f"time without {event} up to" if self.kind == RESTRICTED_MEAN else f"whether {event} came by"
+        each, given = (" of each arm", ", given the arm,") if self.by_arm else ("", ", in both arms alike,")
         return (
-            f"the outcome is {what} {self.horizon:g}; records whose follow-up ({self.time}) ended before without the "
-            f"event ({self.event}) count nothing, and others for those like them, by a released curve of {self.bins} "
-            f"parts with the public floor {self.floor:g}; it rests on it that the end of follow-up{given} tells "
-            "nothing of the event, and that followed to the horizon are at least the floor's share"
+            f"the outcome is {what} {self.horizon:g}; records whose follow-up ({self.time}) ended before without it "
+            f"count nothing, and others for those like them, by a released curve of {self.bins} parts{each}; it rests "
+            f"on it that the end of follow-up{given} tells nothing of the event, and that at least {self.floor:g} of "
+            "them are followed to the horizon"
         )
+
+    @property
+    def event_words(self) -> str:
+        """The column of the event, and which of its words says that it came, where it has some."""
+        return " = ".join([self.event, *self.levels[1:]])
 
     def columns_of(self, Y: Any) -> Tensor:
         """Return time and event, float64 [n, 2], of a frame that has their columns, or of two columns in this order.

@@ -261,7 +261,7 @@ class Domain:
         if self.weights is None and self.censoring is None:
             return 1.0 if self.dropped else None
         share = 1.0 if self.weights is None else self.weights.share
-        return share if self.censoring is None else share * self.censoring.floor  # O / G has the mean one
+        return share if self.censoring is None else share * self.censoring.expected_weight
 
     @property
     def counting(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ from torchdpcate.data._frames import (
     file_kind,
     readable,
 )
+from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
 from torchdpcate.errors import InputError
@@ -45,7 +46,8 @@ TO_USE = {
     TWICE: "rename all but one to use it",
     ENCODED: "save the file as UTF-8, or give --encoding latin-1, to use it",
     DATES: "name it by --covariates to use it",
-    IDENTIFIER: "it says who or where a person is; name it by --covariates if it is none",
+    IDENTIFIER: "it says who or where a person is; of persons with several records train with data.person; name it by "
+    "--covariates if it is none",
 }
 """Kinds of columns that are no covariates, and what makes one of them."""
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}(?:[ T]\d.*)?")
@@ -53,7 +55,11 @@ _WORDS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_WORDS = {"date", "datetime", "timestamp", "dob", "birthdate", "birthday", "datum"}
 _IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identifier", "email", "surname", "phone"}
 _WHOSE = ("patient", "person", "subject", "participant", "record", "study", "case", "user", "hadm", "stay", "student")
-_WHERE = ("school", "hospital", "clinic", "centre", "center", "site", "cluster", "household", "family")
+_WHERE = (
+    *("school", "classroom", "teacher", "hospital", "ward", "clinic", "practice", "physician", "doctor", "provider"),
+    *("centre", "center", "site", "cluster", "village", "household", "family"),
+)
+_OF_NAMES = re.compile(r"(id|ids|no|nr|num|number|code|name|key|\d+)$")
 
 
 MANY = 20
@@ -186,8 +192,48 @@ def _values(kind: str) -> list[Entry]:
     ]
 
 
-def design_entries() -> list[Entry]:
-    """Return what is asked of the study."""
+def cluster_columns(kinds: Mapping[str, str], taken: Sequence[str | None] = ()) -> list[str]:
+    """Return the columns whose names say where records come from, which may be alike there, or treated together.
+
+    Names and types alone are looked at, never values.
+
+    Args:
+        kinds: As of ``table_columns``.
+        taken: Treatment and outcome.
+
+    Example:
+        >>> names = "wardId", "admitting hospital", "hospital_beds", "site_2", "schoolid", "family_history", "homeward"
+        >>> cluster_columns(dict.fromkeys(names, "words"))
+        ['wardId', 'admitting hospital', 'site_2', 'schoolid']
+    """
+    return [
+        name for name, kind in kinds.items() if kind in (NUMBERS, WORDS) and name not in taken and _says_where(name)
+    ]
+
+
+def _says_where(name: str) -> bool:
+    words = [word.lower() for word in _WORDS_OF_NAMES.findall(name)]
+    while words and words[-1] not in _WHERE:
+        rest = _OF_NAMES.sub("", words.pop())
+        if rest:
+            return rest in _WHERE
+    return bool(words)
+
+
+def design_entries(clusters: Sequence[str] = ()) -> list[Entry]:
+    """Return what is asked of the study.
+
+    Args:
+        clusters: See ``cluster_columns``; of none of them nothing is asked.
+    """
+    asked = Entry(
+        ("cluster",),
+        f"{_alike(clusters)}? Then name it, with the most records that one may have and their correlation at most, "
+        f"such as {next(iter(clusters), '')} 40 0.05 (Enter where neither is so)",
+        lambda answer: _cluster(clusters, answer),
+        default={},
+        drafted=False,
+    )
     return [
         Entry(
             ("propensity",),
@@ -196,6 +242,7 @@ def design_entries() -> list[Entry]:
             default={},
             drafted=False,
         ),
+        *([asked] if clusters else []),
         Entry(
             ("overlap",),
             "Neither arm is less likely than this, whatever the covariates, such as 0.05",
@@ -237,6 +284,11 @@ class Draft:
         """Columns that may be covariates."""
         rest = [name for name in self.kinds if name and name not in (self.treatment, self.outcome)]
         return [name for name in rest if not left_out(name, self.kinds[name])]
+
+    @property
+    def clusters(self) -> list[str]:
+        """See ``cluster_columns``."""
+        return cluster_columns(self.kinds, (self.treatment, self.outcome))
 
     def text(self) -> str:
         """Return the text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
@@ -305,7 +357,12 @@ class Draft:
             yield "that of another year\n"
             yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
             yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
-        yield from self._lines("", design_entries(), "")
+            for name in self.clusters:
+                yield f"# {_alike([name])}? Intervals that count\n"
+                yield "# each record by itself are too narrow then. Take the # off, with public bounds of a cluster's "
+                yield "records and of\n# their correlation:\n"
+                yield f"# cluster: {{name: {quoted(name)}, size: {OPEN}, correlation: {OPEN}}}\n"
+        yield from self._lines("", design_entries(self.clusters), "")
 
 
 def draft_domain(
@@ -532,6 +589,25 @@ def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]
 
 def _text(answer: str) -> str:
     return quoted(" ".join(answer.split()))
+
+
+def _alike(names: Sequence[str]) -> str:
+    return f"Are records of the same {' or '.join(names)} alike, or were they treated together"
+
+
+def _cluster(names: Sequence[str], answer: str) -> dict[str, str]:
+    """Read the name of a column, alone or with size and correlation, as clusters."""
+    said = " ".join(answer.split())
+    found = [name for name in names if f"{said} ".startswith(f"{name} ")]
+    name = max(found, key=len, default="")
+    bounds = said[len(name) :].replace(",", " ").split()
+    if not found or len(bounds) not in (0, 2):
+        raise InputError(f"give one of {', '.join(names)}, alone or with two numbers, such as {names[0]} 40 0.05")
+    if not bounds:
+        return {"cluster": quoted(name)}
+    size, correlation = (to_number(what, bound) for what, bound in zip(("size", "correlation"), bounds, strict=True))
+    Cluster(name, int(size) if size == int(size) else size, correlation)  # type: ignore[arg-type] # may refuse
+    return {"cluster": f"{{name: {quoted(name)}, size: {_digits(size)}, correlation: {_digits(correlation)}}}"}
 
 
 def _share(answer: str) -> str:

@@ -68,8 +68,8 @@ def outcome_words(schema: "TableSchema") -> str:
     if censoring is None:
         return schema.outcome
     what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
-    event = " = ".join([censoring.event, *censoring.levels[1:]])
-    return f"the {what} the event ({event}) within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
+    within = f"within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
+    return f"the {what} the event ({censoring.event_words}) {within}"
 
 
 def outcome_unit(schema: "TableSchema") -> str:

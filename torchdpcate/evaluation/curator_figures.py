@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,4 +232,39 @@ def policy_figure(
     named = {label: handle for handle, label in entries}
     lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
     lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
+    return figure
+
+
+_BINS = 40
+_LETTERS = 100  # of a line of what a figure says
+
+
+def overlap_figure(
+    propensity: np.ndarray, treated: np.ndarray, overlap: float, *, words: Sequence[str] = ()
+) -> "Figure":
+    """Draw the propensities of treated and controls, and where the stated overlap bounds them.
+
+    Args:
+        propensity: Without privacy, [n] in [0, 1].
+        treated: Treatments, [n].
+        overlap: As stated.
+        words: What is wrong, printed above.
+
+    Returns:
+        A matplotlib figure, marked as the curator's; the caller saves it.
+    """
+    figure, axes = new_grid(1, 1, (6.6, 3.8))
+    edges = np.linspace(0, 1, _BINS + 1)
+    for arm, colour, side in ((1, "C0", 1), (0, "C1", -1)):
+        counts, _ = np.histogram(propensity[treated == arm], edges)
+        axes[0].bar(
+            edges[:-1], side * counts, 1 / _BINS, align="edge", color=colour, label=("controls", "treated")[arm]
+        )
+    for bound in (overlap, 1 - overlap):
+        axes[0].axvline(bound, color="black", ls="--", lw=1.0, label="stated overlap" if bound == overlap else None)
+    axes[0].axhline(0, color="black", lw=0.6)
+    axes[0].yaxis.set_major_formatter(lambda count, _: f"{abs(count):,.0f}")
+    axes[0].set(xlim=(0, 1), xlabel="propensity, by logistic regression", ylabel="records")
+    axes[0].legend(fontsize=8, frameon=False)
+    axes[0].set_title("\n".join([_MARK, *(line for said in words for line in wrap(said, _LETTERS))]), fontsize=9)
     return figure

@@ -70,6 +70,7 @@ class ComposedRelease(EffectRelease):
         numbers: Released numbers that the law was made of.
         without: Why there is no law, in one line; None where there is one.
         weight: Released mean weight of the records; None where all count alike.
+        follow_up: Released counts of the ends of follow-up, see ``FollowUpCells``; None where outcomes are known.
         lines: Averages of effects with intervals; None where there are none.
         line_numbers: Released numbers that they were made of.
         no_lines: Why there are none, in one line.
@@ -91,6 +92,7 @@ class ComposedRelease(EffectRelease):
     numbers: IntervalNumbers | None = field(default=None, kw_only=True)
     without: str | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
+    follow_up: Tensor | None = field(default=None, kw_only=True)
     lines: Lines | None = field(default=None, kw_only=True)
     line_numbers: LineNumbers | None = field(default=None, kw_only=True)
     no_lines: str | None = field(default=None, kw_only=True)
@@ -514,6 +516,7 @@ class ComposedRelease(EffectRelease):
             "feature_weights": self.basis.feature_weights,
             "scale": torch.tensor([self.scale], dtype=torch.float64),
             **({} if self.weight is None else {"weight": torch.tensor([self.weight], dtype=torch.float64)}),
+            **({} if self.follow_up is None else {"follow_up": self.follow_up}),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
             **({} if units is None else {f"units.{name}": tensor for name, tensor in units.tensors().items()}),
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
@@ -568,6 +571,7 @@ class ComposedRelease(EffectRelease):
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
             without=None if facts.get("without") is None else str(facts["without"]),
             weight=tensors["weight"].item() if "weight" in tensors else None,
+            follow_up=tensors.get("follow_up"),
             lines=Lines.from_tensors(facts["lines"], lines) if lines else None,
             line_numbers=LineNumbers.from_tensors(line_numbers) if line_numbers else None,
             no_lines=None if facts.get("no_lines") is None else str(facts["no_lines"]),

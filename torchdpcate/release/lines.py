@@ -75,6 +75,8 @@ class LineFacts:
         treated: Mean propensity.
         outcome_deviation: Of outcomes, outcome units.
         effect_deviation: Of effects, outcome units.
+        left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
+        hidden: Variance of scores over that of clipped ones, of normal residuals.
         tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
     """
@@ -88,6 +90,8 @@ class LineFacts:
     treated: float
     outcome_deviation: float
     effect_deviation: float
+    left_over: float
+    hidden: float
     tilts: Tensor
     cuts: Tensor
 
@@ -169,6 +173,8 @@ class Lines:
         variances: Of each of ``PARTS``, [L, 4].
         records: Released share of the records that a line is about, [L].
         clipped: Released share of scores beyond the clip.
+        lacking: Share of either arm's weight that the stated overlap makes up for, at least: what is so much less
+            likely than stated by the released propensity; nought where that is known.
     """
 
     names: tuple[str, ...]
@@ -176,6 +182,7 @@ class Lines:
     variances: Tensor
     records: Tensor
     clipped: float
+    lacking: float
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -251,12 +258,13 @@ class Lines:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name."""
-        clipped = torch.tensor([self.clipped], dtype=torch.float64)
+        clipped, lacking = (torch.tensor([share], dtype=torch.float64) for share in (self.clipped, self.lacking))
         return {
             "estimates": self.estimates,
             "variances": self.variances,
             "records": self.records,
             "clipped": clipped,
+            "lacking": lacking,
         }
 
     @classmethod
@@ -267,7 +275,8 @@ class Lines:
             ValueError: Other shapes.
         """
         found, count = tuple(map(str, names)), len(names)
-        shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,), "clipped": (1,)}
+        shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,)}
+        shapes |= {"clipped": (1,), "lacking": (1,)}
         if (
             {name: tuple(t.shape) for name, t in tensors.items()} != shapes
             or not count
@@ -276,7 +285,8 @@ class Lines:
             raise ValueError("lines: other shapes or names")
         if bool((tensors["variances"] < 0).any()):
             raise ValueError("lines: a negative variance")
-        return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], tensors["clipped"].item())
+        shares = tensors["clipped"].item(), tensors["lacking"].item()
+        return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], *shares)
 
 
 def robustness(effect: float, deviation: float) -> float:

@@ -1,5 +1,7 @@
 """Rows of covariates that follow from released means and spreads: whom a release's figures and findings are about."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -82,6 +84,7 @@ def _between(u: Tensor, mean: float, variance: float) -> Tensor:
     """Return quantiles u [count] of the Beta law on [0, 1] of this mean and variance."""
     from scipy.special import betaincinv
 
-    mean = min(max(mean, _END), 1 - _END)
+    end = min(_END, math.sqrt(variance))  # about which values lie as far from their mean as the released spread says
+    mean = min(max(mean, end), 1 - end)
     size = mean * (1 - mean) / min(variance, _MOST_VARIANCE * mean * (1 - mean)) - 1
     return torch.from_numpy(betaincinv(mean * size, (1 - mean) * size, u.numpy()))

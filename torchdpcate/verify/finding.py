@@ -28,6 +28,8 @@ from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 _MIDDLE = 0.9  # of a population: where its effects lie
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
+_FEW_LACKING = 0.02  # of the people at the stated overlap, which is no finding
+_NONE = "no interval: "  # how a release says why it has no lines that others have
 
 
 def findings(release: Release, reference: Tensor | None = None) -> list[str]:
@@ -287,7 +289,7 @@ def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]
             _said(release.schema, "among everybody", mean, lines.interval(name), None, title)
             for title, mean, name in rows
         ]
-        return [*found, f"This rests on the following: {release.line_assumptions}."]
+        return [*found, *_at_overlap(release), f"This rests on the following: {release.line_assumptions}."]
     means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
     found = [_said(release.schema, "in these records", mean, None, noise, title, for_all) for title, mean in means]
     if for_all:
@@ -313,7 +315,9 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         return _of_lines(release)
     if release.law is None:
         for_all = release.form == "constant"
-        return [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
+        why = release.no_lines if release.no_lines and release.no_lines.startswith(_NONE) else ""
+        found = [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
+        return [*found, *([f"There is {why}."] if why else [])]
     low, high = release.average().tolist()
     about = "among everybody" if release.law.nuisances is None else f"among {ABOUT['ATO']}"
     found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]
@@ -345,8 +349,22 @@ def _of_lines(release: ComposedRelease) -> list[str]:
         found.append(_groups(release))
     elif release.form == "constant":
         found.append("The effect is one number for everybody: so many records and this budget carry no more.")
-    found.append(f"This rests on the following: {release.line_assumptions}.")
-    return [*found, *_explained(release)]
+    rests = f"This rests on the following: {release.line_assumptions}."
+    return [*found, *_at_overlap(release), rests, *_explained(release)]
+
+
+def _at_overlap(release: ComposedRelease) -> list[str]:
+    """Return how many people lie at the stated overlap at least, what that means and what helps; nothing if few do."""
+    lines = release.required_lines
+    if lines.lacking < _FEW_LACKING:
+        return []
+    others = "" if release.arms else "; or ATT or ATO, averages in which they count less"
+    return [
+        f"By the released propensity at least {lines.lacking:.0%} of the people lie at the stated overlap of "
+        f"{release.domain.overlap:g}: their effect rests on the models of the outcome alone, which the interval of an "
+        "average counts. What helps: the overlap that holds, if a smaller one does; records of those alone whom "
+        f"either arm may reach{others}."
+    ]
 
 
 def _cells(release: ComposedRelease) -> list[str]:

@@ -8,7 +8,8 @@ from torchdpcate import AverageEffect, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.balance import exact_balance, names_of, weighted_balance
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.average.balance import comparability, exact_balance, names_of, weighted_balance
 from torchdpcate.fit.feature_maps import Legendre, on_domain
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 
@@ -46,3 +47,73 @@ def test_learners_tell_the_curator(learner):
     found = fitted.nonprivate_balance()
     assert list(found.frame().columns) == ["before", "after"]
     assert max(map(abs, found.after)) < max(map(abs, found.before))
+
+
+def wards(a: torch.Tensor, ward: torch.Tensor, **design: object):
+    """Records with a number and a ward among four, and their schema."""
+    facts = {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {"age": {"low": 0, "high": 1}, "ward": {"categories": [1, 2, 3, 4]}},
+    }
+    schema = TableSchema.from_dict(facts | (design or {"overlap": 0.1}))
+    x = torch.cat([torch.linspace(0, 1, len(a)).double()[:, None], torch.nn.functional.one_hot(ward, 4).double()], 1)
+    return schema, CausalData(x, a.double(), 0 * a.double())
+
+
+@pytest.mark.parametrize("stated", [0.05, 0.1, 0.2])
+def test_the_share_beyond_the_overlap_is_that_of_the_law(stated):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40_000, 1, generator=generator, dtype=torch.float64)
+    pi = (6 * x[:, 0] - 3).sigmoid()
+    a = (torch.rand(len(x), generator=generator) < pi).double()
+    schema = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0, overlap=stated))
+    found = comparability(schema, CausalData(x, a, a), pi)
+    truth = float(((pi < stated) | (pi > 1 - stated)).double().mean())
+    assert found.beyond == pytest.approx(truth, abs=0.01)
+    assert found.propensity == pytest.approx(pi.numpy(), abs=0.02)
+    said = found.words()
+    assert len(said) == (truth > 0.05)
+    assert all(f"beyond the stated overlap of {stated:g}" in words and "ATO" in words for words in said)
+
+
+def test_a_treatment_by_a_rule_lies_beyond_every_overlap():
+    """Cases 39: everybody of 60 and older is treated, and nobody else."""
+    age = torch.linspace(20, 90, 1_500).double()
+    schema = TableSchema.of(Domain([18.0], [90.0], 0.0, 1.0, overlap=0.05))
+    records = CausalData(age[:, None], (age >= 60).double(), 0 * age)
+    assert comparability(schema, records, 0 * age).beyond > 0.7
+
+
+def test_levels_whose_records_all_got_one_treatment_are_named():
+    ward = torch.arange(80) % 4
+    schema, records = wards((ward > 1).long(), ward, propensity=0.5)
+    found = comparability(schema, records, torch.full((80,), 0.5))
+    assert found.alike == ("ward",)
+    assert found.overlap is None  # of a trial nothing is said of propensities
+    assert [words.partition(":")[0] for words in found.words()] == ["all records of each ward got the same treatment"]
+    assert "cluster: ward" in found.words()[0]
+
+
+@pytest.mark.parametrize("places", [[0], [0, 1]])
+def test_one_other_treatment_in_a_level_is_enough(places):
+    ward = torch.arange(80) % 4
+    a = (ward > 1).long()
+    a[places] = 1 - a[places]
+    schema, records = wards(a, ward, propensity=0.5)
+    assert comparability(schema, records, torch.full((80,), 0.5)).words() == []
+
+
+def test_levels_of_one_record_each_say_nothing():
+    schema, records = wards(torch.tensor([0, 1, 0, 1]), torch.arange(4), propensity=0.5)
+    assert comparability(schema, records, torch.full((4,), 0.5)).alike == ()
+
+
+@pytest.mark.parametrize("learner", [AverageEffect, RLearner])
+def test_learners_tell_the_curator_whether_arms_can_be_compared(learner):
+    x, a, y = arrays(3_000, 8)
+    found = learner(DOMAIN, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(0)).fit(x, a, y)
+    own = found.nonprivate_comparability()
+    assert own.overlap == DOMAIN.overlap
+    assert own.treated.tolist() == a.tolist()
+    assert own.propensity[own.treated > 0].mean() > own.propensity[own.treated < 1].mean()

@@ -16,13 +16,12 @@ from torchdpcate._files import PRIVATE
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.lines import write_balance
+from torchdpcate.cli.tasks.lines import write_arms
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
-from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
@@ -189,14 +188,9 @@ class Effects(TaskSpec):
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the curator's figure of the effect with its numbers, and the covariates' balance."""
+        """Draw the curator's figure of the effect with its numbers, and how treated and controls compare."""
         curator = self.folder / "curator"
-        balance = self.learner.nonprivate_balance()
-        if balance is not None:
-            with self.attempt("curator/balance.csv"):
-                write_balance(balance, curator)
-            with self.attempt("curator/balance.png"):
-                save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
+        write_arms(self)
         if self._curve is None:
             return
         study, release, x = self.study, self._curve, self._where.points(self._curve)

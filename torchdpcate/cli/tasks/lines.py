@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
+from torchdpcate.cli.run import say_warning
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.data.study import Study
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import balance_figure
-from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.evaluation.curator_figures import overlap_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import Lines
 
@@ -49,14 +51,8 @@ class OfLines(TaskSpec):
         return self.learner.release()
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Write the covariates' balance, which is the curator's."""
-        balance, curator = self.learner.nonprivate_balance(), self.folder / "curator"
-        if balance is None:
-            return
-        with self.attempt("curator/balance.csv"):
-            write_balance(balance, curator)
-        with self.attempt("curator/balance.png"):
-            save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
+        """Write how treated and controls compare, which is the curator's."""
+        write_arms(self)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return nothing: findings say what was found."""
@@ -64,8 +60,7 @@ class OfLines(TaskSpec):
 
     @property
     def _lines(self) -> Lines:
-        assert self.release.lines is not None
-        return self.release.lines
+        return self.release.required_lines
 
     @cached_property
     def _exact(self) -> Lines | None:
@@ -77,6 +72,28 @@ class OfLines(TaskSpec):
         except NumericalError:  # a comparison must not end a run that has paid
             return None
         return numbers
+
+
+def write_arms(task: TaskSpec) -> None:
+    """Write the balance of a composition's covariates and its propensities without noise, and warn of what is wrong.
+
+    Args:
+        task: Whose learner is a composition's, or one that knows nothing of this.
+    """
+    balance, curator = task.learner.nonprivate_balance(), task.folder / "curator"
+    if balance is None:
+        return
+    with task.attempt("curator/balance.csv"):
+        write_balance(balance, curator)
+    with task.attempt("curator/balance.png"):
+        save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
+    with task.attempt("curator/overlap.png"):
+        found = task.learner.nonprivate_comparability()
+        if found.overlap is not None:
+            own = found.propensity, found.treated, found.overlap
+            save_figure(overlap_figure(*own, words=found.words()), curator / "overlap.png", PRIVATE)
+        for words in found.words():
+            say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
 
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:

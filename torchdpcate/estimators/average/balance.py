@@ -1,11 +1,15 @@
 """How far treated and controls differ before and after weighting: what the noise is expected to leave, and what is."""
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import FeatureMap, Identity
 from torchdpcate.fit.minimise import linear_predictor
 from torchdpcate.fit.stacked_records import Batch, Records
@@ -48,6 +52,98 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
     own = torch.ones_like(a) if records.weight is None else records.weight.double().cpu()
     after = difference(own * (a / pi + (1 - a) / (1 - pi)))
     return StandardisedBalance(list(domain.names), before=difference(own), after=after)
+
+
+_FITTED = 100_000  # records at most that the curator's propensity is fitted on
+_SHOWN = 0.05  # of the records beyond the overlap: less is not said
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparability:
+    """Whether treated and controls can be compared, without noise: the curator's, never to be published.
+
+    Attributes:
+        propensity: Of a logistic regression on all covariates, without privacy, [n]; as it is known, in trials.
+        treated: Treatments, [n].
+        overlap: As stated; None where the propensity is known.
+        alike: Names of categorical covariates of which all records of each level got the same treatment.
+    """
+
+    propensity: np.ndarray
+    treated: np.ndarray
+    overlap: float | None
+    alike: tuple[str, ...]
+
+    @property
+    def beyond(self) -> float:
+        """Share of the records whose propensity lies beyond the stated overlap; nought in trials."""
+        if self.overlap is None:
+            return 0.0
+        return float(np.mean(np.minimum(self.propensity, 1 - self.propensity) < self.overlap))
+
+    def words(self) -> list[str]:
+        """Return what is wrong, with its remedy, a sentence each; nothing where nothing is."""
+        found = []
+        if self.beyond > _SHOWN:
+            found.append(
+                f"{self.beyond:.0%} of the records have a propensity beyond the stated overlap of {self.overlap:g} "
+                "(logistic regression without privacy): their effect rests on models alone. State a smaller overlap if "
+                "one is known, restrict by public criteria whose records these are, or ask for ATT or ATO"
+            )
+        found += [
+            f"all records of each {name} got the same treatment: the number of {name} levels, not of records, decides "
+            f"the interval, which is too narrow. Where {name} is a cluster state cluster: {name} in the place of the "
+            "covariate; where the treatment follows from it, leave out whom one arm cannot reach"
+            for name in self.alike
+        ]
+        return found
+
+
+def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Comparability:
+    """Return whether treated and controls can be compared; the curator's, never to be published.
+
+    Args:
+        schema: Of the records.
+        records: Of both arms.
+        pi: Propensities [n], where they are known.
+
+    Example:
+        >>> x = torch.linspace(0, 1, 200).double()[:, None]
+        >>> a = (x[:, 0] > 0.5).double()
+        >>> schema = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0, overlap=0.2))
+        >>> comparability(schema, CausalData(x, a, a), a).beyond > 0.5
+        True
+    """
+    domain, a = schema.domain, records.a.double().cpu()
+    alike = tuple(
+        covariate.name
+        for covariate in schema.covariates
+        if covariate.levels and _alike(records.x[:, list(schema.places[covariate.name])].double().cpu(), a)
+    )
+    if domain.known_propensity is not None:
+        return Comparability(pi.double().cpu().numpy(), a.numpy(), None, alike)
+    return Comparability(_fitted(domain.scale(records.x).double().cpu(), a), a.numpy(), domain.overlap, alike)
+
+
+def _fitted(u: Tensor, a: Tensor) -> np.ndarray:
+    """Return propensities by logistic regression, [n]: on records at even distances where they are many."""
+    from sklearn.linear_model import LogisticRegression
+
+    z = (u - u.mean(0)) / u.std(0, correction=0).clamp_min(_CONSTANT)
+    few = slice(None, None, -(-len(a) // _FITTED))
+    if len(a[few].unique()) < 2:
+        return np.full(len(a), float(a.mean()))
+    fit = LogisticRegression(max_iter=200).fit(z[few].numpy(), a[few].numpy())
+    found: np.ndarray = fit.predict_proba(z.numpy())[:, 1]
+    return found
+
+
+def _alike(levels: Tensor, a: Tensor) -> bool:
+    """Return whether all records of each level [n, k] got the same treatment, and some levels have several."""
+    _, place, sizes = torch.unique(levels, dim=0, return_inverse=True, return_counts=True)
+    treated = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, place, a)
+    mixed = (treated > 0) & (treated < sizes)
+    return int((sizes > 1).sum()) > 1 and not bool(mixed.any()) and 0 < float(a.sum()) < len(a)
 
 
 def names_of(features: FeatureMap) -> list[str]:

@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balance import weighted_balance
+from torchdpcate.estimators.average.balance import Comparability, comparability, weighted_balance
 from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan, planned_composition
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
@@ -57,6 +58,7 @@ class FittedComposition:
         entries: What the steps entered in the ledger.
         statement: Makes privacy statements.
         balance: Of the covariates by the propensity, the curator's; None of more than two arms, or of streams.
+        comparable: Works out whether treated and controls can be compared; as ``balance``.
     """
 
     found: ComposedFit
@@ -67,6 +69,7 @@ class FittedComposition:
     entries: set[int]
     statement: MakeStatement
     balance: BalanceTable | None = None
+    comparable: Callable[[], Comparability] | None = None
 
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
         """Return the release that the fit has paid for, the same one each time."""
@@ -217,10 +220,12 @@ class Composition:
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
             site.begin(facts, keyed_digest(records), session.reservation is not None)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance, site, self.schema)
-        balance, guarantee = None, self._guarantee(conditions)
+        own: tuple[Any, ...] = (None, None)
         if isinstance(records, CausalData) and plan.arms == 2:
-            balance = weighted_balance(domain, records, found.propensity)
-        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
+            pi = found.propensity
+            own = weighted_balance(domain, records, pi), partial(comparability, self.schema, records, pi)
+        guarantee = self._guarantee(conditions)
+        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, *own)
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", residual_scale: float | None) -> PlannedNoise:
         """Return the error that all its noise and its priors leave; a mechanism changes nothing of it."""

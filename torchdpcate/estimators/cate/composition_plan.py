@@ -14,7 +14,7 @@ from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.line_laws import lines_of
+from torchdpcate.composition.line_laws import lines_of, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, planned_line, why_no_lines, why_none
@@ -132,6 +132,7 @@ class CompositionPlan(Plan):
         effect = found.effect
         return own | {
             "weight": found.weight,
+            "follow_up": found.follow_up,
             "line_numbers": found.lines,
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
@@ -151,9 +152,10 @@ class CompositionPlan(Plan):
             bounds = propensity_bounds(domain)
             facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
             law = law_of(numbers, *facts, privacy.protected.records)
-        lines, own = None, answers["line_numbers"]
-        if own is not None:
-            lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records)
+        lines, own, follow_up = None, answers["line_numbers"], answers["follow_up"]
+        apart = None if own is None else unlike(own.facts, plan, self.schema.domain, follow_up)
+        if own is not None and apart is None:
+            lines = lines_of(own, plan, self.schema.domain, None, privacy.protected.records, follow_up)
         return ComposedRelease(
             effect_coefficients(plan, regression, answers["estimates"], variances, scale),
             answers["estimates"],
@@ -167,10 +169,11 @@ class CompositionPlan(Plan):
             law=law,
             numbers=numbers,
             weight=answers["weight"],
+            follow_up=follow_up,
             without=self._without(withheld=numbers is not None) if law is None else None,
             lines=lines,
             line_numbers=own,
-            no_lines=_no_lines(self.steps, self.schema) if lines is None else None,
+            no_lines=(apart or _no_lines(self.steps, self.schema)) if lines is None else None,
         )
 
     def _without(self, withheld: bool) -> str:
@@ -244,7 +247,10 @@ def stated_plan(release: Release) -> ComposedPlan:
     return plan_of_facts(privacy.public, privacy.n, release.domain, len(release.schema.actions), cells)
 
 
-ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "line_numbers")
+ANSWERS = (
+    *("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "follow_up"),
+    "line_numbers",
+)
 """What a release holds of its steps, by the names of its attributes."""
 
 
@@ -266,6 +272,9 @@ def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of the mean weight, which a plan requests or not."""
     if (release.weight is None) is not (plan.weight is None):
         yield "it holds a mean weight of records that its domain gives none, or the other way round"
+    counts = 0 if release.follow_up is None else release.follow_up.numel()
+    if counts != plan.follow_up:
+        yield f"it holds {counts} counts of the ends of follow-up, but its plan requests {plan.follow_up}"
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
@@ -299,6 +308,7 @@ GAIN = 1e-6
 OF = "the effect at a typical covariate"
 """What planned noise is the noise of."""
 _ONE, _OTHERS = "constant", "variation"
+_BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
 
 def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale: float | None = None) -> PlannedNoise:
@@ -308,8 +318,7 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
         plan: The public plan.
         schema: Columns and public bounds.
         residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
-            units: about their standard deviation. None takes the outcome's as the domain states it, else a fourteenth
-            of its range.
+            units: about their standard deviation. None takes ``stated_scale``, else a fourteenth of its range.
 
     Raises:
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
@@ -320,7 +329,8 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         given, stated = residual_scale is not None, domain.outcome_sd is not None
-        clipped = f"residuals of the outcome are clipped at {shown(scale) if given or stated else '1/14 of its range'}"
+        known = given or stated or domain.censoring is not None
+        clipped = f"residuals of the outcome are clipped at {shown(scale) if known else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" if given else told(domain)
     constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
@@ -374,9 +384,12 @@ def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domai
     """Return the residual scale that was stated, if any; refuse what cannot be one.
 
     Where it was not, that is the outcome's standard deviation, if the domain states it: residuals have no larger one.
+    A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the event.
     """
     if residual_scale is None:
-        return None if plan.binary else domain.outcome_sd
+        unknown = domain.censoring is not None and domain.outcome_sd is None
+        own = _BY_HORIZON * domain.outcome_range if unknown else domain.outcome_sd
+        return None if plan.binary else own
     if plan.binary:
         raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")
     most = domain.outcome_range / 2

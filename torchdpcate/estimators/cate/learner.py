@@ -17,6 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
+from torchdpcate.estimators.average.balance import Comparability
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.blocks import Blocks, FittedBlocks
 from torchdpcate.estimators.cate.composition import Composition, FittedComposition
@@ -284,6 +285,18 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """
         self._require_fitted("nonprivate_balance")
         return self._fitted.balance if isinstance(self._fitted, FittedComposition) else None
+
+    def nonprivate_comparability(self) -> Comparability | None:
+        """Return whether treated and controls can be compared, without privacy; the curator's.
+
+        None of blocks, of streams, and of more than two arms.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+        """
+        self._require_fitted("nonprivate_comparability")
+        found = self._fitted.comparable if isinstance(self._fitted, FittedComposition) else None
+        return None if found is None else found()
 
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
