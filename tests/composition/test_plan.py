@@ -7,14 +7,16 @@ import torch
 from scipy.optimize import minimize
 
 from torchdpcate import PrivacyBudget
-from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.builder import composed_plan, rebuilt, retained_of, steps_of
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.plan_numbers import PlanFacts, numbers_of
 from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
 )
 from torchdpcate.composition.priors import expected_error, water_filling
 from torchdpcate.composition.steps import total_mu
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
 
 ONE = PrivacyBudget(1.0, 1e-5)
@@ -47,6 +49,28 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             events = [(plan.shares.event(step), 1) for step in plan.shares.shares if step != "screening"]
             assert compose(events, 1e-5) <= 1.0
             assert ("propensity" in plan.shares.shares) == (not known)
+
+
+@pytest.mark.parametrize("n", [1_500, 100_000])
+def test_arms_divide_the_share_of_the_propensity_and_have_all_others_as_two(n):
+    facts = n, ONE, 40, 0.05, False, False, PlanConstants(window_rank=0.0, pairs=0)
+    two, five = (numbers_of(PlanFacts(*facts, arms=arms)) for arms in (2, 5))
+    own, each = (dict(steps_of(numbers, retained_of(two)).shares.shares) for numbers in (two, five))
+    assert {own.pop("propensity") / 5} == {each.pop(f"propensity {arm}") for arm in range(1, 6)}
+    assert own == each
+
+
+@pytest.mark.parametrize(
+    ("facts", "refused"),
+    [
+        ({"arms": 3, "budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: effects of 3 arms .* privacy.delta above 0"),
+        ({"arms": 3, "intervals": True}, "intervals = true: .* compare two arms"),
+        ({"budget": PrivacyBudget(1.0, 0.0), "intervals": True}, "intervals = true: .* privacy.delta above 0"),
+    ],
+)
+def test_facts_that_no_plan_has_are_refused(facts, refused):
+    with pytest.raises(InputError, match=refused):
+        composed_plan(**{"n": 4_000, "budget": ONE, "covariates": 6} | facts)
 
 
 @pytest.mark.parametrize("covariates", [6, 82])

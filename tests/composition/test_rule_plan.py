@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.builder import composed_plan, plan_of, rebuilt, retained_of, steps_of
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan_numbers import numbers_of
 from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -78,14 +78,12 @@ def test_the_planned_regret_falls_with_records_and_budget():
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
     requested = plan(n, covariates=covariates)
     here = planned_regret(requested).rule
-    builders = [Builder(n, ONE, covariates, constants=CONSTANTS, asks_reduced=reduced) for reduced in (False, True)]
-    either = [planned_regret(builder.build()).rule for builder in builders]
+    full, reduced = (numbers_of(requested.made_of, reduced=reduced) for reduced in (False, True))
+    either = [planned_regret(plan_of(steps_of(numbers, retained_of(numbers)))).rule for numbers in (full, reduced)]
     assert here == either[0] if covariates > CONSTANTS.most else here == min(either)
     assert requested.form == "constant" or here < planned_regret(rebuilt(requested, constant_only=True)).rule
     for k in range(1, min(covariates, 12) + 1):
-        other = Builder(n, ONE, covariates, constants=CONSTANTS)
-        other.__dict__["retained"] = k
-        assert here <= planned_regret(other.build()).rule + 1e-12
+        assert here <= planned_regret(plan_of(steps_of(full, k))).rule + 1e-12
 
 
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():

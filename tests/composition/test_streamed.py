@@ -18,7 +18,6 @@ from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.covariates import Waves
 from torchdpcate.composition.interval_events import Average
 from torchdpcate.composition.linear_fit import HuberFit
-from torchdpcate.composition.plan import EFFECT
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.steps import NoisySteps, Shares, summation_error
@@ -63,7 +62,7 @@ CASES = {  # records, further covariates, constants and settings of the plan
 def case(name):
     """A study, its domain, the plan of a case and its budget."""
     n, covariates, settings = CASES[name]
-    settings = {"budget": BUDGET, "kind": EFFECT, **settings}
+    settings = {"budget": BUDGET, **settings}
     study = Niu("B", n=n).load()
     extra = torch.rand(study.records.n, covariates, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ends = [3.0] * 6 + [1.0] * covariates

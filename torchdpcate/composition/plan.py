@@ -3,188 +3,51 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import LineConstants, PlanConstants, RuleConstants, line_constants
-from torchdpcate.composition.priors import STEPS, Regression, Request, Sign, matrix_noise
-from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
+from torchdpcate.composition.constants import LineConstants, RuleConstants, line_constants
+from torchdpcate.composition.plan_numbers import PURE, PlanFacts, PlanNumbers
+from torchdpcate.composition.priors import STEPS, Regression, Request, matrix_noise
+from torchdpcate.composition.pure_fits import least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
-from torchdpcate.data.subgroups import Subgroups
-from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import REQUESTS
 
-EFFECT, ARMS, PURE = "effect", "arms", "pure"
-"""Kinds of plans, each with a file of constants in ``plans/``."""
 RULE = "rule"
 """What statements call the target of an effect that is estimated for its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products, waves and steps beside it."""
 
 
-@dataclass(frozen=True)
-class PlanFacts:
-    """What a plan is made of: n, the budget, facts of the domain, and what a user chose; no record is looked at.
+@dataclass(frozen=True, kw_only=True)
+class PlanSteps(PlanNumbers):
+    """Steps of nuisances and effect, beside the numbers that they follow from.
 
-    Args:
-        n: Number of records.
-        budget: (epsilon, delta); None without privacy.
-        covariates: Number of encoded covariates q.
-        overlap: Public bound of the propensity.
-        known_propensity: Whether the propensity is a public fact, on which nothing is spent.
-        constant_only: Whether the effect is to be one number.
-        constants: Constants of the plan; those of rules request the effect's sign.
-        intervals: Whether the numbers are requested that intervals rest on.
-        binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
-        count: Whether the outcome is a count: its regression may have a logarithmic link.
-        numbers: Number of covariates that have more than two levels; None: all.
-        treated: Public share of the treated, or the one propensity that is known; None expects about half.
-        part: Share of the budget that the steps have together, of mu^2, or of epsilon in a plan of pure events; the
-            rest is for what follows on their answers.
-        arms: Number of arms.
-        weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
-        follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
-        hidden: Whether the effect may have features of hidden units, which need networks.
-        sites: Number of sites that have the records, and add noise to sums of their own each.
-        lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
-        cells: Public partitions whose cells have lines; None: none.
-
-    Raises:
-        InputError: No records, no covariates, or lines of no known name.
+    Attributes:
+        retained: Number of covariates that are retained.
+        choices: How many covariates each step chooses, by step.
+        shares: Share of each step, of mu^2, or of epsilon of pure events.
     """
 
-    n: int
-    budget: PrivacyBudget | None
-    covariates: int
-    overlap: float = 0.05
-    known_propensity: bool = False
-    constant_only: bool = False
-    constants: PlanConstants = field(default_factory=PlanConstants)
-    intervals: bool = False
-    binary: bool = False
-    count: bool = False
-    numbers: int | None = None
-    treated: float | None = None
-    part: float = 1.0
-    arms: int = 2
-    weight: float | None = None
-    follow_up: int = 0
-    hidden: bool = False
-    sites: int = 1
-    lines: tuple[str, ...] | None = None
-    cells: Subgroups | None = None
-
-    def __post_init__(self) -> None:
-        if self.n < 1 or self.covariates < 1:
-            raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
-        if not set(self.requested_lines) <= set(REQUESTS):
-            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
-
-    @property
-    def requested_lines(self) -> tuple[str, ...]:
-        """What is requested of scores beside their average."""
-        return () if self.lines is None else self.lines
-
-    @property
-    def mass(self) -> float:
-        """What sums over the records are divided by: n, or the sum of their weights, as far as it is known."""
-        return self.n if self.weight is None else self.n * self.weight
-
-    @property
-    def reaches_bounds(self) -> bool:
-        """Whether outcomes often are at their bounds: those of two values, and those by a horizon."""
-        return self.binary or self.follow_up > 0
-
-    @property
-    def estimates_propensity(self) -> bool:
-        """Whether intervals are requested beside a propensity that is estimated."""
-        return self.intervals and not self.known_propensity
+    retained: int
+    choices: Mapping[str, int]
+    shares: Shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComposedPlan(PlanFacts):
-    """Everything public about one composition of events on all records, as a ``PlanBuilder`` found it.
+class ComposedPlan(PlanSteps):
+    """Everything public about one composition of events on all records; shares are of all of its steps.
 
     Attributes:
-        kind: Of plan; its events are Gaussian, but those of ``PURE``.
-        size: N mu, on which its numbers depend; at most 1e9.
-        shares: Share of each step, of mu^2, or of epsilon of pure events.
-        quantiles: Steps that find a private quantile.
-        retained: Number of covariates that are retained.
-        windows: Whether covariates are scaled by private windows.
-        choices: How many covariates each step chooses, by step.
-        pairs: How many products of a covariate with a step of another are chosen for the effect.
-        units: Whether the effect has features of hidden units.
-        reduced: Whether it is a rule's without an outcome regression.
-        one_propensity: Whether a propensity that is not known is estimated as one number.
-        propensity_steps: Steps that fit the propensity, where it is not known.
-        propensity_slope: Bound of a record's gradient in a regression of the propensity.
-        log_link: Whether the outcome regression is one of logarithms.
-        huber_quantile: Quantile of absolute residuals at which they are clipped.
-        inside: Planned share of residuals that are not clipped.
-        sampling: Planned variance of a record's clipped residual, in squared scales.
-        residual_scale: Residual scale to expect, in outcome ranges; that of a binary outcome is the range.
-        steps: Steps of each regression.
-        burn_in: Steps among them that only move to the solution.
-        step_size: Of a step, over the inverse of the curvature.
-        momentum: Part of the last move that a step repeats.
         requests: What each regression may request, by name.
-        way: How the effect is found: by one objective, or by sums.
-        effect_weight: Planned mean curvature by which the effect's features are requested, over their weights.
-        effect_curvature: Planned mean curvature of the effect's features, over their weights.
-        effect_size: Standard deviation that parts of effects on this kind of outcome have, in units of S, over others'.
-        head_variance: Prior variance of effects on this kind of outcome, in units of S^2.
-        shrinking_variance: That by which the effect is shrunk.
-        shrinks: Whether coefficients are shrunk by their noise.
-        noise_inflation: Variance of the effect's estimates by noise, over that of one event of all that its step has.
-        sign: What the effect's sign is planned by.
-        interval_spread: Clip of the mean's correction, in standard deviations of normal residuals.
-        interval_clip: Clip of the effect in the average, in its planned standard deviations.
-        line_groups: How many groups by released effect have lines; 1: none.
     """
 
-    kind: str
-    size: float
-    shares: Shares
-    quantiles: tuple[str, ...]
-    retained: int
-    windows: bool
-    choices: Mapping[str, int]
-    pairs: int
-    units: bool
-    reduced: bool
-    one_propensity: bool
-    propensity_steps: tuple[str, ...]
-    propensity_slope: float
-    log_link: bool
-    huber_quantile: float
-    inside: float
-    sampling: float
-    residual_scale: float
-    steps: int
-    burn_in: int
-    step_size: float
-    momentum: float
     requests: Mapping[str, Request]
-    way: str
-    effect_weight: float
-    effect_curvature: float
-    effect_size: float
-    head_variance: float
-    shrinking_variance: float
-    shrinks: bool
-    noise_inflation: float
-    sign: Sign
-    interval_spread: float
-    interval_clip: float
-    line_groups: int = 1
 
     @property
     def line_constants(self) -> LineConstants:
@@ -238,11 +101,6 @@ class ComposedPlan(PlanFacts):
         return replace(self, weight=weight, requests=requests)
 
     @property
-    def by_sums(self) -> bool:
-        """Whether the effect is one event of sums."""
-        return self.way != OBJECTIVE
-
-    @property
     def screens(self) -> bool:
         """Whether covariates are left out by a private choice."""
         return self.retained < self.covariates
@@ -287,7 +145,7 @@ class ComposedPlan(PlanFacts):
             slope: Bound of a record's gradient.
             size: Number of coefficients.
         """
-        return 2 * slope * self.shares.deviation(step, size) / (NOISE_SHARE if self.kind == PURE else 1.0)
+        return 2 * slope * self.shares.deviation(step, size) / self.noise_share
 
     def least_ridge(self, step: str, curvature: float) -> float:
         """Return the least ridge of a coefficient, which objectives of pure events have.

@@ -1,17 +1,18 @@
 """What follows from a public plan alone: noise, error, regret, where intervals hold, and the least budget."""
 
 import math
-from dataclasses import fields
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.builder import best_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan_numbers import NO_INTERVALS_OF_ARMS, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -172,6 +173,7 @@ def planned_regret(plan: ComposedPlan) -> Regret:
         plan: The public plan of a rule.
 
     Example:
+        >>> from torchdpcate.composition.builder import composed_plan
         >>> from torchdpcate.composition.constants import RuleConstants
         >>> from torchdpcate.privacy.budget import PrivacyBudget
         >>> budget = PrivacyBudget(1.0, 1e-5)
@@ -191,8 +193,6 @@ PLANNED = 0.9 * GATE
 """Largest planned one at which they are requested: what is then released of it is hardly ever beyond the limit."""
 NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has none."""
-NO_INTERVALS_OF_ARMS = "intervals of effects by covariates compare two arms; the average of each arm has one"
-"""Why a composition of more than two arms has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
 
@@ -288,8 +288,7 @@ def least(facts: PlanFacts) -> tuple[int | None, float | None]:
 
 
 def _passes(facts: PlanFacts, **changes: Any) -> bool:
-    plan = composed_plan(**{f.name: getattr(facts, f.name) for f in fields(facts)} | changes)
-    return propensity_noise(plan) <= PLANNED
+    return propensity_noise(best_plan(replace(facts, **changes))) <= PLANNED
 
 
 def _rounded(n: float) -> int:
@@ -459,7 +458,7 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if plan.kind not in (EFFECT, ARMS) or isinstance(plan.constants, RuleConstants):
+    if isinstance(plan.constants, RuleConstants):
         return "they are of effects (task=cate, learner=r)"
     return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
 
@@ -498,7 +497,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
     if step in _QUANTILES and not pure:
         mechanism_of(plan.shares.event(step, count=plan.constants.quantile_levels), 1.0, 1).released_scale(1)
     elif step == WINDOWS:
-        size = 2 * (plan.covariates if plan.numbers is None else plan.numbers)
+        size = 2 * plan.numeric
         mechanism_of(plan.shares.event(step, count=HALVINGS), 1.0, size).released_scale(size)
     elif step in (PROGNOSTIC, MODIFIERS, PAIRS):
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)

@@ -458,7 +458,7 @@ class Regressions:
         plan, looks = self.plan, "moments" in self.plan.shares.shares
         k = len(regression.basis.features)  # none of a constant
         sums = private_sums(rows, EffectSums(scale, k, looks), "effect", self.steps)
-        unit = scale / (plan.mass * plan.inside * plan.effect_weight)
+        unit = scale / (plan.mass * plan.inside * plan.effect_curvature)
         slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[:k], looks)])
         theta = unit * sums / (slopes * regression.basis.feature_weights.sqrt())
         d = (plan.effect_curvature * regression.basis.feature_weights).diag()

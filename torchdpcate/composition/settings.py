@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_within, rebuilt
-from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.linear_fit import (
     FitPlan,
     Learnt,
@@ -21,9 +21,8 @@ from torchdpcate.composition.linear_fit import (
     Solver,
     exact_solution,
 )
-from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import (
-    NO_INTERVALS_OF_ARMS,
     NO_LINES_OF_PURE,
     hardly_adjusted,
     require_little_noise,
@@ -422,24 +421,19 @@ class AdaptiveSecondStage:
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
 
-    def plan(
-        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT, arms: int = 2
-    ) -> ComposedPlan:
+    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain, arms: int = 2) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
             n: Number of records.
             budget: Of all that the composition spends; None without privacy.
             domain: Public bounds.
-            kind: The learner's kind of plan.
             arms: Number of arms.
 
         Raises:
             InputError: Intervals where they would not hold, or settings that delta = 0, or more than two arms, do not
                 have.
         """
-        if arms > 2:
-            kind = self._of_arms(budget, kind, arms)
         if self.site is not None:
             n = self.site.total_of(n)
             _check_sites(budget, domain)
@@ -448,19 +442,18 @@ class AdaptiveSecondStage:
             solver, _ = self.learnt_by(budget)
             if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjectiveSolver:
                 constants = replace(constants, sums_below=0.0)  # the effect is what the user's solver finds
-        may = "intervals" in of_kind(kind)["may"] and (budget is None or budget.delta > 0)
+        may = arms == 2 and (budget is None or budget.delta > 0)
         plan = plan_within(
             n,
             budget,
             domain,
-            kind,
             constant_only=self.constant_only,
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
             arms=arms,
             hidden=self.nuisance.network is not None and self.site is None,
             sites=1 if self.site is None else len(self.site.sizes),
-            lines=self._lines_of(budget, kind),
+            lines=self._lines_of(budget, arms),
             cells=self.cells,
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
@@ -474,7 +467,7 @@ class AdaptiveSecondStage:
         given = (self.lines,) if isinstance(self.lines, str | bool) else tuple(self.lines)
         return tuple(str(name) for name in given)
 
-    def _lines_of(self, budget: PrivacyBudget | None, kind: str) -> tuple[str, ...] | None:
+    def _lines_of(self, budget: PrivacyBudget | None, arms: int) -> tuple[str, ...] | None:
         """Return what is requested beside the average; None where there are no lines.
 
         Raises:
@@ -483,12 +476,12 @@ class AdaptiveSecondStage:
         reason = None
         if budget is not None and budget.delta == 0:
             reason = NO_LINES_OF_PURE
-        elif kind not in (EFFECT, ARMS) or isinstance(self.constants, RuleConstants):
+        elif isinstance(self.constants, RuleConstants):
             reason = "they are of effects (task=cate, learner=r)"
-        elif kind == ARMS and self.lines not in (False, "auto") and (self._requested or self.cells is not None):
+        elif arms > 2 and self.lines not in (False, "auto") and (self._requested or self.cells is not None):
             reason = "of more than two arms they are the averages of each"
         if reason is None and self.lines is not False:
-            return () if kind == ARMS else self._requested
+            return () if arms > 2 else self._requested
         if reason is not None and self.lines not in (False, "auto"):
             raise InputError(f"lines = {self.lines!r}: {reason}; leave lines=auto")
         return None
@@ -505,17 +498,6 @@ class AdaptiveSecondStage:
         if self.lines != "auto":
             raise InputError(f"lines = {self.lines!r}: {reason}" if self.lines else reason)
         return rebuilt(plan, lines=None)
-
-    def _of_arms(self, budget: PrivacyBudget | None, kind: str, arms: int) -> str:
-        """Return the kind of plan of more than two arms; refuse what it lacks."""
-        if budget is not None and budget.delta == 0:
-            raise InputError(
-                f"delta = 0: effects of {arms} arms have Gaussian steps, which are only (epsilon, delta)-private; give "
-                "privacy.delta above 0, for instance 1e-6"
-            )
-        if self.intervals is True:
-            raise InputError(f"intervals = true: {NO_INTERVALS_OF_ARMS}; leave intervals=auto")
-        return ARMS
 
     @property
     def needs_all_records(self) -> str | None:

@@ -125,7 +125,7 @@ class Composition:
         settings: Of the second stage and its nuisances.
         schema: Of the records.
         budget: Of the fit; None without privacy.
-        plans: Its kind of plan; None where the learner has none.
+        composes: Whether the learner has a composition.
         learner: Name of the learner's class.
         of_blocks: Names of settings that were given and that only blocks have.
         trainer: Makes a Lightning Trainer, where nuisances need one.
@@ -134,7 +134,7 @@ class Composition:
     settings: AdaptiveSecondStage
     schema: TableSchema
     budget: PrivacyBudget | None
-    plans: str | None
+    composes: bool
     learner: str
     of_blocks: Sequence[str]
     trainer: "Callable[..., Trainer]"
@@ -161,7 +161,7 @@ class Composition:
         Raises:
             InputError: A learner without a composition, a setting that only blocks have, or no plan for this budget.
         """
-        if self.plans is None:
+        if not self.composes:
             raise InputError(
                 f"second_stage = adaptive: {self.learner} has no composition; use RLearner (learner=r), or "
                 "second_stage=linear"
@@ -172,8 +172,7 @@ class Composition:
                 "its own; leave it out, or use second_stage=linear"
             )
         if n not in self._planned:
-            facts = n, self.budget, self.schema.domain, self.plans, len(self.schema.actions)
-            self._planned[n] = self._settings.plan(*facts)
+            self._planned[n] = self._settings.plan(n, self.budget, self.schema.domain, len(self.schema.actions))
         return self._planned[n]
 
     @property

@@ -15,7 +15,8 @@ from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.line_laws import lines_of, unlike
-from torchdpcate.composition.plan import PURE, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan_numbers import PURE
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, planned_line, why_no_lines, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
@@ -239,12 +240,11 @@ def stated_plan(release: Release) -> ComposedPlan:
         InputError: Its learner is none of the library's, or its facts are those of no plan.
     """
     privacy, learner = release.privacy, release.privacy.public["learner"]
-    kind = _kind(learner)
-    if kind is None:
+    if not _composes(learner):
         raise InputError(f"its learner is called {learner}, which has no composition")
     given = privacy.public.get("cells")
     cells = None if given is None else Subgroups.of(json.loads(given), release.schema)
-    return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions), cells)
+    return plan_of_facts(privacy.public, privacy.n, release.domain, len(release.schema.actions), cells)
 
 
 ANSWERS = (
@@ -259,13 +259,13 @@ def _chosen(basis: WeightedBasis) -> dict[str, Any]:
     return {"pairs": tuple(feature for feature in basis.features if feature.kind == STEPS), "units": basis.units}
 
 
-def _kind(learner: object) -> str | None:
-    """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
+def _composes(learner: object) -> bool:
+    """Return whether a learner that statements call so has a composition."""
     for learners in (LEARNERS, RULE_LEARNERS, AVERAGE_LEARNERS):
         names = learners.class_names()
         if isinstance(learner, str) and learner in names:
-            return getattr(learners[names[learner]], "plans", None)
-    return None
+            return getattr(learners[names[learner]], "composes", False)
+    return False
 
 
 def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:

@@ -10,7 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
-from torchdpcate.composition.plan import EFFECT
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -109,8 +108,8 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     regression_score: ClassVar[RegressionScore]
 
-    plans: ClassVar[str | None] = None
-    """Plans of its composition on all records; None where it has none."""
+    composes: ClassVar[bool] = False
+    """Whether it has a composition on all records."""
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)  # blocks refuse more than two arms
@@ -350,7 +349,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         second, schema = self._second_stage(), TableSchema.of(self.domain)
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
-            return Composition(second, schema, self.budget, self.plans, name, self._block_settings(), trainer)
+            return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
         return Blocks(
             score=self.regression_score,
@@ -370,7 +369,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """Return the settings of the second stage, given or not."""
         if self.second_stage is not None:
             return self.second_stage
-        return LinearSecondStage() if self.plans is None or self._block_settings() else AdaptiveSecondStage()
+        return LinearSecondStage() if not self.composes or self._block_settings() else AdaptiveSecondStage()
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
@@ -391,7 +390,7 @@ class RLearner(CATELearner):
     """
 
     regression_score = RScore()
-    plans = EFFECT
+    composes = True
 
 
 class DRLearner(CATELearner):
@@ -412,4 +411,3 @@ class DRLearner(CATELearner):
     """
 
     regression_score = DRScore()
-    plans = None

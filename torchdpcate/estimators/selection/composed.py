@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import EXPECTED, SelectionConstants
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
-from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, ComposedNuisance
@@ -91,8 +91,7 @@ class ChoicePlan:
     def composed(self) -> ComposedPlan:
         """The plan of the steps that make the scores."""
         settings = {"constants": self.constants, "part": _PURE_STEPS if self.pure else _STEPS}
-        kind = EFFECT if self.arms == 2 else ARMS
-        return plan_within(self.n, self.budget, self.domain, kind, **settings, arms=self.arms)
+        return plan_within(self.n, self.budget, self.domain, **settings, arms=self.arms)
 
     @property
     def pure(self) -> bool:
