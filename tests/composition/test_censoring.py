@@ -1,5 +1,6 @@
 """Outcomes by a horizon that follow-up may end before: the private curve, and what counts by it."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,8 @@ import torch
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve, curve_errors
 from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
-from torchdpcate.composition.planned import planned_line
+from torchdpcate.composition.lines import line_clip
+from torchdpcate.composition.planned import lost_of, planned_line
 from torchdpcate.composition.regressions import residuals
 from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
 from torchdpcate.data.domain import Domain
@@ -234,6 +236,23 @@ def test_at_a_released_weight_regressions_have_the_noise_of_a_plan_that_expects_
         assert request.noise * budgets**2 == pytest.approx(wanted.requests[name].noise)
         assert request.size == pytest.approx(wanted.requests[name].size)
     assert len(found.outcome([False]).basis.features) >= len(plan.outcome([False]).basis.features)
+
+
+def test_of_times_up_to_a_horizon_nuisances_lose_what_hazards_make_of_them():
+    own = domain(Censoring("t", "d", TAU), overlap=0.2)
+    plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
+    unbounded = replace(plan, follow_up=0)
+    assert lost_of(plan, treated=0.5).bias == pytest.approx(math.sqrt(0.3) * lost_of(unbounded, treated=0.5).bias)
+
+
+@pytest.mark.parametrize(("n", "square", "times"), [(500, 0.0, 0.5), (2_000_000, 4.0, 1.05)])
+def test_scores_of_times_are_clipped_by_the_bounds_that_they_reach(n, square, times):
+    """Half of the largest score that an outcome between its bounds makes, up to hardly more than it."""
+    own = domain(Censoring("t", "d", TAU), overlap=0.2)
+    plan = plan_within(n, PrivacyBudget(1.0, 1e-5), own, lines=())
+    facts = facts_of(0.5, own)
+    assert facts.largest == pytest.approx(TAU / 0.5)
+    assert line_clip(plan, facts, square) == pytest.approx(times * facts.largest)
 
 
 # -- a propensity that is far from the share of the treated

@@ -164,7 +164,8 @@ class Lines:
 
     .. math:: \hat\theta \pm z \Big(\tfrac{\hat v}{n} + \sigma^2 + v_b + v_\eta\Big)^{1/2}
 
-    with variances of sampling, of noise, of what the clip of scores may hide, and of what the nuisances may have lost.
+    with variances of sampling, of noise, of what the clip of scores may hide, and of what the nuisances may have lost,
+    a curve of censoring among them.
 
     Attributes:
         names: Of the lines: ``average``, ``group 1`` (least effects) to ``group K``, ``ATT``, ``ATC``, ``ATO``,
