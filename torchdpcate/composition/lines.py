@@ -351,14 +351,16 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip
 
 
-def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:
+def private_lines(
+    rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: Callable[[CausalData], Scored], facts: LineFacts
+) -> LineNumbers:
     """Run the steps of lines: squares of scores, which their clip follows from, then all sums at once.
 
     Args:
-        rows: ``residuals`` of the records, with the covariates that the effect has.
+        rows: The records.
         plan: The public plan.
         steps: Pays, and draws noise.
-        by: Makes scores.
+        by: Makes scores of a batch.
         facts: Released.
     """
     scored, part = rows.then(by), 1 / (plan.arms - 1)
