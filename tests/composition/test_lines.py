@@ -175,6 +175,7 @@ def test_sums_are_those_of_a_dense_computation(case):
         one = np.eye(count)[cells]
         expected |= {f"{parts}: scores": one.T @ t, f"{parts}: counts": one.sum(0), f"{parts}: squares": one.T @ t**2}
         expected[f"{parts}: tails"] = (one.T @ bins).flatten()
+        expected |= {} if name == "trial" else {f"{parts}: overlap": np.zeros(2 * count)}
     for tilt in TILTS:
         s, d = dense.tilted(tilt)
         own = tilted_clip(facts, tilt, clip)
@@ -362,7 +363,7 @@ def pair(name: str) -> Scored:
 BY_CELLS = [
     f"{parts}: {what}"
     for parts in ("by effect", "cells 0", "cells 1")
-    for what in ("scores", "counts", "tails", "squares")
+    for what in ("scores", "counts", "tails", "squares", "overlap")
 ]
 
 
@@ -712,25 +713,37 @@ def test_intervals_count_what_the_overlap_makes_up_for():
     """By the weight of those who lack an arm in each line, a residual deviation for each of it; not the slope."""
     plan = planned("cohort", None)
     numbers, domain = fitted("cohort").lines, DOMAINS["cohort"]
-    blocks = line_blocks(plan, numbers.facts, line_clip(plan, numbers.facts, numbers.square))
-    at = sum(block.size for block in blocks[: [block.name for block in blocks].index("overlap")])
-    unit = blocks[2].unit(math.fsum(block.part for block in blocks))
-    sums, (reference, arm) = numbers.sums.clone(), (0.02, 0.05)
-    sums[at : at + 2] = N * torch.tensor([reference, arm], dtype=torch.float64) / unit
-    none, some = (lines_of(own, plan, domain) for own in (numbers, replace(numbers, sums=sums)))
+    requested = LineSums(line_blocks(plan, numbers.facts, line_clip(plan, numbers.facts, numbers.square)))
+    lacks, parts = {"overlap": torch.tensor([[60.0, 150.0]]).double()}, []
+    for block, values in requested.parts(numbers.sums):
+        if block.name.endswith(": overlap"):  # the last cell alone lacks the reference, all others the arm
+            found = torch.tensor([[0.0, 150.0 / (block.size // 2 - 1)]] * (block.size // 2 - 1) + [[60.0, 0.0]])
+            lacks[block.name] = found.double()
+        own = lacks[block.name].flatten() if block.name in lacks else values
+        parts.append(own / block.unit(requested.share))
+    none, some = (lines_of(own, plan, domain) for own in (numbers, replace(numbers, sums=torch.cat(parts))))
+    assert len(lacks) == 4
     assert none.lacking == 0.0
-    assert some.lacking == pytest.approx(reference + arm, rel=1e-6)
+    assert some.lacking == pytest.approx(210 / N, rel=1e-9)
     torch.testing.assert_close(some.estimates, none.estimates)
     added = (some.variances - none.variances)[:, PARTS.index("nuisances")].sqrt()
-    share, o, residual = some.records, domain.overlap, numbers.facts.residual
-    expected = {line: (reference + arm) / share[some.place(line)] for line in (AVERAGE, *some.groups, *some.cells)}
-    expected |= {"ATT": ((1 - o) * reference + o * arm) / share[some.place("ATT")]}
-    expected |= {"ATC": (o * reference + (1 - o) * arm) / share[some.place("ATC")]}
-    expected |= {"ATO": o * (reference + arm) / share[some.place("ATO")], "slope": 0.0}
-    expected |= {line: reference + arm for line in ("rule over none", "rule over all")}
+    mass, o = {name: N * float(some.records[some.place(name)]) for name in some.names}, domain.overlap
+    residual = numbers.facts.residual
+    expected = {AVERAGE: 210 / N, "slope": 0.0, "ATO": o * 210 / mass["ATO"]}
+    expected |= {"ATT": ((1 - o) * 60 + o * 150) / mass["ATT"], "ATC": (o * 60 + (1 - o) * 150) / mass["ATC"]}
+    for place, partition in enumerate(CELLS.partitions):
+        each = lacks[f"cells {place}: overlap"].sum(1).tolist()
+        expected |= {label: min(of / mass[label], 1.0) for label, of in zip(partition.labels, each, strict=True)}
+    each, cuts = lacks["by effect: overlap"].sum(1), cuts_of(plan, numbers.facts)
+    ends = torch.cat([cuts, cuts.new_tensor([math.inf])])
+    group = torch.bucketize(ends, numbers.facts.cuts - numbers.facts.centre)
+    gains = (ends > -numbers.facts.centre).long()  # if treated
+    for k, name in enumerate(some.groups):
+        expected[name] = float(each[group == k].sum()) / mass[name]
+    expected["rule over none"], expected["rule over all"] = (float(each[gains == k].sum()) / N for k in (1, 0))
     assert set(expected) == set(some.names)
     for line, missing in expected.items():
-        assert float(added[some.place(line)]) == pytest.approx(residual * float(missing), rel=1e-6, abs=1e-9), line
+        assert float(added[some.place(line)]) == pytest.approx(residual * missing, rel=1e-6, abs=1e-9), line
 
 
 def test_noise_alone_says_nothing_of_the_overlap():

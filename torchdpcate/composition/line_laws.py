@@ -350,25 +350,27 @@ class _Law(NamedTuple):
         own = (self.plan.line_constants.lost * self.lost.bias) ** 2 + self.lost.variance
         return self.facts.residual**2 * own + self.facts.left_over + self.curve**2
 
-    @property
-    def lacks(self) -> tuple[Tensor, float]:
-        """Mean share of each arm's weight that the overlap makes up for, [2], and the deviation of its noise."""
+    def lacks(self, parts: str | None, cells: list[int]) -> tuple[Tensor, float]:
+        """Return the sums of what share of each arm's weight the overlap makes up for, [2], with their deviation."""
         if OVERLAP not in self.found:
             return torch.zeros(2, dtype=torch.float64), 0.0
-        return self.found[OVERLAP].clamp_min(0) / self.plan.mass, self.noise(OVERLAP) / self.plan.mass
+        found, noise = self.sum_of(OVERLAP, parts, OVERLAP, cells)
+        return found.clamp_min(0), math.sqrt(noise)
 
-    def beyond(self, reference: float, arm: float) -> float:
+    def beyond(self, parts: str | None, cells: list[int], reference: float, arm: float) -> float:
         r"""Return the variance of what the outcome's models may err by where the overlap makes up for the propensity.
 
         .. math:: \Big(\sigma_u \sum_k \frac{h_k}{\bar h}\, E\Big(1 - \frac{f_k}{o}\Big)_+\Big)^2
 
         Args:
-            reference: Weight in the line, over the mean one, of those who lack the reference.
+            parts: As of ``mean_of``.
+            cells: As of ``mean_of``.
+            reference: Weight of those who lack the reference, over the sum of all weights.
             arm: Of those who lack the arm.
         """
-        share, noise = self.lacks
-        kept = share.square() / (share.square() + noise**2).clamp_min(1e-300)  # as of tails
-        missing = min(float((share.new_tensor([reference, arm]) * share * kept).sum()), 1.0)
+        found, noise = self.lacks(parts, cells)
+        kept = found.square() / (found.square() + noise**2).clamp_min(1e-300)  # as of tails
+        missing = min(float((found.new_tensor([reference, arm]) * found * kept).sum()), 1.0)
         return (self.plan.line_constants.extrapolated * self.facts.residual * missing) ** 2
 
     def tail(self, parts: str | None, cells: list[int]) -> _Tail:
@@ -420,7 +422,7 @@ class _Law(NamedTuple):
             sampling,
             (noise + counted * middle**2) / mass**2,
             tail.variance / mass**2,
-            self.nuisances + self.beyond(n / mass, n / mass),
+            self.nuisances + self.beyond(parts, cells, 1 / mass, 1 / mass),
         ]
         return Line(self.facts.centre + middle, parts_of_it, min(mass / n, 1.0))
 
@@ -447,8 +449,8 @@ class _Law(NamedTuple):
 
     def _lacking(self) -> float:
         """Return the share that both arms lack at least; see ``Lines``."""
-        share, noise = self.lacks
-        return min(max(float(share.sum()) - _SIDE * math.sqrt(2) * noise, 0.0), 1.0)
+        found, noise = self.lacks(None, [0])
+        return min(max((float(found.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass, 0.0), 1.0)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""
@@ -473,13 +475,13 @@ class _Law(NamedTuple):
             (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
             mass = max(below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
-            rare, often = self.plan.overlap * n / mass, (1 - self.plan.overlap) * n / mass
+            rare, often = self.plan.overlap / mass, (1 - self.plan.overlap) / mass
             least = {"ATT": (often, rare), "ATC": (rare, often), "ATO": (rare, rare)}[name]
             variances = [
                 self.variance * part * n / mass**2,
                 (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
                 (tail.variance + tail.taken**2) * part / mass**2,
-                self.nuisances + self.beyond(*least),
+                self.nuisances + self.beyond(None, [0], *least),
             ]
             yield name, Line(facts.centre + mean, variances, min(mass / n, 1.0))
 

@@ -246,9 +246,11 @@ def tail_terms(clip: float, parts: Parts | None, rows: Scored) -> Tensor:
     return bins if parts is None else (parts.of(rows)[:, :, None] * bins[:, None]).flatten(1)
 
 
-def lacking_terms(rows: Scored) -> Tensor:
-    """Return what share of either arm's weight the overlap makes up for, [n, 2]."""
-    return rows.lacks.clamp(0, 1)
+def lacking_terms(parts: Parts | None, rows: Scored) -> Tensor:
+    """Return what share of either arm's weight the overlap makes up for, 1 at most, [n, 2] or by cells [n, 2 K]."""
+    reference, arm = rows.lacks.clamp(0, 1).unbind(1)
+    lacks = torch.stack([reference, torch.minimum(arm, 1 - reference)], 1)
+    return lacks if parts is None else (parts.of(rows)[:, :, None] * lacks[:, None]).flatten(1)
 
 
 def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
@@ -283,8 +285,8 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
     """Return what is summed over the scores, at their clip.
 
     The average, each partition, each tilted average and the slope have equal parts of what tails and the spreads of
-    cells leave; of a partition's part a tenth is for counts. Half of what tails have is for those of cells. Where the
-    propensity is estimated a small part says how much of it the overlap makes up for.
+    cells leave; of a partition's part a tenth is for counts. Where the propensity is estimated a small part says how
+    much of it the overlap makes up for. Half of what that and tails have is for those of cells.
 
     Args:
         plan: The public plan.
@@ -302,7 +304,8 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
         Block("tails", 4, one, partial(tail_terms, clip, None), own.tails / (2 if partitions else 1)),
     ]
     if not plan.known_propensity:
-        blocks.append(Block(OVERLAP, 2, one, lacking_terms, own.overlap))
+        half = own.overlap / (2 if partitions else 1)
+        blocks.append(Block(OVERLAP, 2, one, partial(lacking_terms, None), half))
     for cells in partitions:
         sums, squares = (partial(cell_terms, cells, clip, power) for power in (1, 2))
         share, name, k = 1 / len(partitions), cells.name, cells.size
@@ -312,6 +315,9 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
             Block(f"{name}: tails", 4 * k, one, partial(tail_terms, clip, cells), share * own.tails / 2),
             Block(f"{name}: squares", k, one * clip**2, squares, share * own.spreads),
         ]
+        if not plan.known_propensity:
+            lacks = partial(lacking_terms, cells)
+            blocks.append(Block(f"{name}: {OVERLAP}", 2 * k, one, lacks, share * own.overlap / 2))
     for name in tilts:
         blocks.append(Block(name, 2, math.sqrt(2), partial(tilt_terms, name, tilted_clip(facts, name, clip)), each))
     if slope:
@@ -357,14 +363,16 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
-def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:
+def private_lines(
+    rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: Callable[[CausalData], Scored], facts: LineFacts
+) -> LineNumbers:
     """Run the steps of lines: squares of scores, which their clip follows from, then all sums at once.
 
     Args:
-        rows: ``residuals`` of the records, with the covariates that the effect has.
+        rows: The records.
         plan: The public plan.
         steps: Pays, and draws noise.
-        by: Makes scores.
+        by: Makes scores of a batch.
         facts: Released.
     """
     scored, part = rows.then(by), 1 / (plan.arms - 1)

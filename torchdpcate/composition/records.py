@@ -21,7 +21,7 @@ from torchdpcate.composition.effect_law import Covariates, correlated_points, re
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.line_laws import PEOPLE, line_facts
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
-from torchdpcate.composition.lines import ArmScoredBy, ScoredBy, private_lines
+from torchdpcate.composition.lines import ArmScoredBy, Scored, ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
@@ -273,6 +273,11 @@ def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: Ca
     return replace(then(first(batch)), x=batch.x)
 
 
+def scored(then: Callable[[CausalData], WorkedOut], by: ScoredBy, batch: CausalData) -> Scored:
+    """Return the scores of records within the domain, by what their nuisances make of them."""
+    return by(then(batch))
+
+
 def with_columns(places: Sequence[int] | slice, batch: CausalData) -> CausalData:
     """Return records with some of their covariates."""
     return replace(batch, x=batch.x[:, places])
@@ -399,39 +404,21 @@ class _Fit:
                 return found if plan.lines is None else replace(found, lines=self._lines(found, left))
 
     def _lines(self, found: ComposedFit, left: LeftOver | None) -> LineNumbers:
-        """Return what lines are made of: sums of scores of what the nuisances make of the records."""
+        """Return what lines are made of: sums of scores of the records, of each arm against the reference."""
         assert self.schema is not None
-        domain, effect, plan = self.domain, found.effect, self.plan
-        coefficients = without_noise(effect.shrunk, effect.estimates, effect.regression.basis)
+        domain, effect, plan, made = self.domain, found.effect, self.plan, []
         features = partial(encoded_features, replace(found, worked=None), domain)
-        rest = self.rows.then(found.nuisances)
+        coefficients = without_noise(effect.shrunk, effect.estimates, effect.regression.basis)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
-        if plan.arms > 2:
-            return self._arm_lines(found, rest, features, coefficients, people)
-        by = ScoredBy(features, coefficients, domain.outcome_range, 0.0, plan.cells)
-        effects = by.effect(features(people))
-        facts = line_facts(
-            people, effects, found.nuisances, domain, plan, effect.scale, left_over=left.error if left else 0.0
-        )
-        return private_lines(rest, plan, self.steps, replace(by, centre=facts.centre), facts)
-
-    def _arm_lines(
-        self,
-        found: ComposedFit,
-        rest: Rows,
-        features: Callable[[Tensor], Tensor],
-        coefficients: Tensor,
-        people: Tensor,
-    ) -> LineNumbers:
-        """Return the same of each arm against the reference, one after the other."""
-        domain, plan, made = self.domain, self.plan, []
         bound = domain.outcome_range
         effects = effects_of(features(people), coefficients, plan.arms).clamp(-bound, bound)
         for arm in range(1, plan.arms):
-            tau = effects[:, arm - 1]
-            facts = line_facts(people, tau, found.nuisances, domain, plan, found.effect.scale, arm)
-            by = ArmScoredBy(features, coefficients, bound, facts.centre, arm=arm)
-            made.append(private_lines(rest, plan, self.steps, by, facts))
+            tau = effects if plan.arms == 2 else effects[:, arm - 1]
+            error = 0.0 if left is None else left.error
+            facts = line_facts(people, tau, found.nuisances, domain, plan, effect.scale, arm, error)
+            own = features, coefficients, bound, facts.centre
+            by = ScoredBy(*own, plan.cells) if plan.arms == 2 else ArmScoredBy(*own, arm=arm)
+            made.append(private_lines(self.rows, plan, self.steps, partial(scored, found.nuisances, by), facts))
         return replace(made[0], others=tuple(made[1:]))
 
     def _nuisances(
