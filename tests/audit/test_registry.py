@@ -7,6 +7,7 @@ import torchdpcate
 from torchdpcate.audit.report import registry
 from torchdpcate.composition.lines import LineSums, Squares
 from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.remainders import Remainders
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
@@ -39,7 +40,7 @@ def leaves(cls: type, package: str = "torchdpcate.") -> set[type]:
 def test_every_mechanism_and_learner_is_attacked():
     attacked = {case.of for case in registry().values()}
     spending = {mechanism for mechanism in leaves(Mechanism) if not mechanism.free}
-    fitted = leaves(CATELearner) - {AverageEffect} | {fit_composition, LineSums, Squares}  # of which its fit is made
+    fitted = leaves(CATELearner) - {AverageEffect} | {fit_composition, LineSums, Squares, Remainders}
     assert leaves(AdditiveMechanism) | spending | fitted | leaves(RuleLearner) <= attacked
     assert {DPSGD, PrivateWeights, PolicySelector, private_quantile, *SELECTIONS.values()} <= attacked
     assert leaves(AverageEffectLearner) | leaves(PrivateLinearFit) <= attacked

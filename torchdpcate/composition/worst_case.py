@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan
+from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
 from torchdpcate.composition.lines import LineSums, Scored, Squares, line_blocks
 from torchdpcate.composition.pure_fits import (
@@ -17,17 +18,21 @@ from torchdpcate.composition.pure_fits import (
     objective_noise,
 )
 from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.remainders import Remainders, Shapes
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import (
     CHOICES,
     LINE_SQUARES,
     LINE_SUMS,
+    REMAINDERS,
     EpsilonShares,
     NoisySteps,
     Shares,
     Statistic,
     total_mu,
 )
+from torchdpcate.data.records import CausalData
+from torchdpcate.fit.weighted_basis import MOST, Levels, Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
@@ -139,7 +144,7 @@ def _line_sums(budget: PrivacyBudget) -> Game:
     facts = LineFacts(
         0.0, 1.0, 4.0, 0.5, 2.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0, one * torch.tensor([1.0, 1.0, 0.25]), one[:0]
     )
-    return sums_game(budget, LINE_SUMS, LineSums(line_blocks(plan, facts, 1.0)), ends=(_FAR, -_FAR))
+    return sums_game(budget, LINE_SUMS, LineSums(line_blocks(plan, facts, 1.0)), scored_pair((_FAR, -_FAR)))
 
 
 @worst_case(
@@ -149,7 +154,7 @@ def _line_sums(budget: PrivacyBudget) -> Game:
     pair="one record whose score is far above the clip, or nought",
 )
 def _line_squares(budget: PrivacyBudget) -> Game:
-    return sums_game(budget, LINE_SQUARES, Squares(1.0), ends=(_FAR, 0.0))
+    return sums_game(budget, LINE_SQUARES, Squares(1.0), scored_pair((_FAR, 0.0)))
 
 
 def scored_pair(ends: tuple[float, float]) -> list[Scored]:
@@ -172,16 +177,32 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     return made
 
 
-def sums_game(budget: PrivacyBudget, step: str, statistic: Statistic, ends: tuple[float, float]) -> Game:
-    """Return the game of one noisy total of scored records, by all of a budget.
+@worst_case(
+    "remainders",
+    Remainders,
+    attacks=[COMPOSED_EFFECT.with_part(REMAINDERS)],
+    pair="one record with covariates far out whose two residuals are at their upper ends, or at their lower ones",
+)
+def _remainders(budget: PrivacyBudget) -> Game:
+    points = correlated_points(torch.eye(2, dtype=torch.float64), Covariates(Standardisation.none(2), (False, False)))
+    shapes, z = Shapes.of(Levels([False, False]), None, points), torch.zeros(3, 2, dtype=torch.float64)
+    assert shapes is not None
+    z[0] = torch.tensor([MOST, -MOST])
+    residual = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    pair = [CausalData(z, sign * residual, sign * _FAR * residual) for sign in (1.0, -1.0)]
+    return sums_game(budget, REMAINDERS, Remainders(shapes, 1.0), pair)
+
+
+def sums_game(budget: PrivacyBudget, step: str, statistic: Statistic, pair: Sequence[CausalData]) -> Game:
+    """Return the game of one noisy total of three records, by all of a budget.
 
     Args:
         budget: (epsilon, delta) with delta > 0.
         step: Of the composition.
         statistic: What is summed.
-        ends: As of ``scored_pair``.
+        pair: Two neighbouring data sets.
     """
-    shares, rows = Shares(total_mu(budget), {step: 1.0}), [InMemory(records) for records in scored_pair(ends)]
+    shares, rows = Shares(total_mu(budget), {step: 1.0}), [InMemory(records) for records in pair]
     sums = [each.total(statistic) for each in rows]
     event = shares.event(step)
 
