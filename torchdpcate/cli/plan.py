@@ -70,6 +70,8 @@ class PlannedTarget:
             return "not to be had"
         if not self.noise.known:
             return "not known"
+        if self.noise.inconclusive:
+            return "no: without an interval"
         if self.relative is not None:
             return verdict(self.relative, _OF_CONSTANT)
         return worth_asking(self.noise.value, self.noise.outcome_range, self.sd)

@@ -289,6 +289,8 @@ def budget_warnings(config: DictConfig, planned: PlannedNoise) -> Iterator[str]:
             f"privacy.epsilon = {epsilon:g}: above {_EPSILON:g} the guarantee says little, for what a record holds may "
             f"change the odds of a release by a factor of e^{epsilon:g}; 1 is usual"
         )
+    if planned.inconclusive:
+        yield f"nothing will be concluded from this release: {planned.inconclusive}"
     share = planned.value / planned.outcome_range
     if _SHARE < share < float("inf"):
         yield (

@@ -454,13 +454,17 @@ _BINARY = 0.4  # deviation of a binary outcome's residuals that plans expect, in
 _BY_TIME = 0.3  # of log hazards' variance: that of mean times up to a horizon over residuals' (.16 to .41, exponential)
 
 
+NOT_REQUESTED = "none were requested"
+"""Why a composition that could have lines has none."""
+
+
 def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
     if isinstance(plan.constants, RuleConstants):
         return "they are of effects (task=cate, learner=r)"
-    return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
+    return hardly_adjusted(rebuilt(plan, lines=())) or NOT_REQUESTED
 
 
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)

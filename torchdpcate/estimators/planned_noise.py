@@ -37,6 +37,7 @@ class PlannedNoise:
         left_out: What errs beside the noise that is counted, in words.
         remarks: What else follows from public facts, in words.
         alone: Whether it is noise alone, beside which errors may be larger: no error to expect follows from it.
+        inconclusive: Why nothing will be concluded from the release, in one line; None where something may be.
 
     Example:
         >>> noise = PlannedNoise(0.3, "the average effect", 4.0, 1000, PrivacyBudget(1.0, 0.0))
@@ -55,6 +56,7 @@ class PlannedNoise:
     left_out: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     alone: bool = False
+    inconclusive: str | None = None
 
     @classmethod
     def of_parts(

@@ -11,13 +11,22 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
+from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.line_laws import lines_of, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
-from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, planned_line, why_no_lines, why_none
+from torchdpcate.composition.planned import (
+    NO_DELTA,
+    NOT_REQUESTED,
+    effect_errors,
+    planned_error,
+    planned_line,
+    why_no_lines,
+    why_none,
+)
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.cluster import NO_INTERVALS
@@ -349,7 +358,16 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
             _average(plan, schema, scale),
             *_with_delta(plan, domain, scale),
         ),
+        inconclusive=_inconclusive(plan, schema),
     )
+
+
+def _inconclusive(plan: ComposedPlan, schema: TableSchema) -> str | None:
+    """Return why a release will say no more than an effect without an interval; None where it will, or is asked to."""
+    if plan.lines is not None or plan.intervals or isinstance(plan.constants, RuleConstants):
+        return None
+    reason = _no_lines(plan, schema)
+    return None if reason == NOT_REQUESTED else reason.removeprefix("no interval: ")
 
 
 def _no_lines(plan: ComposedPlan, schema: TableSchema) -> str:
