@@ -81,7 +81,7 @@ def test_predict_takes_the_limit_on_memory(run, tmp_path, capsys):
 
 
 EACH = [
-    ["task=average_effect", "privacy.epsilon=8"],
+    ["task=average_effect", "privacy.epsilon=24"],
     QUICK,
     ["task=owl", "weights=constant"],
     ["task=policy_selection"],

@@ -18,6 +18,7 @@ DOMAIN = """
 treatment: treat
 outcome: {name: y, low: 0, high: 10, better: higher}
 covariates: {age: {low: 16, high: 60}}
+propensity: 0.5
 """
 
 

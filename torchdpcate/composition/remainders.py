@@ -20,6 +20,8 @@ _OUTCOMES = 2.0  # residuals of the outcome over those of the treatment, whose n
 _CLIPPED = 0.5  # variance of a clipped residual, in squared clips
 _SPIKE = 0.2  # prior probability that nothing is left over: a confounder is what one looks for
 _RIDGE = 1e-6
+_LEAST = 1e-6  # mean square of a shape: one that does not vary over the points tells nothing
+_EDGE = 1e-9  # of a propensity
 _NORM = 0.5  # of features, in the root of their number
 
 
@@ -130,7 +132,8 @@ class LeftOver:
         """
         g, pi = self.shapes(worked.x), propensity_of(worked)
         reference, arm = worked.lacks.unbind(1)
-        learnt = torch.logit(pi - pi * arm + (1 - pi) * reference) + g @ self.logit.to(g)  # without the overlap
+        learnt = (pi - pi * arm + (1 - pi) * reference).clamp(_EDGE, 1 - _EDGE)  # without the overlap
+        learnt = torch.logit(learnt) + g @ self.logit.to(g)
         more = torch.sigmoid(learnt)
         bounded = within_overlap(more, overlap)
         mean = (worked.outcome + g @ self.outcome.to(g)).clamp(*bounds)
@@ -149,13 +152,13 @@ def left_over(
 ) -> LeftOver | None:
     r"""Return what nuisances left over of squares and products, by one noisy vector of sums.
 
-    .. math:: \hat\gamma_j = \frac{\hat g_j}{n\,E[e(1-e)]\,E f_j^2}, \qquad
-        \hat\beta_j = \frac{2 S\, \hat h_j}{n\, q\, E f_j^2}
+    .. math:: \hat\gamma_j = \frac{\hat s_j}{n\,E[e(1-e)]\,E f_j g_j}, \qquad
+        \hat\beta_j = \frac{2 S\, \hat t_j}{n\, q\, E f_j g_j}
 
     with the planned share q of residuals within the clip; they are shrunk by empirical Bayes. The errors of both make
-    of the average, where :math:`V` are posterior variances and :math:`F = E f f^\top`,
+    of the average, with posterior means of the product of both squared errors,
 
-    .. math:: \mathrm{Var}\, E[\delta_e\, \delta_m] = \sum_{jk} V^\gamma_j\, V^\beta_k\, F_{jk}^2 .
+    .. math:: \sum_j E\big[(\gamma_j - \hat\gamma_j)^2 (\beta_j - \hat\beta_j)^2\big]\, (E g_j^2)^2 .
 
     Args:
         rows: ``residuals`` with standardised covariates.
@@ -175,8 +178,8 @@ def left_over(
     found, n = steps.total(REMAINDERS, rows, statistic) / plan.mass, plan.mass
     noise = steps.scale(REMAINDERS, steps.sensitivity(statistic, rows.n)) / n
     g, pi = shapes(points), propensity_of(at_points)
-    held, gram, unit = float((pi * (1 - pi)).mean()), g.T @ g / len(g), (shapes.bounded(g) * g).mean(0)
-    p, square = len(unit), gram.diagonal()
+    held, unit = float((pi * (1 - pi)).mean()), (shapes.bounded(g) * g).mean(0).clamp_min(_LEAST)
+    p, square = len(unit), g.square().mean(0).clamp_min(_LEAST)
     curvature = torch.tensor([held, plan.inside / (_OUTCOMES * scale)]).double()[:, None] * unit
     sampling = torch.tensor([held, _CLIPPED / _OUTCOMES**2]).double()[:, None] * unit / n
     size = torch.tensor([EXPECTED.logit_size, scale]).double()[:, None] / (p * square).sqrt()
