@@ -130,10 +130,11 @@ def _choice(budget: PrivacyBudget) -> Game:
     "line_sums",
     LineSums,
     attacks=[COMPOSED_EFFECT.with_part(LINE_SUMS)],
-    pair="one record whose score is far above the clip and which is treated, or far below it and not; others at nought",
+    pair="one record whose score is far above the clip, which is treated and which the overlap makes up for; or one far "
+    "below it, a control likewise; others at nought",
 )
 def _line_sums(budget: PrivacyBudget) -> Game:
-    """Average, ATT and ATC with their tails: the pair moves each of these blocks by its whole sensitivity."""
+    """Average, ATT and ATC with tails and overlap: the pair moves each of these blocks by its whole sensitivity."""
     plan = composed_plan(4_000, budget, 2, lines=("ATT", "ATC"))
     one = torch.ones(3, dtype=torch.float64)
     facts = LineFacts(0.0, 1.0, 4.0, 0.5, 2.0, 0.0, 0.5, 1.0, 0.0, one * torch.tensor([1.0, 1.0, 0.25]), one[:0])
@@ -154,7 +155,8 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     """Return two neighbouring data sets of three scored records at even odds.
 
     Args:
-        ends: Score of the first record, which is treated in the one and not in the other.
+        ends: Score of the first record, which is treated in the one and not in the other; the overlap makes up for all
+            of its weight in that arm if the score is positive, else in the reference.
 
     Example:
         >>> [rows.y.tolist() for rows in scored_pair((2.0, -2.0))]
@@ -164,7 +166,8 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     for score, treatment in zip(ends, (0.5, -0.5), strict=True):
         y, a = none.clone(), none + 0.5
         y[0], a[0] = score, treatment
-        lacks = (none + (score > 0))[:, None].expand(3, 2)
+        lacks = torch.zeros(3, 2, dtype=torch.float64)
+        lacks[0, int(score > 0)] = 1.0
         cells = torch.empty(3, 0, dtype=torch.int64)
         made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=cells, lacks=lacks))
     return made
