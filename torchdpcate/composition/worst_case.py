@@ -130,8 +130,7 @@ def _choice(budget: PrivacyBudget) -> Game:
     "line_sums",
     LineSums,
     attacks=[COMPOSED_EFFECT.with_part(LINE_SUMS)],
-    pair="one record whose score is far above the clip, which is treated and which the overlap makes up for; or one far "
-    "below it, a control likewise; others at nought",
+    pair="one record whose score is far above the clip and which is treated, or far below it and not; others at nought",
 )
 def _line_sums(budget: PrivacyBudget) -> Game:
     """Average, ATT and ATC with tails and overlap: the pair moves each of these blocks by its whole sensitivity."""
