@@ -35,6 +35,7 @@ from torchdpcate.composition.regressions import lacking, residuals, within_overl
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
+from torchdpcate.composition.worst_case import scored_pair
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -386,6 +387,14 @@ def test_a_pair_of_records_moves_a_block_by_its_whole_sensitivity(name):
     block = next(block for block in made_sums().blocks if block.name == name)
     one, other = block.of(pair(name))
     assert float((one - other).norm()) == pytest.approx(block.sensitivity, rel=1e-12)
+
+
+def test_the_pair_that_is_audited_differs_in_one_record_and_moves_all_sums_by_one():
+    plan, facts = planned("cohort", lines=("ATT", "ATC"), cells=None), made_facts(cuts=torch.zeros(0).double())
+    statistic, weight = LineSums(line_blocks(plan, facts, CLIPS["clip"])), torch.ones(3).double()
+    first, other = (each_terms(statistic, replace(rows, weight=weight)) for rows in scored_pair((1e9, -1e9)))
+    assert (first != other).any(1).tolist() == [True, False, False]
+    assert float((first - other).norm()) == pytest.approx(1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("parts", ["by effect", "cells 0", "cells 1"])

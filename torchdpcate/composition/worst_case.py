@@ -138,7 +138,7 @@ def _choice(budget: PrivacyBudget) -> Game:
     pair="one record whose score is far above the clip and which is treated, or far below it and not; others at nought",
 )
 def _line_sums(budget: PrivacyBudget) -> Game:
-    """Average, ATT and ATC with their tails: the pair moves each of these blocks by its whole sensitivity."""
+    """Average, ATT and ATC with tails and overlap: the pair moves each of these blocks by its whole sensitivity."""
     plan = composed_plan(4_000, budget, 2, lines=("ATT", "ATC"))
     one = torch.ones(3, dtype=torch.float64)
     facts = LineFacts(
@@ -161,7 +161,8 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     """Return two neighbouring data sets of three scored records at even odds.
 
     Args:
-        ends: Score of the first record, which is treated in the one and not in the other.
+        ends: Score of the first record, which is treated in the one and not in the other; the overlap makes up for all
+            of its weight in that arm if the score is positive, else in the reference.
 
     Example:
         >>> [rows.y.tolist() for rows in scored_pair((2.0, -2.0))]
@@ -171,7 +172,8 @@ def scored_pair(ends: tuple[float, float]) -> list[Scored]:
     for score, treatment in zip(ends, (0.5, -0.5), strict=True):
         y, a = none.clone(), none + 0.5
         y[0], a[0] = score, treatment
-        lacks = (none + (score > 0))[:, None].expand(3, 2)
+        lacks = torch.zeros(3, 2, dtype=torch.float64)
+        lacks[0, int(score > 0)] = 1.0
         cells = torch.empty(3, 0, dtype=torch.int64)
         made.append(Scored(none[:, None], a, y, none + 0.5, effect=none, cells=cells, lacks=lacks))
     return made

@@ -358,7 +358,7 @@ def _at_overlap(release: ComposedRelease) -> list[str]:
     lines = release.required_lines
     if lines.lacking < _FEW_LACKING:
         return []
-    others = "" if release.arms else "; or ATT or ATO, averages in which they count less"
+    others = "" if release.arms else "; or ATT or ATO, averages in which they may count less"
     return [
         f"By the released propensity at least {lines.lacking:.0%} of the people lie at the stated overlap of "
         f"{release.domain.overlap:g}: their effect rests on the models of the outcome alone, which the interval of an "

@@ -1,5 +1,7 @@
 """Balance of the arms, the curator's: differences of means by hand, and of learners and averages alike."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -93,6 +95,19 @@ def test_levels_whose_records_all_got_one_treatment_are_named():
     assert found.overlap is None  # of a trial nothing is said of propensities
     assert [words.partition(":")[0] for words in found.words()] == ["all records of each ward got the same treatment"]
     assert "cluster: ward" in found.words()[0]
+
+
+def test_records_of_no_weight_say_nothing():
+    """One whose treatment is missing counts as a control of weight 0."""
+    ward = torch.arange(80) % 4
+    a = (ward > 1).long()
+    a[3] = 0
+    schema, records = wards(a, ward, propensity=0.5)
+    assert comparability(schema, records, torch.full((80,), 0.5)).alike == ()
+    weighted = replace(records, weight=(torch.arange(80) != 3).double())
+    found = comparability(schema, weighted, torch.full((80,), 0.5))
+    assert found.alike == ("ward",)
+    assert len(found.treated) == 79
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1]])

@@ -1,6 +1,7 @@
 """How far treated and controls differ before and after weighting: what the noise is expected to leave, and what is."""
 
 from dataclasses import dataclass
+from warnings import catch_warnings
 
 import numpy as np
 import torch
@@ -104,7 +105,7 @@ def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Compa
 
     Args:
         schema: Of the records.
-        records: Of both arms.
+        records: Of both arms; those of weight 0 are left out.
         pi: Propensities [n], where they are known.
 
     Example:
@@ -114,6 +115,9 @@ def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Compa
         >>> comparability(schema, CausalData(x, a, a), a).beyond > 0.5
         True
     """
+    if records.weight is not None:  # those that count nothing may have no treatment
+        there = records.weight.nonzero()[:, 0]
+        records, pi = records.subset(there), pi[there]
     domain, a = schema.domain, records.a.double().cpu()
     alike = tuple(
         covariate.name
@@ -133,7 +137,8 @@ def _fitted(u: Tensor, a: Tensor) -> np.ndarray:
     few = slice(None, None, -(-len(a) // _FITTED))
     if len(a[few].unique()) < 2:
         return np.full(len(a), float(a.mean()))
-    fit = LogisticRegression(max_iter=200).fit(z[few].numpy(), a[few].numpy())
+    with catch_warnings(action="ignore"):  # of steps that are at their end
+        fit = LogisticRegression(max_iter=200).fit(z[few].numpy(), a[few].numpy())
     found: np.ndarray = fit.predict_proba(z.numpy())[:, 1]
     return found
 
