@@ -62,7 +62,7 @@ def truths(draw: Draw, release: Any) -> dict[str, float]:
     found["slope"] = (
         (g * (tau - numbers.centre)).sum() / (g * g).sum() / max(numbers.effect_deviation, 1e-12) if g.any() else np.nan
     )
-    treated = effect - release.shift > 0
+    treated = effect > 0
     found |= {"rule over none": np.mean(treated * tau), "rule over all": -np.mean(~treated * tau)}
     return {name: float(value) for name, value in found.items()}
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.constants import RuleConstants, logit_curvature
-from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, tail_of
+from torchdpcate.composition.constants import PlanConstants, RuleConstants, logit_curvature
+from torchdpcate.composition.line_laws import _Law, group_cuts, lines_of, ruled, tail_of
 from torchdpcate.composition.lines import (
     LineSums,
     Scored,
@@ -44,7 +44,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import without_noise
+from torchdpcate.release.composed import Choices, without_noise
 from torchdpcate.release.lines import AVERAGE, PARTS, REQUESTS, TILTS, LineFacts, LineNumbers, Lines, robustness
 
 N, BUDGET = 3_000, PrivacyBudget(4.0, 1e-5)
@@ -219,7 +219,9 @@ def test_without_noise_lines_are_aipw(case):
     slope = (g * dense.x).sum() / (g**2).sum() / numbers.facts.effect_deviation
     assert lines.estimate("slope") == pytest.approx(slope, abs=1e-9)
     sign = -1 if DOMAINS[name].better == "lower" else 1
-    treated = sign * (dense.gain + dense.centre) > 0
+    level = dense.x.mean()  # what the effect is moved by, so that its mean is the average
+    assert lines.level == pytest.approx(level, abs=1e-9)
+    treated = sign * (dense.gain + dense.centre + level) > 0
     assert 0 < treated.mean() < 1
     assert lines.estimate("rule over none") == pytest.approx(sign * (treated * dense.scores).mean(), abs=1e-9)
     assert lines.estimate("rule over all") == pytest.approx(-sign * (~treated * dense.scores).mean(), abs=1e-9)
@@ -310,6 +312,7 @@ def made_facts(**changes: object) -> LineFacts:
         effect_deviation=0.7,
         tilts=torch.tensor([0.8, 1.5, 0.2]).double(),
         cuts=torch.tensor([-0.3, 0.6]).double(),
+        rule=0.0,
     )
     return replace(own, **changes)
 
@@ -472,9 +475,12 @@ def test_what_is_charged_is_what_the_plan_says():
     rows = rows_of(drawn("cohort"), domain)
     fit_composition(rows, domain, plan, session, domain.two_levels, schema=TableSchema.of(domain))
     entries = [session.ledger.entry(number) for number in sorted(session.entries)]
-    paid = {entry.charge.part: 1 / entry.event.noise_multiplier**2 for entry in entries if entry.charge.part in LINES}
+    paid = dict.fromkeys(LINES, 0.0)
+    for entry in entries:
+        if entry.charge.part in LINES:
+            paid[entry.charge.part] += entry.count / entry.event.noise_multiplier**2
     assert paid == pytest.approx({step: plan.shares.of(step) ** 2 for step in LINES}, rel=1e-6)
-    assert [entry.count for entry in entries if entry.charge.part in LINES] == [1, 1]
+    assert [entry.charge.part for entry in entries if entry.charge.part in LINES] == [LINES[0], LINES[1], LINES[1]]
 
 
 # -- what is made of the sums
@@ -540,7 +546,7 @@ def test_sums_over_cells_are_generalised_least_squares(cells, what):
 
 def test_the_noise_of_sums_is_what_their_variances_say():
     """Many noises on the same records: the spread of each estimate is its stated variance of noise."""
-    plan, facts = planned("cohort", lines=("groups", *TILTS, "slope")), made_facts()
+    plan, facts = planned("cohort", lines=REQUESTS), made_facts()
     plan = replace(plan, shares=Shares(1e3, plan.shares.shares))  # so little noise that ratios are linear
     rows = scored(N, 5)
     rows = InMemory(replace(rows, y=rows.y.clamp(-0.7, 0.7), effect=rows.effect.clamp(-1, 1), weight=None))
@@ -584,10 +590,9 @@ def test_requested_lines_are_there_and_others_are_not():
     lines = lines_of(numbers, planned("cohort", None), DOMAINS["cohort"])
     assert lines.names == (AVERAGE, *groups, *CELLS.labels, *TILTS, "slope", *rule)
     assert (lines.groups, lines.cells) == (groups, tuple(CELLS.labels))
-    few = planned("cohort", BUDGET, ("ATT",), cells=None)
-    blocks = line_blocks(few, made_facts(cuts=torch.zeros(0).double()), 1.5)
-    assert [block.name for block in blocks] == ["total", "tails", "ATT"]
-    zero = LineNumbers(made_facts(cuts=torch.zeros(0).double()), 0.1, torch.zeros(7).double())
+    few, alone = planned("cohort", BUDGET, ("ATT",), cells=None), made_facts(cuts=torch.zeros(0).double(), rule=None)
+    assert [block.name for block in line_blocks(few, alone, 1.5)] == ["total", "tails", "ATT"]
+    zero = LineNumbers(alone, 0.1, torch.zeros(7).double())
     assert lines_of(zero, few, DOMAINS["cohort"]).names == (AVERAGE, "ATT")
 
 
@@ -602,6 +607,56 @@ def test_effects_that_do_not_vary_make_no_groups_and_no_slope(centre, there):
     assert lines.names == (AVERAGE, *TILTS, there)
     assert lines.estimate(there) == abs(lines.estimate())
     assert lines.error(there) == lines.error()
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.4, -0.3])
+@pytest.mark.parametrize("name", ["cohort", "trial"])
+def test_values_count_what_treatments_cost(name, cost):
+    """Without noise: the mean over all records of scores in the better direction less the cost, of those treated."""
+    domain, cutoff = DOMAINS[name], 0.1
+    plan = planned(name, None, cost=cost, cutoff=cutoff)
+    facts = session_of(None), domain.two_levels
+    fit = fit_composition(rows_of(drawn(name), domain), domain, plan, *facts, schema=TableSchema.of(domain))
+    dense, lines = Dense(name, fit, fit.lines.facts), lines_of(fit.lines, plan, domain)
+    sign = -1 if domain.better == "lower" else 1
+    treated = sign * (dense.gain + dense.centre + lines.level) > cost + cutoff
+    assert 0 < treated.mean() < 1
+    gains = sign * dense.scores - cost
+    assert lines.estimate("rule over none") == pytest.approx((treated * gains).mean(), abs=1e-9)
+    assert lines.estimate("rule over all") == pytest.approx(-(~treated * gains).mean(), abs=1e-9)
+    assert lines.records[lines.place("rule over none")] == pytest.approx(treated.mean(), abs=1e-12)
+    stated = float(lines.variances[lines.place("rule over none"), PARTS.index("sampling")])
+    share, mean = treated.mean(), gains[treated].mean()
+    spread = (dense.x[treated] ** 2).mean()  # about the centre of all, which is more than about their own mean
+    assert stated == pytest.approx((share * spread + share * (1 - share) * mean**2) / N, rel=1e-6)
+    assert stated >= (treated * gains).var() / N
+
+
+def test_a_share_of_public_people_says_at_which_effect_a_rule_decides():
+    domain, people = DOMAINS["trial"], drawn("trial").x[:400]
+    schema = TableSchema.of(domain)
+    rule = Choices.of(schema, 0.1, 0.0, 0.25, people)
+    plan = AdaptiveSecondStage(intervals=False, rule=rule).plan(N, None, domain)
+    assert (plan.lines, plan.cost, plan.cutoff) == (("rule",), 0.1, None)
+    facts = session_of(None), domain.two_levels
+    fit = fit_composition(rows_of(drawn("trial"), domain), domain, plan, *facts, schema=schema, rule=rule)
+    basis = fit.effect.regression.basis
+    theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
+    effects = fit.features(domain.scale(people)) @ theta
+    assert int((effects < fit.lines.facts.rule).sum()) == 100  # lower outcomes are better
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_two_events_of_a_rule_sum_what_one_would(name):
+    """The sums of everybody first: at the effect that follows from them the vector is that of one event."""
+    fit, plan = fitted(name), planned(name, PrivacyBudget(1.0, 1e-5), cost=0.1)
+    rows, by, facts = residuals_of(name, fit), scored_by(name, fit), replace(fit.lines.facts, rule=None)
+    two = private_lines(rows, plan, EXACT, by, facts, partial(ruled, plan, DOMAINS[name], None))
+    one = private_lines(rows, plan, EXACT, by, two.facts)
+    torch.testing.assert_close(two.sums, one.sums, rtol=1e-12, atol=1e-12)
+    lines = lines_of(two, plan, DOMAINS[name])
+    sign = -1 if DOMAINS[name].better == "lower" else 1
+    assert two.facts.rule == pytest.approx(sign * 0.1 - lines.level, abs=1e-12)
 
 
 @pytest.mark.parametrize("high", [0.1, 0.3, 0.5, 0.9])
@@ -693,20 +748,14 @@ def test_what_nuisances_lose_is_a_sum_over_features(name, treated, spread):
     assert found.bias > 0 < found.variance
 
 
-REFUSED = {
-    "delta = 0": (AdaptiveSecondStage(lines=["ATT"]), PrivacyBudget(4.0, 0.0), {}, "delta = 0"),
-    "rule": (AdaptiveSecondStage(lines=["ATT"], constants=RuleConstants()), BUDGET, {}, "they are of effects"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_compositions_without_lines_say_why(name):
-    stage, budget, kind, reason = REFUSED[name]
-    with pytest.raises(InputError, match=reason):
-        stage.plan(N, budget, DOMAINS["cohort"], **kind)
-    plan = replace(stage, lines="auto").plan(N, budget, DOMAINS["cohort"], **kind)
+@pytest.mark.parametrize("constants", [PlanConstants(), RuleConstants()])
+def test_compositions_without_lines_say_why(constants):
+    stage, facts = AdaptiveSecondStage(lines=["ATT"], constants=constants), (PrivacyBudget(4.0, 0.0), DOMAINS["cohort"])
+    with pytest.raises(InputError, match="delta = 0"):
+        stage.plan(N, *facts)
+    plan = replace(stage, lines="auto").plan(N, *facts)
     assert plan.lines is None
-    assert reason in why_no_lines(plan)
+    assert "delta = 0" in why_no_lines(plan)
 
 
 @pytest.mark.parametrize("lines", [["nobody"], ["ATT", "ATT"], True, "average"])

@@ -124,6 +124,18 @@ def of_fewer(draft: forge.Draft) -> None:
     draft.privacy["public"]["lines"] = ["groups"]
 
 
+def without(*names: str) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        for name in names:
+            del draft.tensors[name]
+
+    return edit
+
+
+def of_another_cost(draft: forge.Draft) -> None:
+    draft.privacy["public"]["cost"] = -0.1
+
+
 FORGERIES = {
     "estimate": moved("line.estimates", 0, 0.1),
     "variance": moved("line.variances", 0, 0.1),
@@ -142,6 +154,11 @@ FORGERIES = {
     "infinite square": set_to("line_numbers.square", math.inf),
     "infinite facts": set_to("line_numbers.facts.single", math.inf),
     "infinite cuts": set_to("line_numbers.facts.cuts", math.inf),
+    "effect at which a rule decides": moved("line_numbers.facts.rule", 0, 0.1),
+    "level of a rule": moved("line.level", 0, 0.1),
+    "no level of a rule": without("line.level"),
+    "no rule": without("line.level", "line_numbers.facts.rule"),
+    "cost": of_another_cost,
     "order of names": without_names,
     "hidden": without_lines,
     "a plan without": of_a_plan_without,

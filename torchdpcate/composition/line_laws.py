@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,18 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
-from torchdpcate.release.lines import ARM, AVERAGE, RULE, SLOPE, TILTS, VALUES, LineFacts, LineNumbers, Lines
+from torchdpcate.release.lines import (
+    ARM,
+    AVERAGE,
+    PARTS,
+    SLOPE,
+    TILTS,
+    VALUES,
+    LineFacts,
+    LineNumbers,
+    Lines,
+    level_of,
+)
 
 PEOPLE = 1024
 """Public people over whom the effect and the nuisances are averaged."""
@@ -203,14 +215,33 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
 
 
 def _one(numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int) -> Lines:
-    facts = numbers.facts
-    clip = line_clip(plan, facts, numbers.square)
+    facts, clip = numbers.facts, line_clip(plan, numbers.facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
-    units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person).lines()
+    return _Law(numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person).lines()
+
+
+def ruled(
+    plan: ComposedPlan, domain: Domain, cutoff: Callable[[float], float] | None, numbers: LineNumbers
+) -> LineFacts:
+    """Return the facts with the effect at which a rule decides, by the sums of everybody alone.
+
+    Args:
+        plan: The public plan, at the released weight.
+        domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
+        cutoff: From what the effect is moved by to the gain beyond the cost above which a rule treats; None takes that
+            of the plan.
+        numbers: Facts, square, and sums of everybody.
+    """
+    facts, sign = numbers.facts, -1.0 if domain.better == "lower" else 1.0
+    clip = line_clip(plan, facts, numbers.square)
+    sums = LineSums(line_blocks(plan, replace(facts, rule=0.0), clip))
+    first = {block.name: values for block, values in sums.parts(numbers.sums)}
+    level = _Law(numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1).level
+    beyond = plan.cutoff if cutoff is None else cutoff(level)
+    return replace(facts, rule=sign * (plan.cost + beyond) - level)
 
 
 class Line(NamedTuple):
@@ -321,7 +352,15 @@ class _Law(NamedTuple):
             torch.tensor(variances, dtype=torch.float64),
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
+            None if self.facts.rule is None else self.level,
         )
+
+    @property
+    def level(self) -> float:
+        """What the effect is moved by before a rule decides by it: towards the average by the sums of everybody."""
+        of_all = self.mean_of(None, [0])
+        own = sum(of_all.variances[PARTS.index(part)] for part in ("noise", "clip"))
+        return level_of(of_all.estimate - self.facts.centre, own)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""
@@ -370,20 +409,37 @@ class _Law(NamedTuple):
         yield SLOPE, Line(slope, variances, 1.0)
 
     def _rule(self) -> Iterator[tuple[str, Line]]:
-        """Value of treating those whose released effect is better than none, over treating none and all."""
-        if RULE not in self.plan.requested_lines:
+        """Values of treating those whose released effect exceeds what a rule requires, over treating none and all."""
+        facts, sign = self.facts, -1.0 if self.better == "lower" else 1.0
+        if facts.rule is None:
             return
-        sign, n, facts = -1.0 if self.better == "lower" else 1.0, self.plan.mass, self.facts
-        above = torch.tensor([int(facts.centre > 0)])  # where effects do not vary
-        if BY_EFFECT in self.sizes:
-            above = self._above(torch.tensor([-facts.centre], dtype=torch.float64))
         parts = BY_EFFECT if BY_EFFECT in self.sizes else None
-        for name, side, gain in zip(VALUES, (1, 0), (sign, -sign), strict=True):
-            wanted = side if sign > 0 else 1 - side
-            cells = torch.nonzero(above == wanted).flatten().tolist()
-            if not cells:  # it treats everybody, or nobody: one of its values is the average, and the other nought
-                continue
-            mean, (sampling, *others), share = self.mean_of(parts, cells)
-            own = [share**2 * value for value in (sampling, *others)]
-            own[0] += share * (1 - share) * mean**2 / n * self.per_person
-            yield name, Line(gain * share * mean, own, share)
+        above = torch.tensor([int(facts.centre > facts.rule)])  # where effects do not vary
+        if parts is not None:
+            above = self._above(torch.tensor([facts.rule - facts.centre], dtype=torch.float64))
+        for name, side in zip(VALUES, (1, 0) if sign > 0 else (0, 1), strict=True):
+            cells = torch.nonzero(above == side).flatten().tolist()
+            if cells:  # else it treats everybody, or nobody: one of its values is the average's, and the other nought
+                value, variances, share = self._gain(parts, cells, sign)
+                yield name, Line(value if name == VALUES[0] else -value, variances, share)
+
+    def _gain(self, parts: str | None, cells: list[int], sign: float) -> Line:
+        r"""Return what a treatment of some cells gains, over all records: effects in the better direction, less costs.
+
+        .. math:: \frac1n \Big(s \sum_k (S_k + b_k) + (s c - \text{cost}) \sum_k N_k\Big)
+
+        with counts whose sum is n.
+        """
+        n, unit = self.plan.mass, sign * self.facts.centre - self.plan.cost
+        count, counted = n, 0.0
+        if parts is not None:
+            own, noise, of = self.found[f"{parts}: counts"], self.noise(f"{parts}: counts") ** 2, len(cells)
+            part = of / self.sizes[parts]
+            count = min(max(float(own[cells].sum() + part * (n - own.sum())), 0.0), n)
+            counted = of * noise * (1 - part)
+        (found, noise), tail, share = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells), count / n
+        value = (sign * (float(found[0]) + tail.taken) + unit * count) / n
+        apart = share * (1 - share) * (value / share) ** 2 * self.per_person if share else 0.0
+        sampling = (share * self.spread_of(parts, cells, max(count, _FEWEST)) + apart) / n
+        noise = (noise + counted * unit**2) / n**2
+        return Line(value, [sampling, noise, tail.variance / n**2, share**2 * self.nuisances], share)

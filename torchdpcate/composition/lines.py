@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, S
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
+from torchdpcate.release.lines import SLOPE, TILTS, LineFacts, LineNumbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,9 +171,17 @@ class LineSums(Statistic):
         return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight, batch.cells)
 
     def parts(self, sums: Tensor) -> Iterator[tuple[Block, Tensor]]:
-        """Yield each block with its released numbers, in its units."""
-        for block, part in zip(self.blocks, sums.split([block.size for block in self.blocks]), strict=True):
+        """Yield each block with its released numbers, in its units; the first blocks, where only those are there."""
+        for block in self.blocks:
+            part, sums = sums[: block.size], sums[block.size :]
+            if len(part) < block.size:
+                return
             yield block, part * block.unit(self.share)
+
+    @property
+    def units(self) -> dict[str, float]:
+        """What each block's numbers are divided by, by its name."""
+        return {block.name: block.unit(self.share) for block in self.blocks}
 
 
 def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor) -> Scored:
@@ -264,8 +272,8 @@ def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
 def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
     """Return effects less the centre that separate cells by effect, ascending, [K - 1]: of groups, and of a rule."""
     cuts = facts.cuts - facts.centre
-    if RULE in plan.requested_lines and facts.effect_deviation > 0:
-        cuts = torch.cat([cuts, cuts.new_tensor([-facts.centre])])
+    if facts.rule is not None and facts.effect_deviation > 0:
+        cuts = torch.cat([cuts, cuts.new_tensor([facts.rule - facts.centre])])
     return cuts.unique(sorted=True)
 
 
@@ -337,8 +345,22 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.binary else clip
 
 
-def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredBy, facts: LineFacts) -> LineNumbers:
-    """Run the steps of lines: squares of scores, which their clip follows from, then all sums at once.
+EVERYBODY = 2
+"""Blocks of everybody's scores and their tails, which come first."""
+
+
+def private_lines(
+    rows: Rows,
+    plan: ComposedPlan,
+    steps: NoisySteps,
+    by: ScoredBy,
+    facts: LineFacts,
+    ruled: Callable[[LineNumbers], LineFacts] | None = None,
+) -> LineNumbers:
+    """Run the steps of lines: squares of scores, which their clip follows from, then all sums.
+
+    They are one event; of a rule two, with the same noise in each block: the sums of everybody, which say at which
+    effect it decides, then the others.
 
     Args:
         rows: ``residuals`` of the records, with the covariates that the effect has.
@@ -346,9 +368,21 @@ def private_lines(rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: ScoredB
         steps: Pays, and draws noise.
         by: Makes scores.
         facts: Released.
+        ruled: Adds the effect at which a rule decides, by the sums of everybody; None: no values of a rule.
     """
     scored, part = rows.then(by), 1 / (plan.arms - 1)
     squares = steps.total(LINE_SQUARES, scored, Squares(far_clip(plan, facts)), part)
     square = float(squares[0] / steps.mass(rows.n))
-    blocks = line_blocks(plan, facts, line_clip(plan, facts, square))
-    return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(blocks), part))
+    clip = line_clip(plan, facts, square)
+    if ruled is None:
+        return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part))
+
+    def summed_of(of: LineSums, whole: float) -> Tensor:
+        return steps.total(LINE_SUMS, scored, of, part * of.share / whole) * math.sqrt(of.share / whole)
+
+    before = line_blocks(plan, replace(facts, rule=0.0), clip)
+    whole = LineSums(before).share
+    first = summed_of(LineSums(before[:EVERYBODY]), whole)
+    facts = ruled(LineNumbers(facts, square, first))
+    rest = line_blocks(plan, facts, clip)[EVERYBODY:]
+    return LineNumbers(facts, square, torch.cat([first, summed_of(LineSums(rest), whole)]) if rest else first)

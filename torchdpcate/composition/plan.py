@@ -20,6 +20,7 @@ from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, Weighted
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.lines import RULE as VALUE
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans, each with a file of constants in ``plans/``."""
@@ -55,6 +56,8 @@ class PlanFacts:
         sites: Number of sites that have the records, and add noise to sums of their own each.
         lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
         cells: Public partitions whose cells have lines; None: none.
+        cost: Of a treatment by the rule whose values are requested, outcome units.
+        cutoff: Gain beyond the cost above which that rule treats; None: a share of public people says.
 
     Raises:
         InputError: No records, no covariates, or lines of no known name.
@@ -80,6 +83,8 @@ class PlanFacts:
     sites: int = 1
     lines: tuple[str, ...] | None = None
     cells: Subgroups | None = None
+    cost: float = 0.0
+    cutoff: float | None = 0.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -357,6 +362,7 @@ class ComposedPlan(PlanFacts):
             **({"hidden_units": True} if self.units else {}),
             **({"sites": self.sites} if self.sites > 1 else {}),
             **({} if self.lines is None else {"lines": list(self.lines)}),
+            **({"cost": self.cost, "cutoff": self.cutoff} if VALUE in self.requested_lines else {}),
             **({} if self.cells is None else {"cells": json.dumps(self.cells.config())}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }

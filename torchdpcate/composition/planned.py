@@ -429,8 +429,6 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if plan.kind not in (EFFECT, ARMS) or isinstance(plan.constants, RuleConstants):
-        return "they are of effects (task=cate, learner=r)"
     return hardly_adjusted(rebuilt(plan, lines=())) or "none were requested"
 
 

@@ -19,7 +19,7 @@ from torchdpcate.composition.covariates import (
 )
 from torchdpcate.composition.effect_law import Covariates, correlated_points, released_correlations
 from torchdpcate.composition.interval_events import private_effect_law
-from torchdpcate.composition.line_laws import PEOPLE, line_facts
+from torchdpcate.composition.line_laws import PEOPLE, line_facts, ruled
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.lines import ArmScoredBy, ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
@@ -53,9 +53,9 @@ from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import without_noise
+from torchdpcate.release.composed import Choices, without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
-from torchdpcate.release.lines import LineNumbers
+from torchdpcate.release.lines import RULE, LineNumbers
 from torchdpcate.release.population import released_population
 
 
@@ -133,6 +133,7 @@ def fit_composition(
     nuisance: ComposedNuisance | None = None,
     site: Site | None = None,
     schema: TableSchema | None = None,
+    rule: Choices | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records: one batch in memory, or one pass for each total over a stream.
 
@@ -146,6 +147,7 @@ def fit_composition(
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
         site: The site whose records these are, where there are several; it requests sums over records alone.
         schema: Of the domain; lines need it.
+        rule: Public choices of the rule whose values lines are about; None: treat whom the effect favours.
 
     Raises:
         InputError: A stream whose length changes.
@@ -156,7 +158,7 @@ def fit_composition(
         rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
         rows, plan, steps = weighed(rows, domain, plan, steps)
-        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema).run()
+        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema, rule).run()
 
 
 def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
@@ -341,6 +343,7 @@ class _Fit:
     solver: Solver
     nuisance: ComposedNuisance | None
     schema: TableSchema | None = None
+    rule: Choices | None = None
 
     def run(self) -> ComposedFit:
         """Return what was found."""
@@ -394,7 +397,12 @@ class _Fit:
         if plan.cells is not None:  # which need all covariates as they are
             features = partial(encoded_features, replace(found, worked=None), domain)
             by, rest = replace(by, features=features, cells=plan.cells), self.rows.then(found.nuisances)
-        return private_lines(rest, plan, self.steps, by, facts)
+        if RULE not in plan.requested_lines:
+            return private_lines(rest, plan, self.steps, by, facts)
+        cutoff = None
+        if self.rule is not None and self.rule.population is not None:
+            cutoff = partial(self.rule.cutoff, domain, by.effect(found.features(domain.scale(self.rule.population))))
+        return private_lines(rest, plan, self.steps, by, facts, partial(ruled, plan, domain, cutoff))
 
     def _arm_lines(self, found: ComposedFit, rest: Rows, coefficients: Tensor, people: Tensor) -> LineNumbers:
         """Return the same of each arm against the reference, one after the other."""

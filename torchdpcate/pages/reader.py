@@ -154,7 +154,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
 
 def _lines(release: Release) -> dict[str, Any]:
     """Return the forest plot and the table of a composition's lines; nothing where there are none."""
-    if not isinstance(release, ComposedRelease) or release.lines is None:
+    if not isinstance(release, ComposedRelease | ComposedRule) or release.lines is None:
         return {}
     found = release.line_table(LEVEL)
     columns = (
@@ -162,7 +162,8 @@ def _lines(release: Release) -> dict[str, Any]:
         *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
         found["records"].map("{:,.0f}".format),
     )
-    heads = ("Of", "Effect", f"{LEVEL:.0%} interval", "About so many records")
+    what = "Gain a person" if isinstance(release, ComposedRule) else "Effect"
+    heads = ("Of", what, f"{LEVEL:.0%} interval", "About so many records")
     table = {"picture": svg_of(plot_lines(release)), "heads": heads, "rows": list(zip(*columns, strict=True))}
     return {"lines": table | {"assumptions": release.line_assumptions}}
 

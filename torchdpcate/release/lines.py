@@ -23,7 +23,7 @@ GROUPS, RULE, SLOPE = "groups", "rule", "slope"
 REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
 """Lines that may be requested beside the average."""
 VALUES = ("rule over none", "rule over all")
-"""Values of treating by the sign of the released effect, over treating nobody and everybody."""
+"""Values of treating by the released effect, over treating nobody and everybody."""
 PARTS = ("sampling", "noise", "clip", "nuisances")
 """What the variance of a line is made of."""
 NO_LINES = "this release has no lines: {}"
@@ -35,6 +35,8 @@ ABOUT = {
     "ATT": "those who were treated",
     "ATC": "those who were not treated",
     "ATO": "those who might have got either",
+    "rule over none": "the rule over treating nobody",
+    "rule over all": "the rule over treating everybody",
 }
 """Whom an average is about, by the name of its line or estimand."""
 _PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
@@ -77,6 +79,7 @@ class LineFacts:
         effect_deviation: Of effects, outcome units.
         tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
+        rule: Effect at which the decision of the rule whose values are requested changes; None: no values.
     """
 
     centre: float
@@ -90,11 +93,17 @@ class LineFacts:
     effect_deviation: float
     tilts: Tensor
     cuts: Tensor
+    rule: float | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name: all single numbers as one."""
-        single = [getattr(self, f.name) for f in fields(self)][:-2]
-        return {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
+        single = [getattr(self, name) for name in self._single()]
+        found = {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
+        return found | ({} if self.rule is None else {"rule": torch.tensor([self.rule], dtype=torch.float64)})
+
+    @classmethod
+    def _single(cls) -> list[str]:
+        return [f.name for f in fields(cls) if f.type is float]
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
@@ -103,12 +112,12 @@ class LineFacts:
         Raises:
             ValueError: Other shapes.
         """
-        count = len(fields(cls)) - 2
-        if tensors["single"].shape != (count,) or tensors["tilts"].shape != (3,) or tensors["cuts"].ndim != 1:
+        names, rule = cls._single(), tensors.get("rule")
+        shapes = tensors["single"].shape, tensors["tilts"].shape, tensors["cuts"].ndim
+        if shapes != ((len(names),), (3,), 1) or (rule is not None and rule.shape != (1,)):
             raise ValueError("lines: facts of other shapes")
-        names = [f.name for f in fields(cls)][:count]
         single = dict(zip(names, tensors["single"].tolist(), strict=True))
-        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"])
+        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"], rule=None if rule is None else rule.item())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +178,7 @@ class Lines:
         variances: Of each of ``PARTS``, [L, 4].
         records: Released share of the records that a line is about, [L].
         clipped: Released share of scores beyond the clip.
+        level: What the effect is moved by before a rule decides by it, outcome units; None where it has no values.
     """
 
     names: tuple[str, ...]
@@ -176,6 +186,7 @@ class Lines:
     variances: Tensor
     records: Tensor
     clipped: float
+    level: float | None = None
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -234,6 +245,11 @@ class Lines:
         others = (AVERAGE, *TILTS, SLOPE, *VALUES, *self.groups)
         return tuple(name for name in self.names if name not in others)
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the lines of a rule's values: of one that treats everybody or nobody there is one."""
+        return tuple(name for name in VALUES if name in self.names)
+
     def titles(self, better: str | None = None) -> list[str]:
         """Return whom each line is about, in words; ``better`` as of ``group_title``."""
         groups = self.groups
@@ -257,7 +273,7 @@ class Lines:
             "variances": self.variances,
             "records": self.records,
             "clipped": clipped,
-        }
+        } | ({} if self.level is None else {"level": torch.tensor([self.level], dtype=torch.float64)})
 
     @classmethod
     def from_tensors(cls, names: Any, tensors: Mapping[str, Tensor]) -> Self:
@@ -268,15 +284,33 @@ class Lines:
         """
         found, count = tuple(map(str, names)), len(names)
         shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,), "clipped": (1,)}
+        level = tensors.get("level")
         if (
-            {name: tuple(t.shape) for name, t in tensors.items()} != shapes
+            {name: tuple(t.shape) for name, t in tensors.items()} != shapes | ({} if level is None else {"level": (1,)})
             or not count
             or found[0] not in (AVERAGE, f"{ARM}1")
         ):
             raise ValueError("lines: other shapes or names")
         if bool((tensors["variances"] < 0).any()):
             raise ValueError("lines: a negative variance")
-        return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], tensors["clipped"].item())
+        parts = tensors["estimates"], tensors["variances"], tensors["records"], tensors["clipped"].item()
+        return cls(found, *parts, None if level is None else level.item())
+
+
+def level_of(apart: float, variance: float) -> float:
+    r"""Return what an effect is moved by towards a line: :math:`d\,(1 - \mathrm{var} / d^2)_+`.
+
+    Where their difference may be noise the level of the effect stays.
+
+    Args:
+        apart: d, the line less the effect's mean, outcome units.
+        variance: Of the line, without sampling.
+
+    Example:
+        >>> level_of(0.5, 0.01), level_of(0.1, 0.01)
+        (0.48, 0.0)
+    """
+    return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0
 
 
 def robustness(effect: float, deviation: float) -> float:

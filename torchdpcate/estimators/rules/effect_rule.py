@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +106,12 @@ class EffectRule(RLearner):
         self.population = population
 
     def _second_stage(self) -> AdaptiveSecondStage:
-        if self.second_stage is None:
-            return AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
-        if not isinstance(self.second_stage, AdaptiveSecondStage):
+        chosen = self.second_stage
+        if chosen is None:
+            chosen = AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
+        if not isinstance(chosen, AdaptiveSecondStage):
             raise InputError("second_stage: a rule by an effect is one composition; give an AdaptiveSecondStage")
-        return self.second_stage
+        return replace(chosen, rule=self._choices(TableSchema.of(self.domain)))
 
     def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
         """See ``CATELearner``: also a cost or share that the domain does not allow."""
