@@ -45,7 +45,7 @@ from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import Choices, without_noise
-from torchdpcate.release.lines import AVERAGE, PARTS, REQUESTS, TILTS, LineFacts, LineNumbers, Lines, robustness
+from torchdpcate.release.lines import AVERAGE, PARTS, REQUESTS, TILTS, LineFacts, LineNumbers, Lines, Ruled, robustness
 
 N, BUDGET = 3_000, PrivacyBudget(4.0, 1e-5)
 EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
@@ -312,7 +312,7 @@ def made_facts(**changes: object) -> LineFacts:
         effect_deviation=0.7,
         tilts=torch.tensor([0.8, 1.5, 0.2]).double(),
         cuts=torch.tensor([-0.3, 0.6]).double(),
-        rule=0.0,
+        rule=Ruled(0.0, 0.0),
     )
     return replace(own, **changes)
 
@@ -643,7 +643,7 @@ def test_a_share_of_public_people_says_at_which_effect_a_rule_decides():
     basis = fit.effect.regression.basis
     theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
     effects = fit.features(domain.scale(people)) @ theta
-    assert int((effects < fit.lines.facts.rule).sum()) == 100  # lower outcomes are better
+    assert int((effects < fit.lines.facts.rule.at).sum()) == 100  # lower outcomes are better
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -656,7 +656,7 @@ def test_two_events_of_a_rule_sum_what_one_would(name):
     torch.testing.assert_close(two.sums, one.sums, rtol=1e-12, atol=1e-12)
     lines = lines_of(two, plan, DOMAINS[name])
     sign = -1 if DOMAINS[name].better == "lower" else 1
-    assert two.facts.rule == pytest.approx(sign * 0.1 - lines.level, abs=1e-12)
+    assert two.facts.rule == pytest.approx((sign * 0.1 - lines.level, 0.1), abs=1e-12)
 
 
 @pytest.mark.parametrize("high", [0.1, 0.3, 0.5, 0.9])

@@ -155,6 +155,7 @@ FORGERIES = {
     "infinite facts": set_to("line_numbers.facts.single", math.inf),
     "infinite cuts": set_to("line_numbers.facts.cuts", math.inf),
     "effect at which a rule decides": moved("line_numbers.facts.rule", 0, 0.1),
+    "cost of a rule": moved("line_numbers.facts.rule", 1, 0.1),
     "level of a rule": moved("line.level", 0, 0.1),
     "no level of a rule": without("line.level"),
     "no rule": without("line.level", "line_numbers.facts.rule"),

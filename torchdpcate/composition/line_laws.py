@@ -35,6 +35,7 @@ from torchdpcate.release.lines import (
     LineFacts,
     LineNumbers,
     Lines,
+    Ruled,
     level_of,
 )
 
@@ -237,11 +238,11 @@ def ruled(
     """
     facts, sign = numbers.facts, -1.0 if domain.better == "lower" else 1.0
     clip = line_clip(plan, facts, numbers.square)
-    sums = LineSums(line_blocks(plan, replace(facts, rule=0.0), clip))
+    sums = LineSums(line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip))
     first = {block.name: values for block, values in sums.parts(numbers.sums)}
     level = _Law(numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1).level
     beyond = plan.cutoff if cutoff is None else cutoff(level)
-    return replace(facts, rule=sign * (plan.cost + beyond) - level)
+    return replace(facts, rule=Ruled(sign * (plan.cost + beyond) - level, plan.cost))
 
 
 class Line(NamedTuple):
@@ -414,23 +415,23 @@ class _Law(NamedTuple):
         if facts.rule is None:
             return
         parts = BY_EFFECT if BY_EFFECT in self.sizes else None
-        above = torch.tensor([int(facts.centre > facts.rule)])  # where effects do not vary
+        above = torch.tensor([int(facts.centre > facts.rule.at)])  # where effects do not vary
         if parts is not None:
-            above = self._above(torch.tensor([facts.rule - facts.centre], dtype=torch.float64))
+            above = self._above(torch.tensor([facts.rule.at - facts.centre], dtype=torch.float64))
         for name, side in zip(VALUES, (1, 0) if sign > 0 else (0, 1), strict=True):
             cells = torch.nonzero(above == side).flatten().tolist()
             if cells:  # else it treats everybody, or nobody: one of its values is the average's, and the other nought
-                value, variances, share = self._gain(parts, cells, sign)
+                value, variances, share = self._gain(facts.rule, parts, cells, sign)
                 yield name, Line(value if name == VALUES[0] else -value, variances, share)
 
-    def _gain(self, parts: str | None, cells: list[int], sign: float) -> Line:
+    def _gain(self, rule: Ruled, parts: str | None, cells: list[int], sign: float) -> Line:
         r"""Return what a treatment of some cells gains, over all records: effects in the better direction, less costs.
 
         .. math:: \frac1n \Big(s \sum_k (S_k + b_k) + (s c - \text{cost}) \sum_k N_k\Big)
 
         with counts whose sum is n.
         """
-        n, unit = self.plan.mass, sign * self.facts.centre - self.plan.cost
+        n, unit = self.plan.mass, sign * self.facts.centre - rule.cost
         count, counted = n, 0.0
         if parts is not None:
             own, noise, of = self.found[f"{parts}: counts"], self.noise(f"{parts}: counts") ** 2, len(cells)

@@ -15,7 +15,7 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, S
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.release.lines import SLOPE, TILTS, LineFacts, LineNumbers
+from torchdpcate.release.lines import SLOPE, TILTS, LineFacts, LineNumbers, Ruled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,7 +273,7 @@ def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
     """Return effects less the centre that separate cells by effect, ascending, [K - 1]: of groups, and of a rule."""
     cuts = facts.cuts - facts.centre
     if facts.rule is not None and facts.effect_deviation > 0:
-        cuts = torch.cat([cuts, cuts.new_tensor([facts.rule - facts.centre])])
+        cuts = torch.cat([cuts, cuts.new_tensor([facts.rule.at - facts.centre])])
     return cuts.unique(sorted=True)
 
 
@@ -375,12 +375,14 @@ def private_lines(
     square = float(squares[0] / steps.mass(rows.n))
     clip = line_clip(plan, facts, square)
     if ruled is None:
-        return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part))
+        return LineNumbers(
+            facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
+        )
 
     def summed_of(of: LineSums, whole: float) -> Tensor:
         return steps.total(LINE_SUMS, scored, of, part * of.share / whole) * math.sqrt(of.share / whole)
 
-    before = line_blocks(plan, replace(facts, rule=0.0), clip)
+    before = line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip)
     whole = LineSums(before).share
     first = summed_of(LineSums(before[:EVERYBODY]), whole)
     facts = ruled(LineNumbers(facts, square, first))

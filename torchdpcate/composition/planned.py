@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
-from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
+from torchdpcate.composition.constants import EXPECTED, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
-from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan, PlanFacts
+from torchdpcate.composition.plan import ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import Regression, held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,

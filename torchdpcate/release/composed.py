@@ -674,8 +674,8 @@ class ComposedRule(DecisionRelease):
         if effect is None or effect.level is None or of is None or of.facts.rule is None:
             return None
         at = self.domain.direction * (self.cost + self.cutoff) - effect.level
-        same = math.isclose(at, of.facts.rule, rel_tol=1e-9, abs_tol=1e-9 * self.domain.outcome_range)
-        return effect if same and self.privacy.public["cost"] == self.cost else None
+        same = math.isclose(at, of.facts.rule.at, rel_tol=1e-9, abs_tol=1e-9 * self.domain.outcome_range)
+        return effect if same and of.facts.rule.cost == self.cost else None
 
     @property
     def line_assumptions(self) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -63,6 +63,18 @@ def group_title(k: int, count: int, better: str | None) -> str:
     return f"the {part} who gain {'most' if most else 'least'}"
 
 
+class Ruled(NamedTuple):
+    """What a rule decides by whose values are requested, in outcome units.
+
+    Attributes:
+        at: Effect, as the regression has it, at which the decision changes.
+        cost: Of a treatment, which values count.
+    """
+
+    at: float
+    cost: float
+
+
 @dataclass(frozen=True, eq=False)
 class LineFacts:
     """Released numbers that the sums of scores were planned by: the effect and the nuisances over public people.
@@ -79,7 +91,7 @@ class LineFacts:
         effect_deviation: Of effects, outcome units.
         tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
-        rule: Effect at which the decision of the rule whose values are requested changes; None: no values.
+        rule: What a rule decides by; None: its values are not requested.
     """
 
     centre: float
@@ -93,13 +105,13 @@ class LineFacts:
     effect_deviation: float
     tilts: Tensor
     cuts: Tensor
-    rule: float | None = None
+    rule: Ruled | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name: all single numbers as one."""
         single = [getattr(self, name) for name in self._single()]
         found = {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
-        return found | ({} if self.rule is None else {"rule": torch.tensor([self.rule], dtype=torch.float64)})
+        return found | ({} if self.rule is None else {"rule": torch.tensor(self.rule, dtype=torch.float64)})
 
     @classmethod
     def _single(cls) -> list[str]:
@@ -114,10 +126,11 @@ class LineFacts:
         """
         names, rule = cls._single(), tensors.get("rule")
         shapes = tensors["single"].shape, tensors["tilts"].shape, tensors["cuts"].ndim
-        if shapes != ((len(names),), (3,), 1) or (rule is not None and rule.shape != (1,)):
+        if shapes != ((len(names),), (3,), 1) or (rule is not None and rule.shape != (2,)):
             raise ValueError("lines: facts of other shapes")
         single = dict(zip(names, tensors["single"].tolist(), strict=True))
-        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"], rule=None if rule is None else rule.item())
+        own = None if rule is None else Ruled(*rule.tolist())
+        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"], rule=own)
 
 
 @dataclass(frozen=True, eq=False)

@@ -217,8 +217,8 @@ class Composition:
         if site is not None:  # before anything is paid
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
             site.begin(facts, keyed_digest(records), session.reservation is not None)
-        facts = solver, nuisance, site, self.schema, self.settings.rule
-        found = fit_composition(rows, domain, plan, pays, levels, *facts)
+        own = solver, nuisance, site, self.schema, self.settings.rule
+        found = fit_composition(rows, domain, plan, pays, levels, *own)
         balance, guarantee = None, self._guarantee(conditions)
         if isinstance(records, CausalData) and plan.arms == 2:
             balance = weighted_balance(domain, records, found.propensity)

@@ -227,16 +227,15 @@ class CompositionPlan(Plan):
             if (len(numbers.nuisances.propensity), len(numbers.nuisances.outcome_curvatures)) != sizes:
                 yield "its numbers of nuisances are not of the features that its plan requests"
 
-
     def _rule_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of the effect at which a rule decides whose values there are."""
-        plan, own, lines = self.steps.at_weight(release.weight), release.line_numbers, release.lines
+        plan, own = self.steps.at_weight(release.weight), release.line_numbers
         rule = None if own is None else own.facts.rule
         if (rule is not None) is not (RULE in plan.requested_lines):
             yield "it holds what a rule decides by though its plan does not request its values, or the other way round"
-        elif rule is not None and own is not None and lines is not None and plan.cutoff is not None:
+        elif rule is not None and own is not None and plan.cutoff is not None:
             fresh = ruled(plan, self.schema.domain, None, own).rule
-            if fresh is None or not same(fresh, rule):
+            if fresh is None or not all(map(same, fresh, rule)):
                 yield "the effect at which its rule decides is not that of its costs and of its released sums"
 
 
