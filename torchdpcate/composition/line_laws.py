@@ -241,7 +241,7 @@ def ruled(
     sums = LineSums(line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip))
     first = {block.name: values for block, values in sums.parts(numbers.sums)}
     level = _Law(numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1).level
-    beyond = plan.cutoff if cutoff is None else cutoff(level)
+    beyond = cutoff(level) if cutoff is not None else plan.cutoff or 0.0
     return replace(facts, rule=Ruled(sign * (plan.cost + beyond) - level, plan.cost))
 
 
