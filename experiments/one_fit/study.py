@@ -19,7 +19,7 @@ import torch
 from experiments.one_fit.laws import LAWS, Draw
 from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.lines import powers, tilts_of
 
 DELTA = 1e-5
 
@@ -51,8 +51,9 @@ def truths(draw: Draw, release: Any) -> dict[str, float]:
     """Return what each line is about, by the effects of the law at the records."""
     tau, e, effect = draw.effect, draw.propensity, np.asarray(release.effect(draw.x))
     found = {"average": tau.mean()}
-    weights = {"ATT": e, "ATC": 1 - e, "ATO": e * (1 - e)}
-    found |= {name: np.average(tau, weights=weight) for name, weight in weights.items()}
+    for name in tilts_of(release.lines.names):
+        a, b = powers(name) or (0.0, 0.0)
+        found[name] = np.average(tau, weights=e**a * (1 - e) ** b)
     numbers = release.line_numbers.facts
     cell = np.digitize(effect - release.shift, numbers.cuts.numpy())
     for k in range(len(numbers.cuts) + 1):
@@ -94,7 +95,7 @@ def _main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seeds", default="0:10")
     parser.add_argument("--law", action="append")
-    parser.add_argument("--lines", nargs="*", default=["groups"], choices=REQUESTS)
+    parser.add_argument("--lines", nargs="*", default=["groups"])
     words = parser.parse_args()
     first, last = map(int, words.seeds.split(":"))
     torch.set_num_threads(1)

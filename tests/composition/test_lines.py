@@ -22,10 +22,12 @@ from torchdpcate.composition.lines import (
     Squares,
     cuts_of,
     far_clip,
+    largest_weight,
     line_blocks,
     line_clip,
     private_lines,
     score_deviation,
+    tilt,
     tilted_clip,
 )
 from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
@@ -39,15 +41,29 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError, MissingError
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.fit.weighted_basis import all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import Choices, without_noise
-from torchdpcate.release.lines import AVERAGE, PARTS, REQUESTS, TILTS, LineFacts, LineNumbers, Lines, Ruled, robustness
+from torchdpcate.release.lines import (
+    AVERAGE,
+    PARTS,
+    REQUESTS,
+    TILTS,
+    LineFacts,
+    LineNumbers,
+    Lines,
+    Ruled,
+    powers,
+    robustness,
+)
 
 N, BUDGET = 3_000, PrivacyBudget(4.0, 1e-5)
+HALF = "beta:0.5:0.5"
+WEIGHTED, ALL = (*TILTS, HALF), (*REQUESTS, HALF)
 EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
 DOMAINS = {
     "cohort": Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, overlap=0.1, better="higher"),
@@ -74,7 +90,7 @@ def session_of(budget: PrivacyBudget | None, seed: int = 0) -> FitSession:
     return FitSession.open({"records": N}, budget, NoiseSource.fixed(seed)).charging(["records"], TRAINING)
 
 
-def planned(name: str, budget: PrivacyBudget | None = BUDGET, lines: tuple[str, ...] = REQUESTS, **settings):
+def planned(name: str, budget: PrivacyBudget | None = BUDGET, lines: tuple[str, ...] = ALL, **settings):
     return plan_within(N, budget, DOMAINS[name], **{"lines": lines, "cells": CELLS, **settings})
 
 
@@ -128,8 +144,8 @@ class Dense:
     def tilted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Numerators and denominators of a tilted average, of each record."""
         e, w = self.e, self.w
-        h = {"ATT": e, "ATC": 1 - e, "ATO": e * (1 - e)}[name]
-        slope = {"ATT": np.ones(N), "ATC": -np.ones(N), "ATO": 1 - 2 * e}[name]
+        h = {"ATT": e, "ATC": 1 - e, "ATO": e * (1 - e), HALF: np.sqrt(e * (1 - e))}[name]
+        slope = {"ATT": np.ones(N), "ATC": -np.ones(N), "ATO": 1 - 2 * e, HALF: (0.5 - e) / np.sqrt(e * (1 - e))}[name]
         return h * self.x + slope * w * self.gain, h + slope * w
 
 
@@ -174,10 +190,11 @@ def test_sums_are_those_of_a_dense_computation(case):
         one = np.eye(count)[cells]
         expected |= {f"{parts}: scores": one.T @ t, f"{parts}: counts": one.sum(0), f"{parts}: squares": one.T @ t**2}
         expected[f"{parts}: tails"] = (one.T @ bins).flatten()
-    for tilt in TILTS:
-        s, d = dense.tilted(tilt)
-        own = tilted_clip(facts, tilt, clip)
-        expected[tilt] = [(np.clip(s, -own, own) / (2 * own)).sum(), np.clip(d, 0, 1).sum()]
+    for weighted, (size, most) in zip(WEIGHTED, facts.tilts.tolist(), strict=True):
+        s, d = dense.tilted(weighted)
+        own = tilted_clip(facts, size, clip)
+        assert -1e-12 <= d.min() <= d.max() <= most * (1 + 1e-6)  # no weight is beyond its public bound
+        expected[weighted] = [(np.clip(s, -own, own) / (2 * own)).sum(), np.clip(d, 0, most).sum() / most]
     assert set(found) == set(expected)
     for block, values in expected.items():
         np.testing.assert_allclose(found[block], values, rtol=1e-9, atol=1e-9, err_msg=block)
@@ -212,9 +229,9 @@ def test_without_noise_lines_are_aipw(case):
         for k, label in enumerate(partition.labels):
             assert lines.estimate(label) == pytest.approx(dense.scores[cells == k].mean(), abs=1e-9)
             assert lines.records[lines.place(label)] == pytest.approx((cells == k).mean(), abs=1e-12)
-    for tilt in TILTS:
-        s, d = dense.tilted(tilt)
-        assert lines.estimate(tilt) == pytest.approx(dense.centre + s.sum() / d.sum(), abs=1e-9)
+    for weighted in WEIGHTED:
+        s, d = dense.tilted(weighted)
+        assert lines.estimate(weighted) == pytest.approx(dense.centre + s.sum() / d.sum(), abs=1e-9)
     g = np.clip(dense.gain / numbers.facts.effect_deviation, -2, 2)
     slope = (g * dense.x).sum() / (g**2).sum() / numbers.facts.effect_deviation
     assert lines.estimate("slope") == pytest.approx(slope, abs=1e-9)
@@ -310,7 +327,7 @@ def made_facts(**changes: object) -> LineFacts:
         treated=0.4,
         outcome_deviation=1.0,
         effect_deviation=0.7,
-        tilts=torch.tensor([0.8, 1.5, 0.2]).double(),
+        tilts=torch.tensor([[0.8, 1.0], [1.5, 1.0], [0.2, 1.0], [1.0, 5.0]]).double(),
         cuts=torch.tensor([-0.3, 0.6]).double(),
         rule=Ruled(0.0, 0.0),
     )
@@ -361,7 +378,7 @@ BY_CELLS = [
 
 def test_every_block_of_all_lines_is_searched():
     names = [block.name for block in made_sums().blocks]
-    assert sorted(names) == sorted(["total", "tails", "slope", *TILTS, *BY_CELLS])
+    assert sorted(names) == sorted(["total", "tails", "slope", *WEIGHTED, *BY_CELLS])
     assert math.fsum(block.part for block in made_sums().blocks) == pytest.approx(1.0, rel=1e-12)
 
 
@@ -546,7 +563,7 @@ def test_sums_over_cells_are_generalised_least_squares(cells, what):
 
 def test_the_noise_of_sums_is_what_their_variances_say():
     """Many noises on the same records: the spread of each estimate is its stated variance of noise."""
-    plan, facts = planned("cohort", lines=REQUESTS), made_facts()
+    plan, facts = planned("cohort", lines=ALL), made_facts()
     plan = replace(plan, shares=Shares(1e3, plan.shares.shares))  # so little noise that ratios are linear
     rows = scored(N, 5)
     rows = InMemory(replace(rows, y=rows.y.clamp(-0.7, 0.7), effect=rows.effect.clamp(-1, 1), weight=None))
@@ -588,9 +605,10 @@ def test_requested_lines_are_there_and_others_are_not():
     numbers = fitted("cohort").lines
     groups, rule = ("group 1", "group 2", "group 3"), ("rule over none", "rule over all")
     lines = lines_of(numbers, planned("cohort", None), DOMAINS["cohort"])
-    assert lines.names == (AVERAGE, *groups, *CELLS.labels, *TILTS, "slope", *rule)
+    assert lines.names == (AVERAGE, *groups, *CELLS.labels, *WEIGHTED, "slope", *rule)
     assert (lines.groups, lines.cells) == (groups, tuple(CELLS.labels))
-    few, alone = planned("cohort", BUDGET, ("ATT",), cells=None), made_facts(cuts=torch.zeros(0).double(), rule=None)
+    few, none = planned("cohort", BUDGET, ("ATT",), cells=None), torch.zeros(0).double()
+    alone = made_facts(cuts=none, rule=None, tilts=torch.ones(1, 2).double())
     assert [block.name for block in line_blocks(few, alone, 1.5)] == ["total", "tails", "ATT"]
     zero = LineNumbers(alone, 0.1, torch.zeros(7).double())
     assert lines_of(zero, few, DOMAINS["cohort"]).names == (AVERAGE, "ATT")
@@ -602,9 +620,9 @@ def test_effects_that_do_not_vary_make_no_groups_and_no_slope(centre, there):
     plan = planned("cohort", cells=None)
     facts = made_facts(centre=centre, cuts=torch.zeros(0).double(), effect_deviation=0.0)
     blocks = line_blocks(plan, facts, 1.5)
-    assert [block.name for block in blocks] == ["total", "tails", *TILTS]
-    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(11).double()), plan, DOMAINS["cohort"])
-    assert lines.names == (AVERAGE, *TILTS, there)
+    assert [block.name for block in blocks] == ["total", "tails", *WEIGHTED]
+    lines = lines_of(LineNumbers(facts, 0.1, torch.zeros(13).double()), plan, DOMAINS["cohort"])
+    assert lines.names == (AVERAGE, *WEIGHTED, there)
     assert lines.estimate(there) == abs(lines.estimate())
     assert lines.error(there) == lines.error()
 
@@ -862,3 +880,32 @@ def test_the_average_of_weighted_records_is_that_of_weighted_scores():
     assert found.estimate() == pytest.approx(np.average(dense.scores, weights=weight), abs=1e-9)
     sampling = (weight.numpy() ** 2 * dense.x**2).sum() / float(weight.sum()) ** 2
     assert float(found.variances[0, PARTS.index("sampling")]) == pytest.approx(sampling, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [*TILTS, "beta:0.5:0.5", "beta:0:0", "beta:0.3:1", "beta:1:0.2"])
+def test_weights_of_a_tilt_are_its_tangents(name):
+    """At the treatment a record got: within [0, 1] over the largest, which a propensity within bounds attains."""
+    low, high = 0.07, 0.9
+    most, (a, b) = largest_weight(name, low, high), powers(name)
+    e = np.linspace(low, high, 10_001)
+    h, slope = (part.numpy() for part in tilt(name, torch.from_numpy(e)))
+    np.testing.assert_allclose(h, e**a * (1 - e) ** b, rtol=1e-12)
+    inner = slice(1, -1)
+    np.testing.assert_allclose(slope[inner], np.gradient(h, e)[inner], atol=1e-3)
+    weights = np.stack([h + slope * (1 - e), h - slope * e])
+    assert weights.min() > -1e-12
+    assert weights.max() == pytest.approx(most, rel=1e-5)
+
+
+def test_an_estimand_by_powers_is_a_line_of_the_average_s_task():
+    domain, records = DOMAINS["cohort"], drawn("cohort")
+    learner = AverageEffect(domain, None, estimand=HALF).fit(records.x, records.a, records.y)
+    pi = (records.x[:, 0] / 2).sigmoid().clamp(0.1, 0.9).numpy()
+    truth = np.average(0.4 + 1.6 * records.x[:, 0].numpy(), weights=np.sqrt(pi * (1 - pi)))
+    lines = learner.nonprivate_lines()
+    assert abs(lines.estimate(HALF) - truth) < 4 * lines.error(HALF) < 1.0
+    assert HALF not in lines.cells
+    assert lines.titles()[lines.place(HALF)].startswith("people weighted by e^0.5 (1 - e)^0.5")
+    for wrong in ("beta:2:0", "beta:0.5", "beta:-1:0", "ATX"):
+        with pytest.raises(InputError, match="a and b from 0 to 1"):
+            AverageEffect(domain, BUDGET, estimand=wrong).fit(records.x, records.a, records.y)

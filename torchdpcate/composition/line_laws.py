@@ -13,9 +13,11 @@ from torchdpcate.composition.lines import (
     LineSums,
     cuts_of,
     far_clip,
+    largest_weight,
     line_blocks,
     line_clip,
     parts_of,
+    tilt,
     tilted_clip,
 )
 from torchdpcate.composition.plan import ComposedPlan
@@ -30,13 +32,13 @@ from torchdpcate.release.lines import (
     AVERAGE,
     PARTS,
     SLOPE,
-    TILTS,
     VALUES,
     LineFacts,
     LineNumbers,
     Lines,
     Ruled,
     level_of,
+    tilts_of,
 )
 
 PEOPLE = 1024
@@ -76,7 +78,8 @@ def line_facts(
     far = nuisances(CausalData(people, none, none + domain.outcome_low, own, weight=none + 1))
     m, y_range, pi = far.outcome, domain.outcome_range, propensity_of(far)
     e, other = (pi, 1 - pi) if plan.arms == 2 else (pi[:, arm], pi[:, 0])
-    inverse = float((1 / e + 1 / other).mean())
+    inverse, known = float((1 / e + 1 / other).mean()), domain.known_propensity
+    bounds = (domain.overlap, 1 - domain.overlap) if known is None else known.bounds
     if plan.binary:
         rate = (m - domain.outcome_low) / y_range
         residual = y_range * math.sqrt(max(float((rate * (1 - rate)).mean()), _LEAST_RATE))
@@ -98,9 +101,15 @@ def line_facts(
         treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
         effect_deviation=deviation if varies else 0.0,
-        tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
+        tilts=torch.tensor([_tilted(name, e, bounds) for name in tilts_of(plan.requested_lines)]).double().view(-1, 2),
         cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
+
+
+def _tilted(name: str, e: Tensor, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the mean of h^2 / (e (1 - e)) over public people of propensities e, and the largest weight."""
+    h = tilt(name, e)[0]
+    return float((h.square() / (e * (1 - e))).mean()), largest_weight(name, *bounds)
 
 
 def group_cuts(tau: Tensor, groups: int) -> Tensor:
@@ -380,15 +389,13 @@ class _Law(NamedTuple):
 
     def _tilted(self) -> Iterator[tuple[str, Line]]:
         facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])
-        for name in TILTS:
-            if name not in self.found:
-                continue
-            (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
-            mass = max(below, _FEWEST)
+        for name, (size, most) in zip(tilts_of(self.plan.requested_lines), facts.tilts.tolist(), strict=True):
+            (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, size, self.clip), self.noise(name)
+            mass = max(most * below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
             variances = [
                 self.variance * part * n / mass**2,
-                (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
+                (2 * clip * noise / mass) ** 2 + (mean * most * noise / mass) ** 2,
                 (tail.variance + tail.taken**2) * part / mass**2,
                 self.nuisances,
             ]

@@ -15,7 +15,9 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, S
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.release.lines import SLOPE, TILTS, LineFacts, LineNumbers, Ruled
+from torchdpcate.release.lines import SLOPE, LineFacts, LineNumbers, Ruled, powers, tilts_of
+
+_GRID = 4097  # propensities at which weights are looked at
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -249,15 +251,46 @@ def tail_terms(clip: float, parts: Parts | None, rows: Scored) -> Tensor:
     return bins if parts is None else (parts.of(rows)[:, :, None] * bins[:, None]).flatten(1)
 
 
-def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
+def tilt(name: str, e: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`h = e^a (1 - e)^b` and its slope at propensities e, of their shape.
+
+    Args:
+        name: Of the average of people weighted by it.
+        e: Propensities.
+    """
+    of = powers(name)
+    assert of is not None
+    a, b = of
+    return e**a * (1 - e) ** b, a * e ** (a - 1) * (1 - e) ** b - b * e**a * (1 - e) ** (b - 1)
+
+
+def largest_weight(name: str, low: float, high: float) -> float:
+    r"""Return the largest :math:`h + h' (a - e)` of a record with a propensity within bounds.
+
+    Args:
+        name: As of ``tilt``.
+        low: Least propensity.
+        high: Largest propensity.
+
+    Example:
+        >>> [round(largest_weight(name, 0.1, 0.9), 4) for name in ("ATT", "ATO", "beta:0.5:0.5")]
+        [1.0, 0.81, 1.5]
+    """
+    e = torch.linspace(low, high, _GRID, dtype=torch.float64)
+    h, slope = tilt(name, e)
+    return float(torch.maximum(h + slope * (1 - e), h - slope * e).max())
+
+
+def tilt_terms(name: str, clip: float, most: float, rows: Scored) -> Tensor:
     r"""Return the efficient score of a tilted average over twice its clip, and what it is divided by, [n, 2].
 
     .. math:: s = h\,x + h' (a - e)(\tau - c), \qquad d = h + h' (a - e)
+
+    The second is within [0, 1], over the largest there is.
     """
-    e, w = propensity_of(rows), rows.a
-    h, slope = {"ATT": (e, 1.0 + 0 * e), "ATC": (1 - e, -1.0 + 0 * e), "ATO": (e * (1 - e), 1 - 2 * e)}[name]
+    w, (h, slope) = rows.a, tilt(name, propensity_of(rows))
     score = (h * rows.y + slope * w * rows.effect).clamp(-clip, clip)
-    return torch.stack([score / (2 * clip), (h + slope * w).clamp(0, 1)], 1)
+    return torch.stack([score / (2 * clip), (h + slope * w).clamp(0, most) / most], 1)
 
 
 def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
@@ -289,7 +322,7 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
         clip: C, outcome units.
     """
     own, partitions = plan.line_constants, parts_of(plan, facts)
-    tilts = [name for name in TILTS if name in plan.requested_lines]
+    tilts = tilts_of(plan.requested_lines)
     slope = SLOPE in plan.requested_lines and facts.effect_deviation > 0
     each = (1 - own.tails - own.spreads * bool(partitions)) / (1 + len(partitions) + len(tilts) + slope)
     one = math.sqrt(2)  # record leaves a cell, and one enters
@@ -306,16 +339,23 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
             Block(f"{name}: tails", 4 * k, one, partial(tail_terms, clip, cells), share * own.tails / 2),
             Block(f"{name}: squares", k, one * clip**2, squares, share * own.spreads),
         ]
-    for name in tilts:
-        blocks.append(Block(name, 2, math.sqrt(2), partial(tilt_terms, name, tilted_clip(facts, name, clip)), each))
+    for name, (size, most) in zip(tilts, facts.tilts.tolist(), strict=True):
+        of = partial(tilt_terms, name, tilted_clip(facts, size, clip), most)
+        blocks.append(Block(name, 2, math.sqrt(2), of, each))
     if slope:
         blocks.append(Block(SLOPE, 2, math.sqrt(2), partial(slope_terms, facts.effect_deviation, clip), each))
     return tuple(blocks)
 
 
-def tilted_clip(facts: LineFacts, name: str, clip: float) -> float:
-    """Return the clip of a tilted average's scores: as many of their deviations as that of scores has."""
-    return clip * math.sqrt(float(facts.tilts[TILTS.index(name)]) / facts.inverse)
+def tilted_clip(facts: LineFacts, size: float, clip: float) -> float:
+    """Return the clip of a tilted average's scores: as many of their deviations as that of scores has.
+
+    Args:
+        facts: Released.
+        size: Mean of h^2 / (e (1 - e)).
+        clip: Of scores.
+    """
+    return clip * math.sqrt(size / facts.inverse)
 
 
 def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:

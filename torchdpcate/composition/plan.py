@@ -19,7 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.lines import REQUESTS, tilts_of
 from torchdpcate.release.lines import RULE as VALUE
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
@@ -89,8 +89,8 @@ class PlanFacts:
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
-        if not set(self.requested_lines) <= set(REQUESTS):
-            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
+        if not set(self.requested_lines) <= {*REQUESTS, *tilts_of(self.requested_lines)}:
+            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}, beta:a:b")
 
     @property
     def requested_lines(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.release.composed import Choices
-from torchdpcate.release.lines import GROUPS, REQUESTS, RULE
+from torchdpcate.release.lines import GROUPS, REQUESTS, RULE, tilts_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -418,10 +418,11 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
         if self.lines not in (False, "auto"):
-            unknown = [name for name in self._requested if name not in REQUESTS]
-            if unknown or len(set(self._requested)) < len(self._requested):
+            known = {*REQUESTS, *tilts_of(self._requested)}
+            if not set(self._requested) <= known or len(set(self._requested)) < len(self._requested):
                 raise InputError(
-                    f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, each once"
+                    f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, beta:a:b (a and b "
+                    "from 0 to 1), each once"
                 )
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")

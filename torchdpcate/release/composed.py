@@ -21,12 +21,12 @@ from torchdpcate.release.lines import (
     AVERAGE,
     NO_LINES,
     SLOPE,
-    TILTS,
     VALUES,
     LineNumbers,
     Lines,
     level_of,
     robustness,
+    tilts_of,
 )
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
@@ -407,7 +407,7 @@ class ComposedRelease(EffectRelease):
         """
         lines, n = self.required_lines, self.privacy.n
         kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
-        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
+        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
         titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
         found = lines.table(level).assign(cell=titles)
         if not self.arms:

@@ -1,7 +1,8 @@
 """Lines of one composition: named averages of effects with intervals, and what they were made of."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 AVERAGE, ARM = "average", "arm "
 """The line of everybody, and how those of more than two arms begin: each against the reference."""
-TILTS = ("ATT", "ATC", "ATO")
-"""Averages of weighted people that may be requested."""
+TILTS = {"ATT": (1.0, 0.0), "ATC": (0.0, 1.0), "ATO": (1.0, 1.0)}
+"""Averages of people weighted by e^a (1 - e)^b that have a name: a and b; others are called ``beta:a:b``."""
 GROUPS, RULE, SLOPE = "groups", "rule", "slope"
 REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
 """Lines that may be requested beside the average."""
@@ -27,6 +28,24 @@ VALUES = ("rule over none", "rule over all")
 PARTS = ("sampling", "noise", "clip", "nuisances")
 """What the variance of a line is made of."""
 NO_LINES = "this release has no lines: {}"
+_BETA = re.compile(r"beta:([0-9]*\.?[0-9]+):([0-9]*\.?[0-9]+)")
+
+
+def powers(name: str) -> tuple[float, float] | None:
+    """Return a and b of an average of people weighted by e^a (1 - e)^b, both in [0, 1]; None of other lines.
+
+    Example:
+        >>> powers("ATO"), powers("beta:.5:1"), powers("slope"), powers("beta:2:0")
+        ((1.0, 1.0), (0.5, 1.0), None, None)
+    """
+    found = _BETA.fullmatch(name)
+    a, b = TILTS.get(name, (-1.0, -1.0)) if found is None else (float(found[1]), float(found[2]))
+    return (a, b) if 0 <= a <= 1 and 0 <= b <= 1 else None
+
+
+def tilts_of(names: Iterable[str]) -> list[str]:
+    """Return those of some lines that are averages of weighted people."""
+    return [name for name in names if powers(name) is not None]
 
 
 ABOUT = {
@@ -39,6 +58,21 @@ ABOUT = {
     "rule over all": "the rule over treating everybody",
 }
 """Whom an average is about, by the name of its line or estimand."""
+
+
+def whom(name: str) -> str:
+    """Return whom a line or an estimand is about, in words.
+
+    Example:
+        >>> whom("beta:0.5:0.5")
+        'people weighted by e^0.5 (1 - e)^0.5, e their chance of treatment'
+    """
+    of = powers(name)
+    if name in ABOUT or of is None:
+        return ABOUT.get(name, f"those of the estimand {name}")
+    return f"people weighted by e^{of[0]:g} (1 - e)^{of[1]:g}, e their chance of treatment"
+
+
 _PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
 
@@ -89,7 +123,7 @@ class LineFacts:
         treated: Mean propensity.
         outcome_deviation: Of outcomes, outcome units.
         effect_deviation: Of effects, outcome units.
-        tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
+        tilts: Of requested averages of people weighted by h mean h^2 / (e (1 - e)), and largest weight, [T, 2].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
         rule: What a rule decides by; None: its values are not requested.
     """
@@ -126,7 +160,7 @@ class LineFacts:
         """
         names, rule = cls._single(), tensors.get("rule")
         shapes = tensors["single"].shape, tensors["tilts"].shape, tensors["cuts"].ndim
-        if shapes != ((len(names),), (3,), 1) or (rule is not None and rule.shape != (2,)):
+        if shapes != ((len(names),), (len(tensors["tilts"]), 2), 1) or (rule is not None and rule.shape != (2,)):
             raise ValueError("lines: facts of other shapes")
         single = dict(zip(names, tensors["single"].tolist(), strict=True))
         own = None if rule is None else Ruled(*rule.tolist())
@@ -255,7 +289,7 @@ class Lines:
     @property
     def cells(self) -> tuple[str, ...]:
         """Names of the lines of public cells."""
-        others = (AVERAGE, *TILTS, SLOPE, *VALUES, *self.groups)
+        others = (AVERAGE, *tilts_of(self.names), SLOPE, *VALUES, *self.groups)
         return tuple(name for name in self.names if name not in others)
 
     @property
@@ -266,7 +300,8 @@ class Lines:
     def titles(self, better: str | None = None) -> list[str]:
         """Return whom each line is about, in words; ``better`` as of ``group_title``."""
         groups = self.groups
-        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)} | ABOUT
+        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
+        words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))}
         return [words.get(name, name) for name in self.names]
 
     def table(self, level: float = 0.95) -> "pd.DataFrame":
@@ -320,7 +355,7 @@ def level_of(apart: float, variance: float) -> float:
         variance: Of the line, without sampling.
 
     Example:
-        >>> level_of(0.5, 0.01), level_of(0.1, 0.01)
+        >>> level_of(0.5, 0.01), level_of(0.1, 0.02)
         (0.48, 0.0)
     """
     return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0

@@ -18,7 +18,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import ABOUT, TILTS, VALUES
+from torchdpcate.release.lines import ABOUT, VALUES, powers, tilts_of, whom
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -176,14 +176,9 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
     return [f"{what} is better: this speaks for {arm(schema, better)}."]
 
 
-def _weighted(estimand: str) -> str:
-    """Return whom an estimand is an average of, in words."""
-    return ABOUT.get(estimand, f"those of the estimand {estimand}")
-
-
 def _average(release: AverageEffectRelease) -> list[str]:
     schema, main = release.schema, release.main
-    about = f"among {_weighted(release.estimand)}"
+    about = f"among {whom(release.estimand)}"
     if main.noise_dominated:
         bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
         return [
@@ -337,9 +332,8 @@ def _of_lines(release: ComposedRelease) -> list[str]:
     assert lines is not None
     low, high = release.average().tolist()
     found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
-    for name in TILTS:
-        if name in lines:
-            found.append(_said(schema, f"among {_weighted(name)}", lines.estimate(name), lines.interval(name), None))
+    for name in tilts_of(lines.names):
+        found.append(_said(schema, f"among {whom(name)}", lines.estimate(name), lines.interval(name), None))
     found += _cells(release)
     if lines.groups:
         found.append(_groups(release))
@@ -422,8 +416,8 @@ def _averages_over_sites(release: Combined) -> list[str]:
     for name, title, row in zip(release.line_names or ("",), release.lines, release.means().tolist(), strict=True):
         if name not in release.cells:
             value, *ends = row
-            whom = f", among {title}" if name in ABOUT else ""
-            found.append(_said(schema, f"over {len(release.sites)} sites{whom}", value, ends, None))
+            of = f", among {title}" if name in ABOUT or powers(name) is not None else ""
+            found.append(_said(schema, f"over {len(release.sites)} sites{of}", value, ends, None))
             found += _meaning(schema, *ends) if len(found) == 1 else []
     return found
 
