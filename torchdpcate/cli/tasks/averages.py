@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hydra.utils import instantiate
 
 from torchdpcate._files import PRIVATE
+from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
@@ -39,9 +40,9 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
 
     Args:
         study: The data.
-        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``; of others none is known.
     """
-    if not isinstance(study, Study):
+    if not isinstance(study, Study) or estimand not in ESTIMANDS:
         return None
     known = None if study.average is None else study.average(estimand)
     if known is not None or study.truth is None:
