@@ -31,7 +31,8 @@ def rows_of(law: str, seed: int, n: int, epsilon: float) -> Iterator[dict[str, f
     draw = LAWS[law](np.random.default_rng([seed, *law.encode()]), n)
     cost, budget = float(draw.effect.mean()), PrivacyBudget(epsilon, DELTA)
     gain, y, (low, high) = draw.effect - cost, draw.y - cost * draw.a, draw.bounds
-    facts = domain_of(draw).to_dict() | {"outcome_low": low - max(cost, 0.0), "outcome_high": high - min(cost, 0.0)}
+    ends = {"outcome_low": low - max(cost, 0.0), "outcome_high": high - min(cost, 0.0)}
+    facts = domain_of(draw).domain.to_dict() | ends
     domain = Domain.from_dict(facts | {"outcome_kind": "continuous", "better": "higher"})
     for many, (covariates, cuts) in LIBRARIES.items():
         names = [f"x{j}" for j in range(covariates)]
