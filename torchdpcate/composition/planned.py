@@ -393,7 +393,7 @@ def planned_line(
     .. math:: \sigma_\varphi = \frac{\sigma_u}{\sqrt{\bar h}}, \quad \frac{\sigma_\varphi}{\sqrt n}, \quad
         \frac{2 C}{n \mu_1}, \quad 0.6\,\sigma_u \sum_j (l_j l_j')^{1/2}
 
-    with the planned mean h of :math:`\pi (1 - \pi)`. A cell, one of K as large, has 1 / K of the records, and of its
+    with the planned mean h of :math:`\pi (1 - \pi)`, of K > 2 arms as equal ones have it against the reference. A cell, one of K as large, has 1 / K of the records, and of its
     partition's part what counts leave. What the clip takes is not planned.
 
     Args:
@@ -405,7 +405,7 @@ def planned_line(
     own, n = plan.line_constants, plan.mass
     residual = scale if scale is not None else _BINARY * outcome_range if plan.binary else None
     residual = plan.residual_scale * outcome_range if residual is None else residual
-    held = logit_curvature(plan.treated)
+    held = 2 * logit_curvature(plan.treated) / plan.arms
     if plan.known_propensity and plan.treated is not None:
         held = plan.treated * (1 - plan.treated)
     deviation = residual / math.sqrt(held)

@@ -87,12 +87,14 @@ class Averages(TaskSpec):
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``; by default ``LineAverages``."""
-        schema = self.study.schema
-        if len(schema.actions) < 3 and schema.cluster is None:
-            return LineAverages.of(self) if self.config.effect._target_ == _LINES else self
-        from torchdpcate.cli.tasks.subgroups import ArmAverages
+        """See ``TaskSpec``: ``LineAverages`` or ``ArmLines``; of clusters, or arms at delta = 0, ``ArmAverages``."""
+        from torchdpcate.cli.tasks.subgroups import ArmAverages, ArmLines
 
+        schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
+        if not schema.compared and schema.cluster is None:
+            return LineAverages.of(self) if by_lines else self
+        if by_lines and schema.cluster is None and self.config.privacy.delta > 0:
+            return ArmLines.of(self)
         return ArmAverages.of(self)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:

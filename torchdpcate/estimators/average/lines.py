@@ -167,13 +167,14 @@ class AverageEffect(AnswersAverage, RLearner):
             n: Number of records.
             residual_scale: What public knowledge says of the scale of y - m(x), in outcome units.
         """
-        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
+        budget, schema = self._planned(n), TableSchema.of(self.domain)
+        domain = schema.domain
         planner = self._procedure()
         assert isinstance(planner, Composition)
         planner.check(n, None)
         plan = planner.plan(n)
         scale = stated_scale(residual_scale, plan, domain)
-        of, cells = f"the average effect ({self.estimand})", None
+        of, cells = f"the average effect ({self.estimand})" + (" of an arm" if schema.compared else ""), None
         if plan.cells is not None:
             finest = max(plan.cells.partitions, key=lambda partition: partition.size)
             cells = finest.size
