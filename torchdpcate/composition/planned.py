@@ -393,8 +393,9 @@ def planned_line(
     .. math:: \sigma_\varphi = \frac{\sigma_u}{\sqrt{\bar h}}, \quad \frac{\sigma_\varphi}{\sqrt n}, \quad
         \frac{2 C}{n \mu_1}, \quad 0.6\,\sigma_u \sum_j (l_j l_j')^{1/2}
 
-    with the planned mean h of :math:`\pi (1 - \pi)`, of K > 2 arms as equal ones have it against the reference. A cell, one of K as large, has 1 / K of the records, and of its
-    partition's part what counts leave. What the clip takes is not planned.
+    with the planned mean h of :math:`\pi (1 - \pi)`; of K > 2 equal arms that of one against the reference. A cell, one
+    of K as large, has 1 / K of the records, and of its partition's part what counts leave. What the clip takes is not
+    planned.
 
     Args:
         plan: With lines.
