@@ -11,6 +11,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRule
@@ -126,6 +127,9 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     assert said[2].startswith("This rests on the following")
     assert [row["of"] for row in rule.summary()["values"]] == list(table["cell"])
     path = rule.save(tmp_path / "rule.safetensors")
+    page = reader_page(rule)
+    assert "What the rule gains" in page
+    assert all(cell in page for cell in table["cell"])
     again = load_release(path)
     assert again.line_table().equals(rule.line_table())
 
