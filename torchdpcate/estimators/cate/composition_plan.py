@@ -233,9 +233,10 @@ class CompositionPlan(Plan):
         rule = None if own is None else own.facts.rule
         if (rule is not None) is not (RULE in plan.requested_lines):
             yield "it holds what a rule decides by though its plan does not request its values, or the other way round"
-        elif rule is not None and own is not None and plan.cutoff is not None:
+        elif rule is not None and own is not None:
             fresh = ruled(plan, self.schema.domain, None, own).rule
-            if fresh is None or not all(map(same, fresh, rule)):
+            assert fresh is not None
+            if not same(fresh.cost, rule.cost) or not (plan.cutoff is None or same(fresh.at, rule.at)):
                 yield "the effect at which its rule decides is not that of its costs and of its released sums"
 
 
