@@ -15,13 +15,13 @@ class Draw:
 
     Attributes:
         x: Covariates [n, q] in [-2, 2].
-        a: Treatment [n].
+        a: Arm of each record, [n]: 0 is the reference.
         y: Outcome [n], within ``bounds``.
-        effect: True effect of each record, [n].
-        propensity: True propensity, [n].
+        effect: True effect of each record, [n]; of K > 2 arms of each against the reference, [n, K - 1].
+        propensity: True propensity, [n]; of K > 2 arms of each, [n, K].
         bounds: Of the outcome, public.
         overlap: Public bound of the propensity.
-        known: The propensity, where the design knows it.
+        known: The propensity, where the design knows it; of K > 2 arms one each.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
         treated: Share of the treated, where it is public though the propensity is not.
     """
@@ -33,9 +33,14 @@ class Draw:
     propensity: Array
     bounds: tuple[float, float]
     overlap: float
-    known: float | None
+    known: float | list[float] | None
     kind: str = "continuous"
     treated: float | None = None
+
+    @property
+    def arms(self) -> int:
+        """How many there are."""
+        return 2 if self.effect.ndim == 1 else self.propensity.shape[1]
 
 
 def covariates(rng: np.random.Generator, n: int) -> Array:
@@ -171,6 +176,30 @@ def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
 
 
+def _three_arms(shares: tuple[float, ...], logit: float = 0.0) -> Callable[[np.random.Generator, int], Draw]:
+    """Return a law of three arms: log-odds, mean and effects linear.
+
+    Args:
+        shares: Of the arms where covariates say nothing.
+        logit: Size of the confounding of each arm's log-odds; 0: a trial.
+    """
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x = covariates(rng, n)
+        drifts = [np.zeros(n)] + [linear(rng, x, logit) if logit else np.zeros(n) for _ in shares[1:]]
+        e = np.array(shares) * np.exp(np.column_stack(drifts))
+        e /= e.sum(1, keepdims=True)
+        e = 0.05 + (1 - 0.05 * len(shares)) * e if logit else e
+        a = (rng.uniform(size=(n, 1)) > e.cumsum(1)[:, :-1]).sum(1).astype(float)
+        base = linear(rng, x, 1.0) + sum(rng.uniform(0.2, 0.5) * drift / max(logit, 1e-9) for drift in drifts)
+        effect = np.column_stack([rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6)) for _ in shares[1:]])
+        own = np.column_stack([np.zeros(n), effect])[np.arange(n), a.astype(int)]
+        y = np.clip(base + own + rng.normal(size=n), -20, 20)
+        return Draw(x, a, y, effect, e, (-20.0, 20.0), 0.05, None if logit else list(shares))
+
+    return draw
+
+
 LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial": _continuous(0.5),
     "trial, 30 % treated": _continuous(0.3),
@@ -191,5 +220,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),
+    "trial, three arms": _three_arms((0.4, 0.3, 0.3)),
+    "three arms": _three_arms((0.4, 0.3, 0.3), 0.6),
 }
 """Families of laws; each draw has constants of its own."""

@@ -19,40 +19,46 @@ import torch
 from experiments.one_fit.laws import LAWS, Draw
 from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.release.lines import ARM, powers, tilts_of
 
 DELTA = 1e-5
 
 
-def domain_of(draw: Draw) -> Domain:
-    """Return the public bounds of a draw."""
+def domain_of(draw: Draw) -> TableSchema:
+    """Return the public bounds of a draw, and its arms where there are more than two."""
     low, high = draw.x.min(0).round(6) * 0 - 2.0, draw.x.max(0) * 0 + 2.0
     low[-2:], high[-2:] = 0.0, 1.0
     known = {"treated": draw.treated} if draw.known is None else {"propensity": draw.known}
-    return Domain(low, high, *draw.bounds, overlap=draw.overlap, outcome_kind=draw.kind, **known)
+    domain = Domain(low, high, *draw.bounds, overlap=draw.overlap, outcome_kind=draw.kind, **known)
+    arms = () if draw.arms == 2 else tuple(map(str, range(draw.arms)))
+    return TableSchema("a", "y", domain.columns, domain, arms=arms)
 
 
-def non_private(draw: Draw) -> tuple[float, float]:
-    """Return the average effect by linear AIPW without privacy, and its standard error."""
+def non_private(draw: Draw, arm: int = 1) -> tuple[float, float]:
+    """Return an arm's average effect by linear AIPW without privacy, and its standard error."""
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
     x, a, y = draw.x, draw.a, draw.y
     if draw.known is None:
-        found = LogisticRegression(C=1e6, max_iter=500).fit(x, a).predict_proba(x)[:, 1]
-        e = np.clip(found, draw.overlap, 1 - draw.overlap)
+        e = LogisticRegression(C=1e6, max_iter=500).fit(x, a).predict_proba(x)
+        e = np.clip(e, draw.overlap, 1 - draw.overlap)
     else:
-        e = np.full(len(a), draw.known)
-    m = [LinearRegression().fit(x[a == arm], y[a == arm]).predict(x) for arm in (0, 1)]
-    scores = m[1] - m[0] + np.where(a > 0, (y - m[1]) / e, (m[0] - y) / (1 - e))
+        e = np.broadcast_to(draw.known if draw.arms > 2 else [1 - draw.known, draw.known], (len(a), draw.arms))
+    m = [LinearRegression().fit(x[a == k], y[a == k]).predict(x) for k in (0, arm)]
+    scores = m[1] - m[0] + (a == arm) * (y - m[1]) / e[:, arm] - (a == 0) * (y - m[0]) / e[:, 0]
     return float(scores.mean()), float(scores.std() / np.sqrt(len(y)))
 
 
 def truths(draw: Draw, release: Any) -> dict[str, float]:
     """Return what each line is about, by the effects of the law at the records."""
+    if draw.arms > 2:
+        return {f"{ARM}{k}": float(mean) for k, mean in enumerate(draw.effect.mean(0), start=1)}
     tau, e, effect = draw.effect, draw.propensity, np.asarray(release.effect(draw.x))
     found = {"average": tau.mean()}
-    weights = {"ATT": e, "ATC": 1 - e, "ATO": e * (1 - e)}
-    found |= {name: np.average(tau, weights=weight) for name, weight in weights.items()}
+    for name in tilts_of(release.lines.names):
+        a, b = powers(name) or (0.0, 0.0)
+        found[name] = np.average(tau, weights=e**a * (1 - e) ** b)
     numbers = release.line_numbers.facts
     cell = np.digitize(effect - release.shift, numbers.cuts.numpy())
     for k in range(len(numbers.cuts) + 1):
@@ -62,7 +68,7 @@ def truths(draw: Draw, release: Any) -> dict[str, float]:
     found["slope"] = (
         (g * (tau - numbers.centre)).sum() / (g * g).sum() / max(numbers.effect_deviation, 1e-12) if g.any() else np.nan
     )
-    treated = effect - release.shift > 0
+    treated = effect > 0
     found |= {"rule over none": np.mean(treated * tau), "rule over all": -np.mean(~treated * tau)}
     return {name: float(value) for name, value in found.items()}
 
@@ -72,11 +78,12 @@ def rows_of(law: str, seed: int, n: int, epsilon: float | None, requests: tuple[
     rng = np.random.default_rng([seed, *law.encode()])
     draw = LAWS[law](rng, n)
     budget = None if epsilon is None else PrivacyBudget(epsilon, DELTA)
-    learner = RLearner(domain_of(draw), budget, second_stage=AdaptiveSecondStage(lines=requests))
-    estimate, error = non_private(draw)
-    base = {"law": law, "seed": seed, "n": n, "epsilon": epsilon, "np": estimate, "np_error": error}
+    lines = requests if draw.arms == 2 else "auto"
+    learner = RLearner(domain_of(draw), budget, second_stage=AdaptiveSecondStage(lines=lines))
+    base = {"law": law, "seed": seed, "n": n, "epsilon": epsilon}
     try:
-        release = learner.fit(draw.x, draw.a, draw.y).release_function()
+        first = 0 if draw.arms == 2 else 1  # code of the first arm
+        release = learner.fit(draw.x, draw.a + first, draw.y).release_function()
     except Exception as problem:
         yield base | {"line": "average", "refused": str(problem)[:120]}
         return
@@ -84,7 +91,10 @@ def rows_of(law: str, seed: int, n: int, epsilon: float | None, requests: tuple[
     parts = pd.DataFrame(release.lines.variances.sqrt().numpy(), columns=["sampling", "noise", "clip", "nuisances"])
     spread = float(draw.effect.std())
     for row, own in zip(table.itertuples(), parts.itertuples(index=False), strict=True):
-        yield base | row._asdict() | own._asdict() | {"truth": true.get(row.line, np.nan), "spread": spread}
+        arm = int(row.line.removeprefix(ARM)) if draw.arms > 2 else 1
+        estimate, error = non_private(draw, arm)
+        beside = {"np": estimate, "np_error": error, "truth": true.get(row.line, np.nan), "spread": spread}
+        yield base | row._asdict() | own._asdict() | beside
 
 
 def _main() -> None:
@@ -94,7 +104,7 @@ def _main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seeds", default="0:10")
     parser.add_argument("--law", action="append")
-    parser.add_argument("--lines", nargs="*", default=["groups"], choices=REQUESTS)
+    parser.add_argument("--lines", nargs="*", default=["groups"])
     words = parser.parse_args()
     first, last = map(int, words.seeds.split(":"))
     torch.set_num_threads(1)

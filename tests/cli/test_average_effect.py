@@ -174,3 +174,32 @@ def test_a_treatment_by_a_rule_is_said_to_the_curator_and_found_in_the_release(t
     assert low < 4 < high  # which is the truth
     assert "at least" in " ".join(shown.out.split())
     assert not leaks(Path("r"))
+
+
+def test_more_than_two_arms_of_a_cohort_have_a_line_each(here, capsys):
+    random, n = np.random.default_rng(1), 4_000
+    age = random.uniform(20, 80, n)
+    chances = np.column_stack([np.ones(n), np.exp((age - 50) / 30), np.exp((50 - age) / 30)])
+    arm = (random.random((n, 1)) > (chances / chances.sum(1, keepdims=True)).cumsum(1)[:, :2]).sum(1)
+    pay = (4 + np.array([0.0, 0.5, 1.5])[arm] + (age - 50) / 30 + random.normal(0, 1, n)).clip(0, 10)
+    names = np.array(["none", "low", "high"])
+    pd.DataFrame({"age": age, "arm": names[arm], "pay": pay}).to_csv("arms.csv", index=False)
+    domain = {
+        "treatment": {"name": "arm", "categories": names.tolist()},
+        "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
+        "covariates": {"age": {"low": 20, "high": 80}},
+        "overlap": 0.1,
+    }
+    Path("arms.yaml").write_text(yaml.safe_dump(domain))
+    run = ["train", "task=average_effect", "data.path=arms.csv", "data.domain=arms.yaml", "privacy.epsilon=8"]
+    assert main([*run, "privacy.delta=1e-5", "run_dir=r"]) == 0
+    said = capsys.readouterr().out
+    cells = summary(here / "r")["cells"]
+    assert [cell["cell"] for cell in cells] == ["low instead of none", "high instead of none"]
+    for cell, truth in zip(cells, (0.5, 1.5), strict=True):
+        middle, half = cell["estimate"], (cell["high"] - cell["low"]) / 2
+        assert abs(middle - truth) < 2 * half < 0.6  # four standard errors; unadjusted they are .5 off
+        assert cell["cell"] in said
+    assert "no unmeasured cause" in " ".join(said.split())
+    assert main([*run, "privacy.delta=1e-5", "effect.estimand=ATO", "run_dir=s"]) == 2
+    assert "estimand = 'ATO': of more than two arms" in one_line(capsys)

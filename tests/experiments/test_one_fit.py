@@ -12,24 +12,25 @@ from tests.composition.test_censoring import kaplan_meier
 MANY = 200_000
 
 
-@pytest.mark.parametrize("law", ["trial", "trial, costs", "trial, days", "trial, deaths"])
+@pytest.mark.parametrize("law", ["trial", "trial, costs", "trial, days", "trial, deaths", "trial, three arms"])
 def test_the_true_average_of_a_trial_is_what_its_arms_differ_by(law: str) -> None:
     draw = LAWS[law](np.random.default_rng(5), MANY)
-    treated, controls = (draw.y[draw.a == arm] for arm in (1, 0))
-    error = np.sqrt(treated.var() / len(treated) + controls.var() / len(controls))
-    assert abs(treated.mean() - controls.mean() - draw.effect.mean()) < 5 * error
+    for arm, truth in enumerate(np.atleast_1d(draw.effect.mean(0)), start=1):
+        treated, controls = (draw.y[draw.a == value] for value in (arm, 0))
+        error = np.sqrt(treated.var() / len(treated) + controls.var() / len(controls))
+        assert abs(treated.mean() - controls.mean() - truth) < 5 * error
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_draws_are_within_their_public_bounds(law: str) -> None:
     draw = LAWS[law](np.random.default_rng(1), 500)
-    domain = domain_of(draw)
+    domain = domain_of(draw).domain
     assert (draw.x >= domain.covariate_low.numpy()).all()
     assert (draw.x <= domain.covariate_high.numpy()).all()
     assert (draw.y >= draw.bounds[0]).all()
     assert (draw.y <= draw.bounds[1]).all()
     assert draw.propensity.min() >= draw.overlap - 1e-12
-    assert set(draw.a) <= {0.0, 1.0}
+    assert set(draw.a) <= set(range(draw.arms))
 
 
 @pytest.mark.studies
@@ -41,13 +42,18 @@ def test_a_row_a_line_with_its_truth_and_width() -> None:
     assert abs(average["estimate"] - average["np"]) < 6 * (average["high"] - average["low"])
     found = summary(rows)
     assert found.loc[("average", "linear"), "runs"] == 1
+    of_arms = pd.DataFrame(rows_of("three arms", 1_000, 4_000, 8.0, ("groups",)))
+    assert list(of_arms["line"]) == ["arm 1", "arm 2"]
+    assert (abs(of_arms["estimate"] - of_arms["np"]) < 6 * (of_arms["high"] - of_arms["low"])).all()
     assert found.loc[("average", "linear"), "width"] > 0.5
 
 
-def test_the_estimate_without_privacy_is_aipw() -> None:
-    draw = LAWS["linear"](np.random.default_rng(3), 20_000)
-    estimate, error = non_private(draw)
-    assert abs(estimate - draw.effect.mean()) < 5 * error
+@pytest.mark.parametrize("law", ["linear", "three arms"])
+def test_the_estimate_without_privacy_is_aipw(law: str) -> None:
+    draw = LAWS[law](np.random.default_rng(3), 20_000)
+    for arm, truth in enumerate(np.atleast_1d(draw.effect.mean(0)), start=1):
+        estimate, error = non_private(draw, arm)
+        assert abs(estimate - truth) < 5 * error
 
 
 @pytest.mark.parametrize("law", survival.LAWS)

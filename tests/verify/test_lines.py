@@ -11,6 +11,7 @@ from tests.verify.test_composed import TRIAL, fitted
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
@@ -18,9 +19,20 @@ from torchdpcate.release.lines import REQUESTS
 from torchdpcate.verify.file import verify_release
 
 CELLS = Subgroups.of([{"x0": [0.3]}, {"x0": [0.5], "x1": [0.4]}], TableSchema.of(TRIAL))
+
+
+def shared_rule() -> ComposedRelease:
+    """The effect of a rule that treats a fifth of public people."""
+    x = torch.rand(600, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    a = torch.arange(600) % 2
+    rule = EffectRule(TRIAL, PrivacyBudget(8.0, 1e-5), share=0.2, population=x[:100])
+    return rule.fit(x, a, ((2 * a - 1) * (x[:, 0] - 0.5)).clamp(-1, 1)).release().effect
+
+
 MADE = {
     "cells": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), cells=CELLS).release_function(),
     "lines": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), lines=REQUESTS).release_function(),
+    "share": lambda: shared_rule(),
     "average alone": lambda: fitted(TRIAL, lines=[]).release_function(),
     "none": lambda: fitted(TRIAL, lines=False).release_function(),
     "hardly adjusted": lambda: fitted(budget=PrivacyBudget(0.3, 1e-6)).release_function(),
@@ -39,7 +51,7 @@ def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
     verify_release(made(kind))
     release = load_release(made(kind))
     assert isinstance(release, ComposedRelease)
-    if kind in ("cells", "lines", "average alone"):
+    if kind in ("cells", "lines", "average alone", "share"):
         assert release.lines is not None
         assert release.no_lines is None
         (low, high), effect = release.lines.interval(), release.average_effect
@@ -124,6 +136,18 @@ def of_fewer(draft: forge.Draft) -> None:
     draft.privacy["public"]["lines"] = ["groups"]
 
 
+def without(*names: str) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        for name in names:
+            del draft.tensors[name]
+
+    return edit
+
+
+def of_another_cost(draft: forge.Draft) -> None:
+    draft.privacy["public"]["cost"] = -0.1
+
+
 FORGERIES = {
     "estimate": moved("line.estimates", 0, 0.1),
     "variance": moved("line.variances", 0, 0.1),
@@ -142,6 +166,12 @@ FORGERIES = {
     "infinite square": set_to("line_numbers.square", math.inf),
     "infinite facts": set_to("line_numbers.facts.single", math.inf),
     "infinite cuts": set_to("line_numbers.facts.cuts", math.inf),
+    "effect at which a rule decides": moved("line_numbers.facts.rule", 0, 0.1),
+    "cost of a rule": moved("line_numbers.facts.rule", 1, 0.1),
+    "level of a rule": moved("line.level", 0, 0.1),
+    "no level of a rule": without("line.level"),
+    "no rule": without("line.level", "line_numbers.facts.rule"),
+    "cost": of_another_cost,
     "order of names": without_names,
     "hidden": without_lines,
     "a plan without": of_a_plan_without,
@@ -177,6 +207,12 @@ OF_CELLS = {
 def test_a_forgery_of_public_cells_is_found(name, made, tmp_path):
     path = forge.forged(made("cells"), OF_CELLS[name], tmp_path / "release.safetensors")
     with pytest.raises((VerificationError, ReleaseFileError)):
+        verify_release(path)
+
+
+def test_another_cost_of_a_rule_of_a_share_is_found(made, tmp_path):
+    path = forge.forged(made("share"), moved("line_numbers.facts.rule", 1, 0.1), tmp_path / "release.safetensors")
+    with pytest.raises(VerificationError, match="the effect at which its rule decides"):
         verify_release(path)
 
 

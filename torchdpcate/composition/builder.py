@@ -127,6 +127,8 @@ def plan_of_facts(
         sites=facts.get("sites", 1),
         lines=tuple(facts["lines"]) if "lines" in facts else None,
         cells=cells,
+        cost=facts.get("cost", 0.0),
+        cutoff=facts.get("cutoff", 0.0),
     )
 
 

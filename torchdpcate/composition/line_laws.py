@@ -15,9 +15,11 @@ from torchdpcate.composition.lines import (
     LineSums,
     cuts_of,
     far_clip,
+    largest_weight,
     line_blocks,
     line_clip,
     parts_of,
+    tilt,
     tilted_clip,
 )
 from torchdpcate.composition.plan import ComposedPlan
@@ -28,7 +30,19 @@ from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
-from torchdpcate.release.lines import ARM, AVERAGE, RULE, SLOPE, TILTS, VALUES, LineFacts, LineNumbers, Lines
+from torchdpcate.release.lines import (
+    ARM,
+    AVERAGE,
+    PARTS,
+    SLOPE,
+    VALUES,
+    LineFacts,
+    LineNumbers,
+    Lines,
+    Ruled,
+    level_of,
+    tilts_of,
+)
 
 PEOPLE = 1024
 """Public people over whom the effect and the nuisances are averaged."""
@@ -75,7 +89,8 @@ def line_facts(
     far = nuisances(CausalData(people, none, none + domain.outcome_low, own, weight=none + 1))
     m, y_range, pi = far.outcome, domain.outcome_range, propensity_of(far)
     e, other = (pi, 1 - pi) if plan.arms == 2 else (pi[:, arm], pi[:, 0])
-    inverse = float((1 / e + 1 / other).mean())
+    inverse, known = float((1 / e + 1 / other).mean()), domain.known_propensity
+    bounds = (domain.overlap, 1 - domain.overlap) if known is None else known.bounds
     if plan.binary:
         rate = (m - domain.outcome_low) / y_range
         residual = y_range * math.sqrt(max(float((rate * (1 - rate)).mean()), _LEAST_RATE))
@@ -99,7 +114,7 @@ def line_facts(
         effect_deviation=deviation if varies else 0.0,
         left_over=left_over,
         hidden=1.0,
-        tilts=torch.stack([(e / (1 - e)).mean(), ((1 - e) / e).mean(), (e * (1 - e)).mean()]),
+        tilts=torch.tensor([_tilted(name, e, bounds) for name in tilts_of(plan.requested_lines)]).double().view(-1, 2),
         cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
     )
     if plan.binary:
@@ -120,6 +135,17 @@ def clipped_square(clip: Tensor) -> Tensor:
     """
     density = torch.exp(-clip.square() / 2) / math.sqrt(2 * math.pi)
     return 1 - 2 * torch.special.ndtr(-clip) * (1 - clip.square()) - 2 * clip * density
+
+
+def _tilted(name: str, e: Tensor, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the mean of h^2 / (e (1 - e)) over public people of propensities e, and the largest weight."""
+    h = tilt(name, e)[0]
+    return float((h.square() / (e * (1 - e))).mean()), largest_weight(name, *bounds)
+
+
+def _edges(overlap: float) -> Tensor:
+    """Return the propensities of those who may lack the reference, and the arm, [2]."""
+    return torch.tensor([1 - overlap, overlap], dtype=torch.float64)
 
 
 def group_cuts(tau: Tensor, groups: int) -> Tensor:
@@ -297,14 +323,33 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
 def _one(
     numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int, curve: float
 ) -> Lines:
-    facts = numbers.facts
-    clip = line_clip(plan, facts, numbers.square)
+    facts, clip = numbers.facts, line_clip(plan, numbers.facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
-    units = {block.name: block.unit(sums.share) for block in sums.blocks}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, units, lost, domain.better, per_person, curve).lines()
+    return _Law(numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person, curve).lines()
+
+
+def ruled(
+    plan: ComposedPlan, domain: Domain, cutoff: Callable[[float], float] | None, numbers: LineNumbers
+) -> LineFacts:
+    """Return the facts with the effect at which a rule decides, by the sums of everybody alone.
+
+    Args:
+        plan: The public plan, at the released weight.
+        domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
+        cutoff: From what the effect is moved by to the gain beyond the cost above which a rule treats; None takes that
+            of the plan.
+        numbers: Facts, square, and sums of everybody.
+    """
+    facts, sign = numbers.facts, -1.0 if domain.better == "lower" else 1.0
+    clip = line_clip(plan, facts, numbers.square)
+    sums = LineSums(line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip))
+    first = {block.name: values for block, values in sums.parts(numbers.sums)}
+    level = _Law(numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1, 0.0).level
+    beyond = cutoff(level) if cutoff is not None else plan.cutoff or 0.0
+    return replace(facts, rule=Ruled(sign * (plan.cost + beyond) - level, plan.cost))
 
 
 class Line(NamedTuple):
@@ -445,7 +490,15 @@ class _Law(NamedTuple):
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
             self._lacking(),
+            None if self.facts.rule is None else self.level,
         )
+
+    @property
+    def level(self) -> float:
+        """What the effect is moved by before a rule decides by it: towards the average by the sums of everybody."""
+        of_all = self.mean_of(None, [0])
+        own = sum(of_all.variances[PARTS.index(part)] for part in ("noise", "clip"))
+        return level_of(of_all.estimate - self.facts.centre, own)
 
     def _lacking(self) -> float:
         """Return the share that both arms lack at least; see ``Lines``."""
@@ -469,19 +522,16 @@ class _Law(NamedTuple):
 
     def _tilted(self) -> Iterator[tuple[str, Line]]:
         facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])
-        for name in TILTS:
-            if name not in self.found:
-                continue
-            (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, name, self.clip), self.noise(name)
-            mass = max(below, _FEWEST)
+        for name, (size, most) in zip(tilts_of(self.plan.requested_lines), facts.tilts.tolist(), strict=True):
+            (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, size, self.clip), self.noise(name)
+            mass = max(most * below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
-            rare, often = self.plan.overlap / mass, (1 - self.plan.overlap) / mass
-            least = {"ATT": (often, rare), "ATC": (rare, often), "ATO": (rare, rare)}[name]
+            reference, arm = (tilt(name, _edges(self.plan.overlap))[0] / mass).tolist()
             variances = [
                 self.variance * part * n / mass**2,
-                (2 * clip * noise / mass) ** 2 + (mean * noise / mass) ** 2,
+                (2 * clip * noise / mass) ** 2 + (mean * most * noise / mass) ** 2,
                 (tail.variance + tail.taken**2) * part / mass**2,
-                self.nuisances + self.beyond(None, [0], *least),
+                self.nuisances + self.beyond(None, [0], reference, arm),
             ]
             yield name, Line(facts.centre + mean, variances, min(mass / n, 1.0))
 
@@ -501,20 +551,37 @@ class _Law(NamedTuple):
         yield SLOPE, Line(slope, variances, 1.0)
 
     def _rule(self) -> Iterator[tuple[str, Line]]:
-        """Value of treating those whose released effect is better than none, over treating none and all."""
-        if RULE not in self.plan.requested_lines:
+        """Values of treating those whose released effect exceeds what a rule requires, over treating none and all."""
+        facts, sign = self.facts, -1.0 if self.better == "lower" else 1.0
+        if facts.rule is None:
             return
-        sign, n, facts = -1.0 if self.better == "lower" else 1.0, self.plan.mass, self.facts
-        above = torch.tensor([int(facts.centre > 0)])  # where effects do not vary
-        if BY_EFFECT in self.sizes:
-            above = self._above(torch.tensor([-facts.centre], dtype=torch.float64))
         parts = BY_EFFECT if BY_EFFECT in self.sizes else None
-        for name, side, gain in zip(VALUES, (1, 0), (sign, -sign), strict=True):
-            wanted = side if sign > 0 else 1 - side
-            cells = torch.nonzero(above == wanted).flatten().tolist()
-            if not cells:  # it treats everybody, or nobody: one of its values is the average, and the other nought
-                continue
-            mean, (sampling, *others), share = self.mean_of(parts, cells)
-            own = [share**2 * value for value in (sampling, *others)]
-            own[0] += share * (1 - share) * mean**2 / n * self.per_person
-            yield name, Line(gain * share * mean, own, share)
+        above = torch.tensor([int(facts.centre > facts.rule.at)])  # where effects do not vary
+        if parts is not None:
+            above = self._above(torch.tensor([facts.rule.at - facts.centre], dtype=torch.float64))
+        for name, side in zip(VALUES, (1, 0) if sign > 0 else (0, 1), strict=True):
+            cells = torch.nonzero(above == side).flatten().tolist()
+            if cells:  # else it treats everybody, or nobody: one of its values is the average's, and the other nought
+                value, variances, share = self._gain(facts.rule, parts, cells, sign)
+                yield name, Line(value if name == VALUES[0] else -value, variances, share)
+
+    def _gain(self, rule: Ruled, parts: str | None, cells: list[int], sign: float) -> Line:
+        r"""Return what a treatment of some cells gains, over all records: effects in the better direction, less costs.
+
+        .. math:: \frac1n \Big(s \sum_k (S_k + b_k) + (s c - \text{cost}) \sum_k N_k\Big)
+
+        with counts whose sum is n.
+        """
+        n, unit = self.plan.mass, sign * self.facts.centre - rule.cost
+        count, counted = n, 0.0
+        if parts is not None:
+            own, noise, of = self.found[f"{parts}: counts"], self.noise(f"{parts}: counts") ** 2, len(cells)
+            part = of / self.sizes[parts]
+            count = min(max(float(own[cells].sum() + part * (n - own.sum())), 0.0), n)
+            counted = of * noise * (1 - part)
+        (found, noise), tail, share = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells), count / n
+        value = (sign * (float(found[0]) + tail.taken) + unit * count) / n
+        apart = share * (1 - share) * (value / share) ** 2 * self.per_person if share else 0.0
+        sampling = (share * self.spread_of(parts, cells, max(count, _FEWEST)) + apart) / n
+        noise = (noise + counted * unit**2) / n**2
+        return Line(value, [sampling, noise, tail.variance / n**2, share**2 * self.nuisances], share)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -15,7 +15,9 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, S
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.release.lines import RULE, SLOPE, TILTS, LineFacts, LineNumbers
+from torchdpcate.release.lines import SLOPE, LineFacts, LineNumbers, Ruled, powers, tilts_of
+
+_GRID = 4097  # propensities at which weights are looked at
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,9 +178,17 @@ class LineSums(Statistic):
         return summed(terms, batch.a, batch.y, propensity_of(batch), batch.effect, weight, batch.cells, batch.lacks)
 
     def parts(self, sums: Tensor) -> Iterator[tuple[Block, Tensor]]:
-        """Yield each block with its released numbers, in its units."""
-        for block, part in zip(self.blocks, sums.split([block.size for block in self.blocks]), strict=True):
+        """Yield each block with its released numbers, in its units; the first blocks, where only those are there."""
+        for block in self.blocks:
+            part, sums = sums[: block.size], sums[block.size :]
+            if len(part) < block.size:
+                return
             yield block, part * block.unit(self.share)
+
+    @property
+    def units(self) -> dict[str, float]:
+        """What each block's numbers are divided by, by its name."""
+        return {block.name: block.unit(self.share) for block in self.blocks}
 
 
 def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor) -> Scored:
@@ -253,15 +263,46 @@ def lacking_terms(parts: Parts | None, rows: Scored) -> Tensor:
     return lacks if parts is None else (parts.of(rows)[:, :, None] * lacks[:, None]).flatten(1)
 
 
-def tilt_terms(name: str, clip: float, rows: Scored) -> Tensor:
+def tilt(name: str, e: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`h = e^a (1 - e)^b` and its slope at propensities e, of their shape.
+
+    Args:
+        name: Of the average of people weighted by it.
+        e: Propensities.
+    """
+    of = powers(name)
+    assert of is not None
+    a, b = of
+    return e**a * (1 - e) ** b, a * e ** (a - 1) * (1 - e) ** b - b * e**a * (1 - e) ** (b - 1)
+
+
+def largest_weight(name: str, low: float, high: float) -> float:
+    r"""Return the largest :math:`h + h' (a - e)` of a record with a propensity within bounds.
+
+    Args:
+        name: As of ``tilt``.
+        low: Least propensity.
+        high: Largest propensity.
+
+    Example:
+        >>> [round(largest_weight(name, 0.1, 0.9), 4) for name in ("ATT", "ATO", "beta:0.5:0.5")]
+        [1.0, 0.81, 1.5]
+    """
+    e = torch.linspace(low, high, _GRID, dtype=torch.float64)
+    h, slope = tilt(name, e)
+    return float(torch.maximum(h + slope * (1 - e), h - slope * e).max())
+
+
+def tilt_terms(name: str, clip: float, most: float, rows: Scored) -> Tensor:
     r"""Return the efficient score of a tilted average over twice its clip, and what it is divided by, [n, 2].
 
     .. math:: s = h\,x + h' (a - e)(\tau - c), \qquad d = h + h' (a - e)
+
+    The second is within [0, 1], over the largest there is.
     """
-    e, w = propensity_of(rows), rows.a
-    h, slope = {"ATT": (e, 1.0 + 0 * e), "ATC": (1 - e, -1.0 + 0 * e), "ATO": (e * (1 - e), 1 - 2 * e)}[name]
+    w, (h, slope) = rows.a, tilt(name, propensity_of(rows))
     score = (h * rows.y + slope * w * rows.effect).clamp(-clip, clip)
-    return torch.stack([score / (2 * clip), (h + slope * w).clamp(0, 1)], 1)
+    return torch.stack([score / (2 * clip), (h + slope * w).clamp(0, most) / most], 1)
 
 
 def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
@@ -276,8 +317,8 @@ def slope_terms(deviation: float, clip: float, rows: Scored) -> Tensor:
 def cuts_of(plan: ComposedPlan, facts: LineFacts) -> Tensor:
     """Return effects less the centre that separate cells by effect, ascending, [K - 1]: of groups, and of a rule."""
     cuts = facts.cuts - facts.centre
-    if RULE in plan.requested_lines and facts.effect_deviation > 0:
-        cuts = torch.cat([cuts, cuts.new_tensor([-facts.centre])])
+    if facts.rule is not None and facts.effect_deviation > 0:
+        cuts = torch.cat([cuts, cuts.new_tensor([facts.rule.at - facts.centre])])
     return cuts.unique(sorted=True)
 
 
@@ -294,7 +335,7 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
         clip: C, outcome units.
     """
     own, partitions = plan.line_constants, parts_of(plan, facts)
-    tilts = [name for name in TILTS if name in plan.requested_lines]
+    tilts = tilts_of(plan.requested_lines)
     slope = SLOPE in plan.requested_lines and facts.effect_deviation > 0
     rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
     each = rest / (1 + len(partitions) + len(tilts) + slope)
@@ -318,16 +359,23 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
         if not plan.known_propensity:
             lacks = partial(lacking_terms, cells)
             blocks.append(Block(f"{name}: {OVERLAP}", 2 * k, one, lacks, share * own.overlap / 2))
-    for name in tilts:
-        blocks.append(Block(name, 2, math.sqrt(2), partial(tilt_terms, name, tilted_clip(facts, name, clip)), each))
+    for name, (size, most) in zip(tilts, facts.tilts.tolist(), strict=True):
+        of = partial(tilt_terms, name, tilted_clip(facts, size, clip), most)
+        blocks.append(Block(name, 2, math.sqrt(2), of, each))
     if slope:
         blocks.append(Block(SLOPE, 2, math.sqrt(2), partial(slope_terms, facts.effect_deviation, clip), each))
     return tuple(blocks)
 
 
-def tilted_clip(facts: LineFacts, name: str, clip: float) -> float:
-    """Return the clip of a tilted average's scores: as many of their deviations as that of scores has."""
-    return clip * math.sqrt(float(facts.tilts[TILTS.index(name)]) / facts.inverse)
+def tilted_clip(facts: LineFacts, size: float, clip: float) -> float:
+    """Return the clip of a tilted average's scores: as many of their deviations as that of scores has.
+
+    Args:
+        facts: Released.
+        size: Mean of h^2 / (e (1 - e)).
+        clip: Of scores.
+    """
+    return clip * math.sqrt(size / facts.inverse)
 
 
 def far_clip(plan: ComposedPlan, facts: LineFacts) -> float:
@@ -363,10 +411,22 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
+EVERYBODY = 2
+"""Blocks of everybody's scores and their tails, which come first."""
+
+
 def private_lines(
-    rows: Rows, plan: ComposedPlan, steps: NoisySteps, by: Callable[[CausalData], Scored], facts: LineFacts
+    rows: Rows,
+    plan: ComposedPlan,
+    steps: NoisySteps,
+    by: Callable[[CausalData], Scored],
+    facts: LineFacts,
+    ruled: Callable[[LineNumbers], LineFacts] | None = None,
 ) -> LineNumbers:
-    """Run the steps of lines: squares of scores, which their clip follows from, then all sums at once.
+    """Run the steps of lines: squares of scores, which their clip follows from, then all sums.
+
+    They are one event; of a rule two, with the same noise in each block: the sums of everybody, which say at which
+    effect it decides, then the others.
 
     Args:
         rows: The records.
@@ -374,9 +434,23 @@ def private_lines(
         steps: Pays, and draws noise.
         by: Makes scores of a batch.
         facts: Released.
+        ruled: Adds the effect at which a rule decides, by the sums of everybody; None: no values of a rule.
     """
     scored, part = rows.then(by), 1 / (plan.arms - 1)
     squares = steps.total(LINE_SQUARES, scored, Squares(far_clip(plan, facts)), part)
     square = float(squares[0] / steps.mass(rows.n))
-    blocks = line_blocks(plan, facts, line_clip(plan, facts, square))
-    return LineNumbers(facts, square, steps.total(LINE_SUMS, scored, LineSums(blocks), part))
+    clip = line_clip(plan, facts, square)
+    if ruled is None:
+        return LineNumbers(
+            facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
+        )
+
+    def summed_of(of: LineSums, whole: float) -> Tensor:
+        return steps.total(LINE_SUMS, scored, of, part * of.share / whole) * math.sqrt(of.share / whole)
+
+    before = line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip)
+    whole = LineSums(before).share
+    first = summed_of(LineSums(before[:EVERYBODY]), whole)
+    facts = ruled(LineNumbers(facts, square, first))
+    rest = line_blocks(plan, facts, clip)[EVERYBODY:]
+    return LineNumbers(facts, square, torch.cat([first, summed_of(LineSums(rest), whole)]) if rest else first)

@@ -22,7 +22,7 @@ from torchdpcate.composition.steps import COUNT_VARIANCE, HALVINGS, QUANTILES, t
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.lines import REQUESTS, tilts_of
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans; windows, chosen products, hidden units and reduced rules are those of ``EFFECT`` alone."""
@@ -56,6 +56,8 @@ class PlanFacts:
         sites: Number of sites that have the records, and add noise to sums of their own each.
         lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
         cells: Public partitions whose cells have lines; None: none.
+        cost: Of a treatment by the rule whose values are requested, outcome units.
+        cutoff: Gain beyond the cost above which that rule treats; None: a share of public people says.
 
     Raises:
         InputError: No records, no covariates, or lines of no known name; delta = 0, or intervals, where plans of this
@@ -82,12 +84,14 @@ class PlanFacts:
     sites: int = 1
     lines: tuple[str, ...] | None = None
     cells: Subgroups | None = None
+    cost: float = 0.0
+    cutoff: float | None = 0.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
-        if not set(self.requested_lines) <= set(REQUESTS):
-            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}")
+        if not set(self.requested_lines) <= {*REQUESTS, *tilts_of(self.requested_lines)}:
+            raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}, beta:a:b")
         if self.kind == ARMS and self.budget is not None and self.budget.delta == 0:
             raise InputError(
                 f"delta = 0: effects of {self.arms} arms have Gaussian steps, which are only (epsilon, delta)-private; "

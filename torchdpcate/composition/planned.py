@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import best_plan, rebuilt
-from torchdpcate.composition.constants import EXPECTED, RuleConstants, logit_curvature
+from torchdpcate.composition.constants import EXPECTED, logit_curvature
 from torchdpcate.composition.covariates import CENTRE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import NO_INTERVALS_OF_ARMS, PlanFacts
@@ -420,8 +420,9 @@ def planned_line(
     .. math:: \sigma_\varphi = \frac{\sigma_u}{\sqrt{\bar h}}, \quad \frac{\sigma_\varphi}{\sqrt n}, \quad
         \frac{2 C}{n \mu_1}, \quad 0.6\,\sigma_u \sum_j (l_j l_j')^{1/2}
 
-    with the planned mean h of :math:`\pi (1 - \pi)`. A cell, one of K as large, has 1 / K of the records, and of its
-    partition's part what counts leave. What the clip takes is not planned.
+    with the planned mean h of :math:`\pi (1 - \pi)`; of K > 2 equal arms that of one against the reference. A cell, one
+    of K as large, has 1 / K of the records, and of its partition's part what counts leave. What the clip takes is not
+    planned.
 
     Args:
         plan: With lines.
@@ -432,7 +433,7 @@ def planned_line(
     own, n = plan.line_constants, plan.mass
     residual = scale if scale is not None else _BINARY * outcome_range if plan.binary else None
     residual = plan.residual_scale * outcome_range if residual is None else residual
-    held = logit_curvature(plan.treated)
+    held = 2 * logit_curvature(plan.treated) / plan.arms
     if plan.known_propensity and plan.treated is not None:
         held = plan.treated * (1 - plan.treated)
     deviation = residual / math.sqrt(held)
@@ -462,8 +463,6 @@ def why_no_lines(plan: ComposedPlan) -> str:
     """Return in one line why a release has no lines; see ``hardly_adjusted``."""
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_LINES_OF_PURE
-    if isinstance(plan.constants, RuleConstants):
-        return "they are of effects (task=cate, learner=r)"
     return hardly_adjusted(rebuilt(plan, lines=())) or NOT_REQUESTED
 
 

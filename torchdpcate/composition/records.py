@@ -19,7 +19,7 @@ from torchdpcate.composition.covariates import (
 )
 from torchdpcate.composition.effect_law import Covariates, correlated_points, released_correlations
 from torchdpcate.composition.interval_events import private_effect_law
-from torchdpcate.composition.line_laws import PEOPLE, line_facts
+from torchdpcate.composition.line_laws import PEOPLE, line_facts, ruled
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.lines import ArmScoredBy, Scored, ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
@@ -54,9 +54,9 @@ from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Levels, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import without_noise
+from torchdpcate.release.composed import Choices, without_noise
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
-from torchdpcate.release.lines import LineNumbers
+from torchdpcate.release.lines import RULE, LineFacts, LineNumbers
 from torchdpcate.release.population import released_population
 
 
@@ -137,6 +137,7 @@ def fit_composition(
     nuisance: ComposedNuisance | None = None,
     site: Site | None = None,
     schema: TableSchema | None = None,
+    rule: Choices | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records: one batch in memory, or one pass for each total over a stream.
 
@@ -150,6 +151,7 @@ def fit_composition(
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
         site: The site whose records these are, where there are several; it requests sums over records alone.
         schema: Of the domain; lines need it.
+        rule: Public choices of the rule whose values lines are about; None: treat whom the effect favours.
 
     Raises:
         InputError: A stream whose length changes.
@@ -160,7 +162,7 @@ def fit_composition(
         rows, steps = site.rows(rows), SiteSteps(session, plan.shares, rows.batch, link=site.link)
     with rows.threads():
         rows, plan, steps, follow_up = weighed(rows, domain, plan, steps)
-        fit = _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema)
+        fit = _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance, schema, rule)
         return replace(fit.run(), follow_up=follow_up)
 
 
@@ -362,6 +364,7 @@ class _Fit:
     solver: Solver
     nuisance: ComposedNuisance | None
     schema: TableSchema | None = None
+    rule: Choices | None = None
 
     def run(self) -> ComposedFit:
         """Return what was found."""
@@ -418,8 +421,16 @@ class _Fit:
             facts = line_facts(people, tau, found.nuisances, domain, plan, effect.scale, arm, error)
             own = features, coefficients, bound, facts.centre
             by = ScoredBy(*own, plan.cells) if plan.arms == 2 else ArmScoredBy(*own, arm=arm)
-            made.append(private_lines(self.rows, plan, self.steps, partial(scored, found.nuisances, by), facts))
+            rule = self._ruled(features, by) if RULE in plan.requested_lines else None
+            made.append(private_lines(self.rows, plan, self.steps, partial(scored, found.nuisances, by), facts, rule))
         return replace(made[0], others=tuple(made[1:]))
+
+    def _ruled(self, features: Callable[[Tensor], Tensor], by: ScoredBy) -> Callable[[LineNumbers], LineFacts]:
+        """Return what adds the effect at which the rule decides to facts."""
+        cutoff = None
+        if self.rule is not None and self.rule.population is not None:
+            cutoff = partial(self.rule.cutoff, self.domain, by.effect(features(self.rule.population)))
+        return partial(ruled, self.plan, self.domain, cutoff)
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start

@@ -37,7 +37,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
-from torchdpcate.release.lines import GROUPS, REQUESTS
+from torchdpcate.release.composed import Choices
+from torchdpcate.release.lines import GROUPS, REQUESTS, RULE, tilts_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -386,6 +387,8 @@ class AdaptiveSecondStage:
         lines: Lines that are requested beside the average, of ``REQUESTS``: a quarter of mu^2 for all. ``auto`` takes
             groups by effect; false requests none.
         cells: Public partitions whose cells have lines.
+        rule: Public choices of the rule whose values lines are about; None: treat whom the effect favours. With
+            ``lines=auto`` its values are requested in the place of groups.
         site: Which of several sites holds the records, all of which run this plan (``Site``); None: there is one.
 
     Raises:
@@ -407,16 +410,18 @@ class AdaptiveSecondStage:
     intervals: bool | str = "auto"
     lines: bool | str | Sequence[str] = "auto"
     cells: Subgroups | None = None
+    rule: Choices | None = None
     site: Site | None = None
 
     def __post_init__(self) -> None:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
         if self.lines not in (False, "auto"):
-            unknown = [name for name in self._requested if name not in REQUESTS]
-            if unknown or len(set(self._requested)) < len(self._requested):
+            known = {*REQUESTS, *tilts_of(self._requested)}
+            if not set(self._requested) <= known or len(set(self._requested)) < len(self._requested):
                 raise InputError(
-                    f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, each once"
+                    f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, beta:a:b (a and b "
+                    "from 0 to 1), each once"
                 )
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
@@ -455,6 +460,7 @@ class AdaptiveSecondStage:
             sites=1 if self.site is None else len(self.site.sizes),
             lines=self._lines_of(budget, arms),
             cells=self.cells,
+            **({} if self.rule is None else {"cost": self.rule.cost, "cutoff": self.rule.planned_cutoff}),
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return self._adjusted(plan)
@@ -463,7 +469,7 @@ class AdaptiveSecondStage:
     def _requested(self) -> tuple[str, ...]:
         """Lines beside the average, in their order."""
         if self.lines == "auto":
-            return (GROUPS,)
+            return (GROUPS if self.rule is None else RULE,)
         given = (self.lines,) if isinstance(self.lines, str | bool) else tuple(self.lines)
         return tuple(str(name) for name in given)
 
@@ -476,8 +482,6 @@ class AdaptiveSecondStage:
         reason = None
         if budget is not None and budget.delta == 0:
             reason = NO_LINES_OF_PURE
-        elif isinstance(self.constants, RuleConstants):
-            reason = "they are of effects (task=cate, learner=r)"
         elif arms > 2 and self.lines not in (False, "auto") and (self._requested or self.cells is not None):
             reason = "of more than two arms they are the averages of each"
         if reason is None and self.lines is not False:

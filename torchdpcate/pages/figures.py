@@ -316,8 +316,8 @@ def plot_subgroups(
     )
 
 
-def plot_lines(release: ComposedRelease, *, level: float = LEVEL) -> "Figure":
-    """Return the forest plot of a release's lines: of everybody, of groups by effect, and what else it has.
+def plot_lines(release: ComposedRelease | ComposedRule, *, level: float = LEVEL) -> "Figure":
+    """Return the forest plot of a release's lines: of everybody, of groups by effect, what else it has; of its values.
 
     Args:
         release: With lines.

@@ -154,7 +154,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
 
 def _lines(release: Release) -> dict[str, Any]:
     """Return the forest plot and the table of a composition's lines; nothing where there are none."""
-    if not isinstance(release, ComposedRelease) or release.lines is None:
+    if not isinstance(release, ComposedRelease | ComposedRule) or release.lines is None:
         return {}
     found = release.line_table(LEVEL)
     columns = (
@@ -162,9 +162,11 @@ def _lines(release: Release) -> dict[str, Any]:
         *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
         found["records"].map("{:,.0f}".format),
     )
-    heads = ("Of", "Effect", f"{LEVEL:.0%} interval", "About so many records")
+    ruled = isinstance(release, ComposedRule)
+    title, what = ("What the rule gains", "Gain a person") if ruled else ("On average, and by group", "Effect")
+    heads = ("Of", what, f"{LEVEL:.0%} interval", "About so many records")
     table = {"picture": svg_of(plot_lines(release)), "heads": heads, "rows": list(zip(*columns, strict=True))}
-    return {"lines": table | {"assumptions": release.line_assumptions}}
+    return {"lines": table | {"title": title, "assumptions": release.line_assumptions}}
 
 
 def _sites(release: Combined) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import Release, ReleaseFile, draw
-from torchdpcate.release.lines import ABOUT, AVERAGE, PARTS, TILTS
+from torchdpcate.release.lines import ABOUT, AVERAGE, PARTS, powers, whom
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
@@ -114,7 +114,7 @@ def _of_composed(site: ComposedRelease) -> SiteLines | None:
     lines = site.lines
     if lines is None:
         return None
-    own = [name for name in lines.names if name in (AVERAGE, *TILTS) or name in lines.cells]
+    own = [name for name in lines.names if name == AVERAGE or powers(name) is not None or name in lines.cells]
     places = [lines.place(name) for name in own]
     variances = lines.variances[places]
 
@@ -228,7 +228,7 @@ class Combined(Release):
     @property
     def lines(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        return [name if self.answers_rows else ABOUT.get(name, name) for name in self.line_names]
+        return [name if self.answers_rows or name in self.cells else whom(name) for name in self.line_names]
 
     @property
     def _of_cells(self) -> SubgroupRelease | None:
@@ -245,7 +245,7 @@ class Combined(Release):
         """Names of the lines that are of parts of the records, of which there are several."""
         if self.answers_rows:
             return self.line_names if len(self.line_names) > 1 else ()
-        return tuple(name for name in self.line_names if name not in ABOUT)
+        return tuple(name for name in self.line_names if name not in ABOUT and powers(name) is None)
 
     @cached_property
     def pooled(self) -> Pooled:

@@ -1,7 +1,7 @@
 """The release of one composition: an effect function fitted with all nuisances under one plan, and the rule by it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -17,7 +17,17 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
-from torchdpcate.release.lines import AVERAGE, NO_LINES, SLOPE, TILTS, VALUES, LineNumbers, Lines, robustness
+from torchdpcate.release.lines import (
+    AVERAGE,
+    NO_LINES,
+    SLOPE,
+    VALUES,
+    LineNumbers,
+    Lines,
+    level_of,
+    robustness,
+    tilts_of,
+)
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS, released_population
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
+_OF_RULE = "value of the rule"
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
 
@@ -176,21 +187,20 @@ class ComposedRelease(EffectRelease):
     def shift(self) -> float:
         r"""What is added to psi'theta, in outcome units; zero where the average has no interval.
 
-        With :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines, it is
-        :math:`d\,(1 - \mathrm{var} / d^2)_+` with the average's variance, of lines without sampling, which is the same
-        in both: where their difference may be noise the level of the regression stays, which has less, and is within a
-        standard error of the interval's middle.
+        It is ``level_of`` :math:`d = \text{average} - \bar\psi^\top\theta`, over public people where there are lines:
+        where their difference may be noise the level of the regression stays, which has less, and is within a standard
+        error of the interval's middle. Where a rule has values, the average is that of the sums before these.
         """
         if self.arms:
             return 0.0
         if self.lines is not None and self.line_numbers is not None:
-            apart, variance = self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance
-        elif self.law is not None:
+            if self.lines.level is not None:
+                return self.lines.level
+            return level_of(self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance)
+        if self.law is not None:
             apart = self.law.average - float(self.law.centre @ self.coefficients)
-            variance = self.law.average_variance
-        else:
-            return 0.0
-        return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0
+            return level_of(apart, self.law.average_variance)
+        return 0.0
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
@@ -398,8 +408,8 @@ class ComposedRelease(EffectRelease):
             InputError: A level outside (0, 1).
         """
         lines, n = self.required_lines, self.privacy.n
-        kinds = {name: "by effect" for name in lines.groups} | {name: "value of the rule" for name in VALUES}
-        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(TILTS, "weighted")
+        kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
+        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
         titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
         found = lines.table(level).assign(cell=titles)
         if not self.arms:
@@ -475,13 +485,13 @@ class ComposedRelease(EffectRelease):
             "noise and sampling, where the release has one"
         )
 
-    def _other_lines(self, lines: Lines) -> list[dict[str, Any]]:
-        """Return the lines of others than everybody, each with its 95 % interval."""
-        rows = []
-        for name, title in zip(lines.names, lines.titles(self.domain.better), strict=True):
-            if name not in (AVERAGE, SLOPE):
-                low, high = lines.interval(name)
-                rows.append({"of": title, "estimate": lines.estimate(name), "low": low, "high": high})
+    def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some lines, each with its 95 % interval."""
+        lines, rows = self.required_lines, []
+        titles = dict(zip(lines.names, lines.titles(self.domain.better), strict=True))
+        for name in names:
+            low, high = lines.interval(name)
+            rows.append({"of": titles[name], "estimate": lines.estimate(name), "low": low, "high": high})
         return rows
 
     def summary(self) -> dict[str, Any]:
@@ -500,8 +510,9 @@ class ComposedRelease(EffectRelease):
         elif self.lines is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
-        if self.lines is not None and (rows := self._other_lines(self.lines)):
-            found["averages"] = rows
+        others = [] if self.lines is None else [name for name in self.lines.names if name not in (AVERAGE, SLOPE)]
+        if others:
+            found["averages"] = self.rows_of(others)
         if self.law is None:
             return found | ({"no_intervals": self.without_words} if self.without else {})
         return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
@@ -656,6 +667,41 @@ class ComposedRule(DecisionRelease):
             return None
         return int(self.answer(self.domain.covariate_low[None]))
 
+    @property
+    def lines(self) -> Lines | None:
+        """The lines that hold the values of this rule on people like the records, costs counted.
+
+        None where there are none, or where they are about another rule by the same effect. Each interval is its own: a
+        rule is chosen by numbers that were released before those of its values.
+        """
+        effect, of = self.effect.lines, self.effect.line_numbers
+        if effect is None or effect.level is None or of is None or of.facts.rule is None:
+            return None
+        at = self.domain.direction * (self.cost + self.cutoff) - effect.level
+        same = math.isclose(at, of.facts.rule.at, rel_tol=1e-9, abs_tol=1e-9 * self.domain.outcome_range)
+        return effect if same and of.facts.rule.cost == self.cost else None
+
+    @property
+    def line_assumptions(self) -> str:
+        """What values rest on; see ``ComposedRelease``."""
+        return self.effect.line_assumptions
+
+    def line_table(self, level: float = 0.95) -> "pd.DataFrame":
+        """Return the rule's values in outcome units, costs counted: cell, estimate, low, high, records and partition.
+
+        Args:
+            level: Probability of each interval, in (0, 1).
+
+        Raises:
+            MissingError: There are none.
+            InputError: A level outside (0, 1).
+        """
+        if self.lines is None:
+            reason = self.effect.no_lines or "those of its effect are about another rule; request its own (task=rule)"
+            raise MissingError(NO_LINES.format(reason))
+        found = self.effect.line_table(level)
+        return found[found["partition"] == _OF_RULE].reset_index(drop=True)
+
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
         return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
@@ -710,7 +756,8 @@ class ComposedRule(DecisionRelease):
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
         limit = {} if self.budget is None else {"largest_share_treated": self.budget}
         chosen = {"cost": self.cost, "threshold": self.threshold, **limit, "cutoff": self.cutoff}
-        return {"form": self.effect.form, **everybody, **chosen}
+        values = {} if self.lines is None else {"values": self.effect.rows_of(self.lines.values)}
+        return {"form": self.effect.form, **everybody, **chosen, **values}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return those of the effect."""
@@ -773,14 +820,32 @@ class Choices(NamedTuple):
             raise InputError("population: has no rows; give the covariates of at least one person")
         return cls(cost, threshold, budget, x)
 
+    @property
+    def planned_cutoff(self) -> float | None:
+        """Gain beyond the cost above which the rule treats; None: the population's effects say."""
+        return self.threshold if self.budget is None else None
+
+    def cutoff(self, domain: Domain, effects: Tensor, level: float) -> float:
+        """Return the gain beyond the cost above which the rule treats.
+
+        Args:
+            domain: Which says which outcomes are better.
+            effects: Of the population, [m].
+            level: What they are moved by.
+        """
+        if self.budget is None:
+            return self.threshold
+        bound = domain.outcome_range
+        gains = domain.direction * (effects + level).clamp(-bound, bound) - self.cost
+        return max(self.threshold, _cutoff(gains, self.budget))
+
 
 def rule_of(effect: "ComposedRelease", choices: Choices) -> ComposedRule:
     """Return the rule of an effect; see ``ComposedRelease.rule``."""
-    cost, cutoff = choices.cost, choices.threshold
-    if choices.budget is not None and choices.population is not None:
-        gains = effect.domain.direction * effect.effect_tensor(choices.population) - cost
-        cutoff = max(cutoff, _cutoff(gains, choices.budget))
-    return ComposedRule(effect, cost, choices.threshold, choices.budget, cutoff, effect.schema, effect.privacy)
+    cutoff = choices.threshold
+    if choices.population is not None:
+        cutoff = choices.cutoff(effect.domain, effect.effect_tensor(choices.population), 0.0)
+    return ComposedRule(effect, choices.cost, choices.threshold, choices.budget, cutoff, effect.schema, effect.privacy)
 
 
 def _cutoff(gain: Tensor, budget: float) -> float:

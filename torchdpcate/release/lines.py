@@ -1,9 +1,10 @@
 """Lines of one composition: named averages of effects with intervals, and what they were made of."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,16 +18,34 @@ if TYPE_CHECKING:
 
 AVERAGE, ARM = "average", "arm "
 """The line of everybody, and how those of more than two arms begin: each against the reference."""
-TILTS = ("ATT", "ATC", "ATO")
-"""Averages of weighted people that may be requested."""
+TILTS = {"ATT": (1.0, 0.0), "ATC": (0.0, 1.0), "ATO": (1.0, 1.0)}
+"""Averages of people weighted by e^a (1 - e)^b that have a name: a and b; others are called ``beta:a:b``."""
 GROUPS, RULE, SLOPE = "groups", "rule", "slope"
 REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
 """Lines that may be requested beside the average."""
 VALUES = ("rule over none", "rule over all")
-"""Values of treating by the sign of the released effect, over treating nobody and everybody."""
+"""Values of treating by the released effect, over treating nobody and everybody."""
 PARTS = ("sampling", "noise", "clip", "nuisances")
 """What the variance of a line is made of."""
 NO_LINES = "this release has no lines: {}"
+_BETA = re.compile(r"beta:([0-9]*\.?[0-9]+):([0-9]*\.?[0-9]+)")
+
+
+def powers(name: str) -> tuple[float, float] | None:
+    """Return a and b of an average of people weighted by e^a (1 - e)^b, both in [0, 1]; None of other lines.
+
+    Example:
+        >>> powers("ATO"), powers("beta:.5:1"), powers("slope"), powers("beta:2:0")
+        ((1.0, 1.0), (0.5, 1.0), None, None)
+    """
+    found = _BETA.fullmatch(name)
+    a, b = TILTS.get(name, (-1.0, -1.0)) if found is None else (float(found[1]), float(found[2]))
+    return (a, b) if 0 <= a <= 1 and 0 <= b <= 1 else None
+
+
+def tilts_of(names: Iterable[str]) -> list[str]:
+    """Return those of some lines that are averages of weighted people."""
+    return [name for name in names if powers(name) is not None]
 
 
 ABOUT = {
@@ -35,8 +54,25 @@ ABOUT = {
     "ATT": "those who were treated",
     "ATC": "those who were not treated",
     "ATO": "those who might have got either",
+    "rule over none": "the rule over treating nobody",
+    "rule over all": "the rule over treating everybody",
 }
 """Whom an average is about, by the name of its line or estimand."""
+
+
+def whom(name: str) -> str:
+    """Return whom a line or an estimand is about, in words.
+
+    Example:
+        >>> whom("beta:0.5:0.5")
+        'people weighted by e^0.5 (1 - e)^0.5, e their chance of treatment'
+    """
+    of = powers(name)
+    if name in ABOUT or of is None:
+        return ABOUT.get(name, f"those of the estimand {name}")
+    return f"people weighted by e^{of[0]:g} (1 - e)^{of[1]:g}, e their chance of treatment"
+
+
 _PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
 
@@ -61,6 +97,18 @@ def group_title(k: int, count: int, better: str | None) -> str:
     return f"the {part} who gain {'most' if most else 'least'}"
 
 
+class Ruled(NamedTuple):
+    """What a rule decides by whose values are requested, in outcome units.
+
+    Attributes:
+        at: Effect, as the regression has it, at which the decision changes.
+        cost: Of a treatment, which values count.
+    """
+
+    at: float
+    cost: float
+
+
 @dataclass(frozen=True, eq=False)
 class LineFacts:
     """Released numbers that the sums of scores were planned by: the effect and the nuisances over public people.
@@ -77,8 +125,9 @@ class LineFacts:
         effect_deviation: Of effects, outcome units.
         left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
         hidden: Variance of scores over that of clipped ones, of normal residuals.
-        tilts: Mean of h^2 / (e (1 - e)) of ATT, ATC and ATO, [3].
+        tilts: Of requested averages of people weighted by h mean h^2 / (e (1 - e)), and largest weight, [T, 2].
         cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
+        rule: What a rule decides by; None: its values are not requested.
     """
 
     centre: float
@@ -94,11 +143,17 @@ class LineFacts:
     hidden: float
     tilts: Tensor
     cuts: Tensor
+    rule: Ruled | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name: all single numbers as one."""
-        single = [getattr(self, f.name) for f in fields(self)][:-2]
-        return {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
+        single = [getattr(self, name) for name in self._single()]
+        found = {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
+        return found | ({} if self.rule is None else {"rule": torch.tensor(self.rule, dtype=torch.float64)})
+
+    @classmethod
+    def _single(cls) -> list[str]:
+        return [f.name for f in fields(cls) if f.type is float]
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
@@ -107,12 +162,13 @@ class LineFacts:
         Raises:
             ValueError: Other shapes.
         """
-        count = len(fields(cls)) - 2
-        if tensors["single"].shape != (count,) or tensors["tilts"].shape != (3,) or tensors["cuts"].ndim != 1:
+        names, rule = cls._single(), tensors.get("rule")
+        shapes = tensors["single"].shape, tensors["tilts"].shape, tensors["cuts"].ndim
+        if shapes != ((len(names),), (len(tensors["tilts"]), 2), 1) or (rule is not None and rule.shape != (2,)):
             raise ValueError("lines: facts of other shapes")
-        names = [f.name for f in fields(cls)][:count]
         single = dict(zip(names, tensors["single"].tolist(), strict=True))
-        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"])
+        own = None if rule is None else Ruled(*rule.tolist())
+        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"], rule=own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +232,7 @@ class Lines:
         clipped: Released share of scores beyond the clip.
         lacking: Share of either arm's weight that the stated overlap makes up for, at least: what is so much less
             likely than stated by the released propensity; nought where that is known.
+        level: What the effect is moved by before a rule decides by it, outcome units; None where it has no values.
     """
 
     names: tuple[str, ...]
@@ -184,6 +241,7 @@ class Lines:
     records: Tensor
     clipped: float
     lacking: float
+    level: float | None = None
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -239,13 +297,19 @@ class Lines:
     @property
     def cells(self) -> tuple[str, ...]:
         """Names of the lines of public cells."""
-        others = (AVERAGE, *TILTS, SLOPE, *VALUES, *self.groups)
+        others = (AVERAGE, *tilts_of(self.names), SLOPE, *VALUES, *self.groups)
         return tuple(name for name in self.names if name not in others)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the lines of a rule's values: of one that treats everybody or nobody there is one."""
+        return tuple(name for name in VALUES if name in self.names)
 
     def titles(self, better: str | None = None) -> list[str]:
         """Return whom each line is about, in words; ``better`` as of ``group_title``."""
         groups = self.groups
-        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)} | ABOUT
+        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
+        words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))}
         return [words.get(name, name) for name in self.names]
 
     def table(self, level: float = 0.95) -> "pd.DataFrame":
@@ -266,7 +330,7 @@ class Lines:
             "records": self.records,
             "clipped": clipped,
             "lacking": lacking,
-        }
+        } | ({} if self.level is None else {"level": torch.tensor([self.level], dtype=torch.float64)})
 
     @classmethod
     def from_tensors(cls, names: Any, tensors: Mapping[str, Tensor]) -> Self:
@@ -278,8 +342,9 @@ class Lines:
         found, count = tuple(map(str, names)), len(names)
         shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,)}
         shapes |= {"clipped": (1,), "lacking": (1,)}
+        level = tensors.get("level")
         if (
-            {name: tuple(t.shape) for name, t in tensors.items()} != shapes
+            {name: tuple(t.shape) for name, t in tensors.items()} != shapes | ({} if level is None else {"level": (1,)})
             or not count
             or found[0] not in (AVERAGE, f"{ARM}1")
         ):
@@ -287,7 +352,24 @@ class Lines:
         if bool((tensors["variances"] < 0).any()):
             raise ValueError("lines: a negative variance")
         shares = tensors["clipped"].item(), tensors["lacking"].item()
-        return cls(found, tensors["estimates"], tensors["variances"], tensors["records"], *shares)
+        parts = tensors["estimates"], tensors["variances"], tensors["records"], *shares
+        return cls(found, *parts, None if level is None else level.item())
+
+
+def level_of(apart: float, variance: float) -> float:
+    r"""Return what an effect is moved by towards a line: :math:`d\,(1 - \mathrm{var} / d^2)_+`.
+
+    Where their difference may be noise the level of the effect stays.
+
+    Args:
+        apart: d, the line less the effect's mean, outcome units.
+        variance: Of the line, without sampling.
+
+    Example:
+        >>> level_of(0.5, 0.01), level_of(0.1, 0.02)
+        (0.48, 0.0)
+    """
+    return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0
 
 
 def robustness(effect: float, deviation: float) -> float:

@@ -18,7 +18,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import ABOUT, TILTS
+from torchdpcate.release.lines import ABOUT, VALUES, powers, tilts_of, whom
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -178,14 +178,9 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
     return [f"{what} is better: this speaks for {arm(schema, better)}."]
 
 
-def _weighted(estimand: str) -> str:
-    """Return whom an estimand is an average of, in words."""
-    return ABOUT.get(estimand, f"those of the estimand {estimand}")
-
-
 def _average(release: AverageEffectRelease) -> list[str]:
     schema, main = release.schema, release.main
-    about = f"among {_weighted(release.estimand)}"
+    about = f"among {whom(release.estimand)}"
     if main.noise_dominated:
         bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
         return [
@@ -341,9 +336,8 @@ def _of_lines(release: ComposedRelease) -> list[str]:
     assert lines is not None
     low, high = release.average().tolist()
     found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
-    for name in TILTS:
-        if name in lines:
-            found.append(_said(schema, f"among {_weighted(name)}", lines.estimate(name), lines.interval(name), None))
+    for name in tilts_of(lines.names):
+        found.append(_said(schema, f"among {whom(name)}", lines.estimate(name), lines.interval(name), None))
     found += _cells(release)
     if lines.groups:
         found.append(_groups(release))
@@ -440,8 +434,8 @@ def _averages_over_sites(release: Combined) -> list[str]:
     for name, title, row in zip(release.line_names or ("",), release.lines, release.means().tolist(), strict=True):
         if name not in release.cells:
             value, *ends = row
-            whom = f", among {title}" if name in ABOUT else ""
-            found.append(_said(schema, f"over {len(release.sites)} sites{whom}", value, ends, None))
+            of = f", among {title}" if name in ABOUT or powers(name) is not None else ""
+            found.append(_said(schema, f"over {len(release.sites)} sites{of}", value, ends, None))
             found += _meaning(schema, *ends) if len(found) == 1 else []
     return found
 
@@ -492,22 +486,47 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
     assert isinstance(release, DecisionRelease)
     answers = release.answer(reference)
     first, second = (arm(schema, action) for action in schema.actions[:2])
+    values = _values(release) if isinstance(release, ComposedRule) and release.lines is not None else []
     if not isinstance(release, ComposedRule) or release.constant is None:
         other = first.removeprefix(f"{schema.treatment} = ")
         share = float((answers > 0).double().mean())
         if share in (0.0, 1.0):
-            return [f"S{goal[1:]}, the rule gives {second if share else first} to all of the reference population."]
+            given = second if share else first
+            return [f"S{goal[1:]}, the rule gives {given} to all of the reference population.", *values]
         return [
             f"S{goal[1:]}, the rule gives {second} to {share:.0%} of the reference population and {other} to the "
-            "others."
+            "others.",
+            *values,
         ]
     given, noise = (second if release.constant else first), noise_of(release)
     value = release.effect.average_effect
-    beside = "" if noise is None else _beside(numbers([value, noise])[1].removeprefix("+"))
+    beside = "" if noise is None or values else _beside(numbers([value, noise])[1].removeprefix("+"))
     return [
         f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
-        f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more."
+        f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more.",
+        *values,
     ]
+
+
+def _values(release: ComposedRule) -> list[str]:
+    """Return what people gain if the rule decides, over treating nobody and everybody, and what that rests on."""
+    schema, lines, against = release.schema, release.lines, dict(zip(VALUES, ("nobody", "everybody"), strict=True))
+    assert lines is not None
+    ends = {name: lines.interval(name, LEVEL) for name in lines.values}
+    texts = numbers([value for name in lines.values for value in (lines.estimate(name), *ends[name])])
+    found = [
+        f"{amount(schema, texts[3 * k])} over treating {against[name]} ({LEVEL:.0%} interval {texts[3 * k + 1]} to "
+        f"{texts[3 * k + 2]})"
+        for k, name in enumerate(lines.values)
+    ]
+    cost = f", less its cost of {amount(schema, number(release.cost))} a treatment," if release.cost else ""
+    start = f"Treating as it says improves {outcome_words(schema)}{cost} by {', and by '.join(found)}, a person"
+    clear = [low > 0 for low, _ in ends.values()]
+    worse = [against[name] for name, (_, high) in ends.items() if high < 0]
+    means = f" Treating {worse[0]} is better than the rule." if worse else ""
+    if not means and not any(clear):
+        means = " The records do not show that it is better than either." if len(clear) > 1 else ""
+    return [f"{start}.{means}", f"This rests on the following: {release.line_assumptions}."]
 
 
 def _unstated(release: Release) -> list[str]:

@@ -9,12 +9,14 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.finding import findings
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 OBSERVED = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
@@ -106,3 +108,48 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
     assert not ledger.exists()
     with pytest.raises(InputError, match=words):
         learner.check(200)
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.2])
+@pytest.mark.parametrize("domain", [OBSERVED, TRIAL])
+def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, tmp_path):
+    learner = EffectRule(domain, BUDGET, cost=cost, noise=NoiseSource.fixed(2)).fit(*records(4_000))
+    rule, x = learner.release(), records(4_000)[0]
+    treated, gains = torch.as_tensor(rule.decide(x)) > 0, 2 * x[:, 0] - 1 - cost  # by the law of ``records``
+    table = rule.line_table(0.999)
+    assert list(table["cell"]) == ["the rule over treating nobody", "the rule over treating everybody"]
+    for (_, row), truth in zip(table.iterrows(), ((treated * gains).mean(), -(~treated * gains).mean()), strict=True):
+        assert row["low"] <= float(truth) <= row["high"]
+        assert row["high"] - row["low"] < 0.3
+    said = findings(rule)
+    assert "over treating nobody" in said[1]
+    assert ("less its cost of +0.200 a treatment" in said[1]) is (cost > 0)
+    assert said[2].startswith("This rests on the following")
+    assert [row["of"] for row in rule.summary()["values"]] == list(table["cell"])
+    path = rule.save(tmp_path / "rule.safetensors")
+    page = reader_page(rule)
+    assert "What the rule gains" in page
+    assert all(cell in page for cell in table["cell"])
+    again = load_release(path)
+    assert again.line_table().equals(rule.line_table())
+
+
+def test_a_rule_of_a_share_has_values_too_and_another_rule_by_its_effect_has_none():
+    people = records(500)[0]
+    learner = EffectRule(TRIAL, BUDGET, share=0.25, population=people, noise=NoiseSource.fixed(3)).fit(*records())
+    rule = learner.release()
+    assert rule.decide(people).mean() == 0.25
+    assert rule.lines is not None
+    assert rule.lines.records[rule.lines.place("rule over none")] == pytest.approx(0.25, abs=0.1)
+    for other in (rule.effect.rule(cost=0.1), rule.effect.rule(threshold=0.1), rule.effect.rule()):
+        assert other.lines is None
+        with pytest.raises(MissingError, match="about another rule"):
+            other.line_table()
+    assert not any("treating nobody" in sentence for sentence in findings(rule.effect.rule()))
+
+
+def test_without_delta_a_rule_has_no_values_and_says_why():
+    rule = EffectRule(TRIAL, PrivacyBudget(4.0, 0.0), noise=NoiseSource.fixed(4)).fit(*records()).release()
+    assert rule.lines is None
+    with pytest.raises(MissingError, match="delta = 0"):
+        rule.line_table()

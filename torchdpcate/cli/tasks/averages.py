@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hydra.utils import instantiate
 
 from torchdpcate._files import PRIVATE
+from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
@@ -39,9 +40,9 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
 
     Args:
         study: The data.
-        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``; of others none is known.
     """
-    if not isinstance(study, Study):
+    if not isinstance(study, Study) or estimand not in ESTIMANDS:
         return None
     known = None if study.average is None else study.average(estimand)
     if known is not None or study.truth is None:
@@ -86,12 +87,14 @@ class Averages(TaskSpec):
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``; by default ``LineAverages``."""
-        schema = self.study.schema
-        if len(schema.actions) < 3 and schema.cluster is None:
-            return LineAverages.of(self) if self.config.effect._target_ == _LINES else self
-        from torchdpcate.cli.tasks.subgroups import ArmAverages
+        """See ``TaskSpec``: ``LineAverages`` or ``ArmLines``; of clusters, or arms at delta = 0, ``ArmAverages``."""
+        from torchdpcate.cli.tasks.subgroups import ArmAverages, ArmLines
 
+        schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
+        if not schema.compared and schema.cluster is None:
+            return LineAverages.of(self) if by_lines else self
+        if by_lines and schema.cluster is None and self.config.privacy.delta > 0:
+            return ArmLines.of(self)
         return ArmAverages.of(self)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:

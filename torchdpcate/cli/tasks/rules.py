@@ -216,7 +216,10 @@ class EffectRules(Rules):
 
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
-        return {"form": self.release.effect.form, **super().results()}
+        values = (
+            {} if self.release.lines is None else {"values": self.release.effect.rows_of(self.release.lines.values)}
+        )
+        return {"form": self.release.effect.form, **super().results(), **values}
 
     def exact(self) -> dict[str, Tensor]:
         """Return nothing: sums and solved systems have no coefficients of their own."""

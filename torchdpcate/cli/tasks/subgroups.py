@@ -248,14 +248,14 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
 
     def results(self) -> dict[str, Any]:
         """Return the cells with their intervals, and errors where the truth is known."""
-        cells, lines, exact, truth = self.learner.cells.labels, self._lines, self._exact, self._truth
+        cells, lines, exact, truth = self._names, self._lines, self._exact, self._truth
         table = lines.table(LEVEL).set_index("line").loc[cells].reset_index().rename(columns={"line": "cell"})
         values, low, high = (table[name].to_numpy() for name in ("estimate", "low", "high"))
         noise = lines.noise(cells)
         found: dict[str, Any] = {
-            "cells": table.to_dict("records"),
+            "cells": table.assign(cell=self.release.arm_titles or cells).to_dict("records"),
             "cells_count": len(cells),
-            "partitions": self.learner.cells.config(),
+            **self._partitions,
             "estimate_least": float(values.min()),
             "estimate_most": float(values.max()),
             "noise": _root_mean_square(noise),
@@ -280,7 +280,16 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells."""
         rows = self.release.line_table(LEVEL)
-        return lines_of(rows[rows["cell"].isin(self._lines.cells)])
+        return lines_of(rows[rows["partition"] == "subgroups"])
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the lines that are shown."""
+        return self.learner.cells.labels
+
+    @property
+    def _partitions(self) -> dict[str, Any]:
+        return {"partitions": self.learner.cells.config()}
 
     @property
     def _noise_planned(self) -> float:
@@ -292,6 +301,30 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     @property
     def _cells(self) -> Any:
         return self.learner.cells
+
+
+class ArmLines(LineSubgroups):
+    """``task=average_effect`` of more than two arms by one composition: a line for each arm against the reference."""
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffect:  # type: ignore[override]
+        """Return the learner of each arm's average."""
+        return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self._lines.names)
+
+    @property
+    def _partitions(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def _noise_planned(self) -> float:
+        return self.learner.expected_noise(self.n).parts["noise"]
+
+    @cached_property
+    def _truth(self) -> None:
+        """Not known of more than two arms."""
 
 
 def lines_of(rows: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import AVERAGE, TILTS, Lines
+from torchdpcate.release.lines import AVERAGE, TILTS, Lines, powers
 
 ATE = "ATE"
 
@@ -40,7 +40,8 @@ class AverageEffect(AnswersAverage, RLearner):
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget with delta > 0. None fits without privacy; such a learner releases nothing.
-        estimand: ``ATE``: everybody; ``ATT`` the treated, ``ATC`` the controls, ``ATO`` where both are likely.
+        estimand: ``ATE``: everybody; ``ATT`` the treated, ``ATC`` the controls, ``ATO`` where both are likely;
+            ``beta:a:b``: people weighted by :math:`\pi^a (1 - \pi)^b`, a and b from 0 to 1.
         subgroups: Public partitions, a yaml file of them, or None; see ``Subgroups.of``.
 
     Raises:
@@ -78,8 +79,9 @@ class AverageEffect(AnswersAverage, RLearner):
         Raises:
             InputError: No such estimand.
         """
-        if self.estimand not in (ATE, *TILTS):
-            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join((ATE, *TILTS))}")
+        if self.estimand != ATE and powers(self.estimand) is None:
+            known = ", ".join((ATE, *TILTS))
+            raise InputError(f"estimand = {self.estimand!r}: choose one of {known}, beta:a:b (a and b from 0 to 1)")
         return AVERAGE if self.estimand == ATE else self.estimand
 
     def _second_stage(self) -> AdaptiveSecondStage:
@@ -165,13 +167,14 @@ class AverageEffect(AnswersAverage, RLearner):
             n: Number of records.
             residual_scale: What public knowledge says of the scale of y - m(x), in outcome units.
         """
-        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
+        budget, schema = self._planned(n), TableSchema.of(self.domain)
+        domain = schema.domain
         planner = self._procedure()
         assert isinstance(planner, Composition)
         planner.check(n, None)
         plan = planner.plan(n)
         scale = stated_scale(residual_scale, plan, domain)
-        of, cells = f"the average effect ({self.estimand})", None
+        of, cells = f"the average effect ({self.estimand})" + (" of an arm" if schema.compared else ""), None
         if plan.cells is not None:
             finest = max(plan.cells.partitions, key=lambda partition: partition.size)
             cells = finest.size

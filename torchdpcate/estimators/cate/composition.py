@@ -219,8 +219,9 @@ class Composition:
         if site is not None:  # before anything is paid
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
             site.begin(facts, keyed_digest(records), session.reservation is not None)
-        found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance, site, self.schema)
-        own: tuple[Any, ...] = (None, None)
+        own: tuple[Any, ...] = solver, nuisance, site, self.schema, self.settings.rule
+        found = fit_composition(rows, domain, plan, pays, levels, *own)
+        own = None, None
         if isinstance(records, CausalData) and plan.arms == 2:
             pi = found.propensity
             own = weighted_balance(domain, records, pi), partial(comparability, self.schema, records, pi)

@@ -15,7 +15,7 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.line_laws import lines_of, unlike
+from torchdpcate.composition.line_laws import lines_of, ruled, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
 from torchdpcate.composition.planned import (
@@ -44,6 +44,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
+from torchdpcate.release.lines import RULE
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -229,6 +230,7 @@ class CompositionPlan(Plan):
             release.line_numbers is not None and len(release.line_numbers.others) != plan.arms - 2
         ):
             yield "it holds what lines rest on though its plan does not request it, or the other way round"
+        yield from self._rule_problems(release)
         if (numbers is not None) is not plan.intervals:
             yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
@@ -237,6 +239,18 @@ class CompositionPlan(Plan):
             sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
             if (len(numbers.nuisances.propensity), len(numbers.nuisances.outcome_curvatures)) != sizes:
                 yield "its numbers of nuisances are not of the features that its plan requests"
+
+    def _rule_problems(self, release: ComposedRelease) -> Iterator[str]:
+        """Problems of the effect at which a rule decides whose values there are."""
+        plan, own = self.steps.at_weight(release.weight), release.line_numbers
+        rule = None if own is None else own.facts.rule
+        if (rule is not None) is not (RULE in plan.requested_lines):
+            yield "it holds what a rule decides by though its plan does not request its values, or the other way round"
+        elif rule is not None and own is not None:
+            fresh = ruled(plan, self.schema.domain, None, own).rule
+            assert fresh is not None
+            if not same(fresh.cost, rule.cost) or not (plan.cutoff is None or same(fresh.at, rule.at)):
+                yield "the effect at which its rule decides is not that of its costs and of its released sums"
 
 
 def stated_plan(release: Release) -> ComposedPlan:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned import planned_regret
+from torchdpcate.composition.planned import planned_line, planned_regret, why_no_lines
 from torchdpcate.composition.pure_fits import LARGEST, EffectSums, private_sums
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.rows import InMemory
@@ -50,6 +51,11 @@ class EffectRule(RLearner):
     reduced one: no outcome regression, and a propensity of one number. A propensity that the domain knows costs
     nothing. Costs, thresholds and budgets of treatments are free choices afterwards, as is the effect
     (``release_function``).
+
+    With delta > 0 it ends in lines: what people like the records gain by the rule over treating nobody, and over
+    treating everybody, costs counted, each with its interval (``ComposedRule.line_table``). The sums of all scores come
+    first: they move the effect's level to the average by which the rule decides. The values are about the rule with the
+    learner's own cost, threshold and share.
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
@@ -105,11 +111,12 @@ class EffectRule(RLearner):
         self.population = population
 
     def _second_stage(self) -> AdaptiveSecondStage:
-        if self.second_stage is None:
-            return AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
-        if not isinstance(self.second_stage, AdaptiveSecondStage):
+        chosen = self.second_stage
+        if chosen is None:
+            chosen = AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
+        if not isinstance(chosen, AdaptiveSecondStage):
             raise InputError("second_stage: a rule by an effect is one composition; give an AdaptiveSecondStage")
-        return self.second_stage
+        return replace(chosen, rule=self._choices(TableSchema.of(self.domain)))
 
     def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
         """See ``CATELearner``: also a cost or share that the domain does not allow."""
@@ -201,6 +208,7 @@ class EffectRule(RLearner):
                 f"plan: {requested[plan.form]}, of {plan.retained} of {domain.dimension} covariates{_reduced(plan)}",
                 f"the best constant rule, if it were known, would lose {shown(unit * here.constant)}; {beats} to lose "
                 "less",
+                _values(plan, domain, unit),
             ),
         )
 
@@ -218,6 +226,15 @@ class EffectRule(RLearner):
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""
         return known_propensities(records, self.schema_.domain)
+
+
+def _values(plan: ComposedPlan, domain: Domain, scale: float) -> str:
+    """Return what intervals the rule's values will have, or why none, in words."""
+    if plan.lines is None:
+        return f"its values over treating nobody and everybody: {why_no_lines(plan).removeprefix('no interval: ')}"
+    parts = planned_line(plan, domain.outcome_range, None if plan.binary else scale, 2)
+    error = math.hypot(*parts.values()) / 2  # half of the people, each with that error
+    return f"its values over treating nobody and everybody have intervals, with standard errors of about {shown(error)}"
 
 
 def _reduced(plan: ComposedPlan) -> str:
