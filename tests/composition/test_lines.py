@@ -418,7 +418,8 @@ def test_a_pair_of_records_moves_a_block_by_its_whole_sensitivity(name):
 
 
 def test_the_pair_that_is_audited_differs_in_one_record_and_moves_all_sums_by_one():
-    plan, facts = planned("cohort", lines=("ATT", "ATC"), cells=None), made_facts(cuts=torch.zeros(0).double())
+    plan, none = planned("cohort", lines=("ATT", "ATC"), cells=None), torch.zeros(0).double()
+    facts = made_facts(cuts=none, rule=None, tilts=torch.ones(2, 2).double())
     statistic, weight = LineSums(line_blocks(plan, facts, CLIPS["clip"])), torch.ones(3).double()
     first, other = (each_terms(statistic, replace(rows, weight=weight)) for rows in scored_pair((1e9, -1e9)))
     assert (first != other).any(1).tolist() == [True, False, False]

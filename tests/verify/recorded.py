@@ -27,7 +27,7 @@ from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
 FILE = Path(__file__).parents[1] / "data" / "recorded.safetensors"
 N = 600
-FEW, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-5)
+FEW, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(6.0, 1e-5)
 
 
 def observed(kind: str = "continuous", arms: int = 2) -> tuple[Domain, Tensor, Tensor, Tensor]:

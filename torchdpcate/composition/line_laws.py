@@ -584,4 +584,5 @@ class _Law(NamedTuple):
         apart = share * (1 - share) * (value / share) ** 2 * self.per_person if share else 0.0
         sampling = (share * self.spread_of(parts, cells, max(count, _FEWEST)) + apart) / n
         noise = (noise + counted * unit**2) / n**2
-        return Line(value, [sampling, noise, tail.variance / n**2, share**2 * self.nuisances], share)
+        lost = share**2 * self.nuisances + self.beyond(parts, cells, 1 / n, 1 / n)
+        return Line(value, [sampling, noise, tail.variance / n**2, lost], share)
