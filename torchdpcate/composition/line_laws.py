@@ -328,7 +328,22 @@ def _one(
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    return _Law(numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person, curve).lines()
+    own = _Law(numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person, curve)
+    return own._replace(influence=influence_of(plan)).lines()
+
+
+def influence_of(plan: ComposedPlan) -> float:
+    """Return how far a record moves the effect at itself, over its score and n: what shrinkage leaves of each feature.
+
+    The level counts as one; public.
+
+    Args:
+        plan: The public plan.
+    """
+    effect = plan.effect()
+    noise = (effect.noise / effect.basis.feature_weights)[1:]
+    kept = effect.prior / (effect.prior + noise) if plan.shrinks else torch.ones_like(noise)
+    return 1.0 + float(kept.sum())
 
 
 def ruled(
@@ -373,6 +388,7 @@ class _Law(NamedTuple):
     better: str | None
     per_person: int
     curve: float = 0.0
+    influence: float = 1.0
 
     @property
     def facts(self) -> LineFacts:
@@ -551,7 +567,11 @@ class _Law(NamedTuple):
         yield SLOPE, Line(slope, variances, 1.0)
 
     def _rule(self) -> Iterator[tuple[str, Line]]:
-        """Values of treating those whose released effect exceeds what a rule requires, over treating none and all."""
+        """Values of treating those whose released effect exceeds what a rule requires, over treating none and all.
+
+        They are less what a rule that was found on the same records seems to gain by them (``optimism``); half of that
+        counts as a standard error.
+        """
         facts, sign = self.facts, -1.0 if self.better == "lower" else 1.0
         if facts.rule is None:
             return
@@ -562,8 +582,10 @@ class _Law(NamedTuple):
         for name, side in zip(VALUES, (1, 0) if sign > 0 else (0, 1), strict=True):
             cells = torch.nonzero(above == side).flatten().tolist()
             if cells:  # else it treats everybody, or nobody: one of its values is the average's, and the other nought
-                value, variances, share = self._gain(facts.rule, parts, cells, sign)
-                yield name, Line(value if name == VALUES[0] else -value, variances, share)
+                value, (sampling, *others), share = self._gain(facts.rule, parts, cells, sign)
+                seems = 0.0 if parts is None else self.optimism(facts.rule.at)
+                gain = (value if name == VALUES[0] else -value) - seems
+                yield name, Line(gain, [sampling + (seems / 2) ** 2, *others], share)
 
     def _gain(self, rule: Ruled, parts: str | None, cells: list[int], sign: float) -> Line:
         r"""Return what a treatment of some cells gains, over all records: effects in the better direction, less costs.
@@ -586,3 +608,19 @@ class _Law(NamedTuple):
         noise = (noise + counted * unit**2) / n**2
         lost = share**2 * self.nuisances + self.beyond(parts, cells, 1 / n, 1 / n)
         return Line(value, [sampling, noise, tail.variance / n**2, lost], share)
+
+    def optimism(self, at: float) -> float:
+        r"""Return what scores of records gain by having drawn a cut of the effect, over all records.
+
+        .. math:: \frac12\, f(k)\, \frac{\hat\sigma_\varphi^2}{n} \sum_j w_j
+
+        with the density f of effects at the cut, as normal ones have it: a record moves the effect at itself by its
+        score times w / n, and so across the cut in its own favour. The half is what generated laws showed: residuals
+        are clipped in the effect's regression, and not all effects are normal (experiments/one_fit).
+
+        Args:
+            at: k, as the regression has effects.
+        """
+        facts, spread = self.facts, self.facts.effect_deviation
+        density = math.exp(-(((at - facts.centre) / spread) ** 2) / 2) / (math.sqrt(2 * math.pi) * spread)
+        return density * facts.deviation**2 * self.influence * self.per_person / (2 * self.plan.mass)
