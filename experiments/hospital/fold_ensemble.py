@@ -19,9 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.defaults.hospital_laws import HospitalCase
-from experiments.hospital.measured import LEVEL
-from experiments.peers.averages import Estimate
+from experiments.hospital.cases import LEVEL, Case, Estimate
 from torchdpcate.data.records import public_generator
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
@@ -31,7 +29,7 @@ SHARE = 0.8
 _BLOCK = 2_000  # records that all folds predict at a time
 
 
-def fold_ensemble(case: HospitalCase, epsilon: float, delta: float, seed: int) -> Estimate:
+def fold_ensemble(case: Case, epsilon: float, delta: float, seed: int) -> Estimate:
     """Return the estimate with its interval.
 
     Args:
@@ -41,11 +39,11 @@ def fold_ensemble(case: HospitalCase, epsilon: float, delta: float, seed: int) -
         seed: Public, of folds and noise.
     """
     domain, generator = case.schema.domain, public_generator(seed, "fold ensemble")
-    folds = case.records.n // FOLD
+    folds = case.data.n // FOLD
     n = folds * FOLD
-    order = torch.randperm(case.records.n, generator=generator)[:n]
-    x, a = case.records.x[order], case.records.a[order]
-    y = (case.records.y[order] - domain.outcome_low) / domain.outcome_range
+    order = torch.randperm(case.data.n, generator=generator)[:n]
+    x, a = case.data.x[order], case.data.a[order]
+    y = (case.data.y[order] - domain.outcome_low) / domain.outcome_range
     known = None if domain.known_propensity is None else domain.known_propensity.middle
     scores = _scores(x, a, y, folds, known)
 

@@ -21,15 +21,13 @@ import math
 
 import numpy as np
 
-from experiments.defaults.hospital_laws import HospitalCase
-from experiments.hospital.measured import LEVEL
-from experiments.peers.averages import Estimate
+from experiments.hospital.cases import LEVEL, Case, Estimate
 from torchdpcate.privacy.calibration import theorem1_multiplier
 
 CLIP = 0.05
 
 
-def private_ate(case: HospitalCase, epsilon: float, delta: float, seed: int) -> Estimate:
+def private_ate(case: Case, epsilon: float, delta: float, seed: int) -> Estimate:
     """Return the estimate with its interval.
 
     Args:
@@ -41,7 +39,7 @@ def private_ate(case: HospitalCase, epsilon: float, delta: float, seed: int) -> 
     from scipy.stats import norm
 
     records, domain = case.records, case.schema.domain
-    x, a, y = records.x.numpy(), records.a.numpy(), records.y.numpy()
+    x, a, y = records.x, records.a, records.y
     rng = np.random.default_rng(seed)
     m0, m1, pi = _nuisances(x, a, y, rng.permutation(len(y)) % 2, seed)
     pi = np.clip(pi, CLIP, 1 - CLIP)

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from experiments.defaults.hospital_laws import hospital_case
 from experiments.hospital import fold_ensemble as ensemble
-from torchdpcate.data.records import CausalData
+from experiments.hospital.cases import Case
 
 
 def mean_and_square(x, a, y, folds, known):
@@ -33,10 +33,9 @@ def test_a_replaced_record_moves_the_mean_by_the_sensitivity_at_most(known):
 
 
 def test_the_estimate_nears_the_difference_of_a_trial_as_the_budget_grows():
-    case = hospital_case("costs_trial", 3, 2_000)
-    deviation = case.records.y.std().item()
-    y = case.schema.domain.clip_outcome(case.records.y + 2 * deviation * case.records.a)
-    moved = replace(case, records=CausalData(case.records.x, case.records.a, y))
-    found = ensemble.fold_ensemble(moved, 1_000.0, 1e-5, 0)
-    assert abs((found.value - case.average) / deviation - 2) < 0.3
+    case = Case.of("hospital, costs trial", 3, 2_000)
+    records, deviation = case.records, case.records.y.std()
+    y = np.clip(records.y + 2 * deviation * records.a, *records.bounds)
+    found = ensemble.fold_ensemble(replace(case, records=replace(records, y=y)), 1_000.0, 1e-5, 0)
+    assert abs((found.value - case.people.effect.mean()) / deviation - 2) < 0.3
     assert found.low < found.value < found.high

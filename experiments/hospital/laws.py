@@ -1,12 +1,21 @@
 """Random laws of trials and cohorts, with the effects that are true of them; outcomes within public bounds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
+import torch
+
+from experiments.defaults.hospital_laws import FAMILIES, hospital_law
+from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 
 Array = np.ndarray
 COVARIATES = 6
+CLUSTER = 20
+"""Records of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,9 @@ class Draw:
         overlap: Public bound of the propensity.
         known: The propensity, where the design knows it.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
+        clusters: What is stated of them.
+        table: Public facts of a table that has its own; None takes those above.
+        cut: Of the first covariate: below it and from it on are two public cells.
     """
 
     x: Array
@@ -34,16 +46,37 @@ class Draw:
     overlap: float
     known: float | None
     kind: str = "continuous"
+    clusters: Cluster | None = None
+    table: TableSchema | None = None
+    cut: float = 0.0
+
+    def rows(self, which: slice) -> Self:
+        """Return some of the records."""
+        arrays = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: a[which] for name, a in arrays.items() if isinstance(a, np.ndarray)})
+
+    @property
+    def schema(self) -> TableSchema:
+        """Public facts."""
+        if self.table is not None:
+            return self.table
+        low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
+        low[-2:], high[-2:] = 0.0, 1.0
+        known = {} if self.known is None else {"propensity": self.known}
+        domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
+        return replace(TableSchema.of(domain), cluster=self.clusters)
 
 
-def _covariates(rng: np.random.Generator, n: int) -> Array:
+def covariates(rng: np.random.Generator, n: int, count: int = COVARIATES) -> Array:
+    """Return correlated covariates of n people, the last two of two levels, [n, count]."""
     common = rng.normal(size=(n, 1))
-    x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, COVARIATES)), -2, 2)
+    x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, count)), -2, 2)
     x[:, -2:] = x[:, -2:] > rng.uniform(-0.6, 0.6, 2)
     return x
 
 
-def _linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+def linear(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a random linear function of covariates, centred, whose deviation is ``size``, [n]."""
     weights = rng.normal(size=x.shape[1])
     found = x @ weights
     return size * (found - found.mean()) / found.std()
@@ -77,6 +110,7 @@ def _continuous(
     treated_noise: Noise | None = None,
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
+    count: int = COVARIATES,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -89,18 +123,19 @@ def _continuous(
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
         overlap: Of a cohort.
+        count: Number of covariates.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        base, drift = _linear(rng, x, 1.0), _linear(rng, x, logit) if logit else np.zeros(n)
+        x = covariates(rng, n, count)
+        base, drift = linear(rng, x, 1.0), linear(rng, x, logit) if logit else np.zeros(n)
         if shape == "hump":
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
         if shape == "product":
             base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
         both = rng.uniform(0.3, 0.8)
         base = base + both * drift / max(logit, 1e-9)
-        effect = rng.normal(0, 0.5) + _linear(rng, x, rng.uniform(0.2, 0.6))
+        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
         e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
         a = (rng.uniform(size=n) < e).astype(float)
         error = noise(rng, n)
@@ -113,11 +148,11 @@ def _continuous(
 
 def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        risk, drift = _linear(rng, x, 0.7), np.log(rate / (1 - rate))
-        off = rng.uniform(-0.6, 0.3) + _linear(rng, x, 0.2)
+        x = covariates(rng, n)
+        risk, drift = linear(rng, x, 0.7), np.log(rate / (1 - rate))
+        off = rng.uniform(-0.6, 0.3) + linear(rng, x, 0.2)
         p0, p1 = (1 / (1 + np.exp(-(drift + risk + part))) for part in (0.0, off))
-        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + _linear(rng, x, 0.4), 0.05)
+        e = np.full(n, treated) if treated is not None else _propensity(0.5 * risk + linear(rng, x, 0.4), 0.05)
         a = (rng.uniform(size=n) < e).astype(float)
         y = (rng.uniform(size=n) < np.where(a > 0, p1, p0)).astype(float)
         return Draw(x, a, y, p1 - p0, e, (0.0, 1.0), 0.05, treated, "binary")
@@ -127,10 +162,10 @@ def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator
 
 def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = _covariates(rng, n)
-        level = _linear(rng, x, 0.4)
-        change = rng.uniform(-0.4, 0.4) + _linear(rng, x, 0.1)
-        e = _propensity(0.8 * level + _linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
+        x = covariates(rng, n)
+        level = linear(rng, x, 0.4)
+        change = rng.uniform(-0.4, 0.4) + linear(rng, x, 0.1)
+        e = _propensity(0.8 * level + linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
         a = (rng.uniform(size=n) < e).astype(float)
         scale = 800.0 if costs else 4.0
         frailty = rng.gamma(1.0, 1.0, n) if not costs else rng.lognormal(-0.5, 1.0, n)
@@ -150,6 +185,51 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
     return draw
 
 
+def _near_violation(rng: np.random.Generator, n: int) -> Draw:
+    """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
+    x, bounds = covariates(rng, n), (-20.0, 20.0)
+    forbids = rng.uniform(size=n) < rng.uniform(0.1, 0.3)
+    x[:, -1] = forbids
+    base, drift = linear(rng, x, 1.0), linear(rng, x, 0.8)
+    base = base + rng.uniform(0.3, 0.8) * drift / 0.8
+    effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6)) + rng.normal(0, 1.0) * forbids
+    e = np.where(forbids, 0.02, _propensity(drift, 0.1))
+    a = (rng.uniform(size=n) < e).astype(float)
+    return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
+
+
+def _clusters(stated: bool) -> Callable[[np.random.Generator, int], Draw]:
+    """Return a law of a trial that assigns whole clusters, whose records share a part of their residuals."""
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x, bounds, cluster = covariates(rng, n), (-20.0, 20.0), np.arange(n) // CLUSTER
+        shared, arm = rng.normal(0, 0.35, n), (rng.uniform(size=n) < 0.5).astype(float)
+        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
+        y = linear(rng, x, 1.0) + arm[cluster] * effect + shared[cluster] + _normal(rng, n)
+        clusters = Cluster("ward", CLUSTER, 0.1) if stated else None
+        e = np.full(n, 0.5)
+        return Draw(x, arm[cluster], np.clip(y, *bounds), effect, e, bounds, 0.05, 0.5, clusters=clusters)
+
+    return draw
+
+
+def _hospital(family: str) -> Callable[[np.random.Generator, int], Draw]:
+    """Return the laws of a family like a hospital's tables (``experiments/designs/hospital.py``)."""
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        law = hospital_law(family, int(rng.integers(2**31)))
+        records = law.draw(n, torch.Generator().manual_seed(int(rng.integers(2**31))))
+        found = (records.x, records.a, records.y, law.effect(records.x), law.propensity(records.x))
+        schema = law.schema()
+        domain = schema.domain
+        bounds = (domain.outcome_low, domain.outcome_high)
+        known = law.treated if law.trial else None
+        facts = (bounds, domain.overlap, known, domain.outcome_kind)
+        return Draw(*(one.numpy() for one in found), *facts, table=schema, cut=60.0)
+
+    return draw
+
+
 LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial": _continuous(0.5),
     "trial, 30 % treated": _continuous(0.3),
@@ -158,16 +238,21 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial, deaths": _deaths(0.05, 0.5),
     "trial, days": _counts(0.0, False, 120.0),
     "trial, costs": _counts(0.3, False, 20_000.0, costs=True),
+    "trial, clusters": _clusters(stated=False),
+    "trial, clusters stated": _clusters(stated=True),
     "linear": _continuous(logit=0.8),
     "strong linear": _continuous(logit=1.4),
+    "heavy linear": _continuous(logit=2.0, noise=_student, overlap=0.02),
+    "40 covariates": _continuous(logit=0.8, count=40),
     "hump": _continuous(logit=0.5, shape="hump"),
     "product": _continuous(logit=0.7, shape="product"),
     "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
     "t(2.5)": _continuous(logit=0.8, noise=_student),
     "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
     "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
+    "near violation": _near_violation,
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),
-}
+} | {f"hospital, {family.replace('_', ' ')}": _hospital(family) for family in FAMILIES}
 """Families of laws; each draw has constants of its own."""

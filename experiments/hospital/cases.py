@@ -1,0 +1,183 @@
+"""Records of a law, what is true of its people, and linear AIPW without privacy, by which answers are judged."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments.hospital.laws import LAWS, Array, Draw
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.lines import AVERAGE, SLOPE, TILTS, VALUES
+
+PEOPLE = 20_000
+"""People of the law, none of them among the records, of whom truths are means and whose effects are requested."""
+DELTA, LEVEL = 1e-5, 0.95
+Z = 1.959964
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An average effect with its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One draw of a law.
+
+    Attributes:
+        records: What is learnt from.
+        people: By whom answers are judged.
+    """
+
+    records: Draw
+    people: Draw
+
+    @classmethod
+    def of(cls, law: str, seed: int, n: int) -> "Case":
+        """Return n records and ``PEOPLE`` of a law whose constants are those of the seed."""
+        drawn = LAWS[law](np.random.default_rng([seed, *law.encode()]), n + PEOPLE)
+        return cls(drawn.rows(slice(n)), drawn.rows(slice(n, None)))
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """Public facts."""
+        return self.records.schema
+
+    @cached_property
+    def data(self) -> CausalData:
+        """The records as tensors."""
+        return CausalData(*(torch.from_numpy(one.copy()) for one in (self.records.x, self.records.a, self.records.y)))
+
+    @cached_property
+    def nuisances(self) -> tuple[Array, Array, Array]:
+        """Propensity and mean outcomes of both arms by logistic and linear regression, [n] each."""
+        from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        x, a, y = self.records.x, self.records.a, self.records.y
+        e = np.full(len(a), self.records.known)
+        if self.records.known is None:
+            logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(x, a)
+            e = np.clip(logistic.predict_proba(x)[:, 1], self.records.overlap, 1 - self.records.overlap)
+        linear = make_pipeline(StandardScaler(), Ridge(1.0))
+        m0, m1 = (linear.fit(x[a == arm], y[a == arm]).predict(x) for arm in (0, 1))
+        return e, m0, m1
+
+    @cached_property
+    def scores(self) -> Array:
+        """Doubly robust scores of the records by these nuisances, [n]."""
+        (e, m0, m1), a, y = self.nuisances, self.records.a, self.records.y
+        return m1 - m0 + np.where(a > 0, (y - m1) / e, (m0 - y) / (1 - e))
+
+    def line(self, name: str, estimate: float, low: float, high: float, own: Array, of: Array) -> Row:
+        """Return the row of a mean effect of some people.
+
+        Args:
+            name: Of the line.
+            estimate: Of the mean effect.
+            low: Lower end of its interval.
+            high: Upper end.
+            own: Weight of each record, [n] ...
+            of: ... and of each of the people, [PEOPLE].
+        """
+        truth = float((of * self.people.effect).sum() / of.sum()) if of.any() else np.nan
+        return _row(name, estimate, low, high, truth, *ratio(own * self.scores, own))
+
+    def average(self, found: Estimate) -> Row:
+        """Return the row of the average effect."""
+        one, all_of = np.ones(len(self.records.a)), np.ones(PEOPLE)
+        return self.line(AVERAGE, found.value, found.low, found.high, one, all_of)
+
+    def cells(self, of: Draw) -> tuple[Array, Array]:
+        """Return who is in each of the two public cells, [n] each."""
+        below = (of.x[:, 0] < of.cut).astype(float)
+        return below, 1 - below
+
+    def lines(self, release: ComposedRelease) -> Iterator[Row]:
+        """Yield a row for each line of a release, with the parts of its standard error."""
+        table, parts = release.lines.table(LEVEL), release.lines.variances.sqrt().numpy()
+        own, of = self._weights(release, self.records), self._weights(release, self.people)
+        cells = release.lines.cells
+        for row, errors in zip(table.itertuples(), parts, strict=True):
+            ends = (row.line, row.estimate, row.low, row.high)
+            if row.line in own:
+                name = f"cell {cells.index(row.line) + 1}" if row.line in cells else row.line
+                found = self.line(name, *ends[1:], own[row.line], of[row.line])
+            else:
+                found = self._weighted(release, *ends)
+            yield found | dict(zip(("sampling", "noise", "clip", "nuisances"), errors.tolist(), strict=True))
+
+    def _weights(self, release: ComposedRelease, of: Draw) -> dict[str, Array]:
+        """Return who each line that is a mean is about, [n]."""
+        facts, effect = release.line_numbers.facts, np.asarray(release.effect(of.x)) - release.shift
+        group = np.digitize(effect, facts.cuts.numpy())
+        found = {f"group {k + 1}": (group == k).astype(float) for k in range(len(facts.cuts) + 1)}
+        public = dict(zip(release.lines.cells, self.cells(of), strict=False))
+        return {AVERAGE: np.ones(len(effect))} | found | public
+
+    def _weighted(self, release: ComposedRelease, name: str, estimate: float, low: float, high: float) -> Row:
+        """Return the row of a line that is no mean over some of the people: a rule's value, weighted, calibration."""
+        facts, (e, m0, m1), a = release.line_numbers.facts, self.nuisances, self.records.a
+        tau, pi = self.people.effect, self.people.propensity
+        effects = [np.asarray(release.effect(of.x)) - release.shift for of in (self.records, self.people)]
+        one, all_of = np.ones(len(a)), np.ones(PEOPLE)
+        if name in VALUES:
+            own, of = ((effect > 0 if name == VALUES[0] else -(effect <= 0).astype(float)) for effect in effects)
+            return _row(name, estimate, low, high, float(np.mean(of * tau)), *ratio(own * self.scores, one))
+        if name == SLOPE:
+            own, of = (np.clip((effect - facts.centre) / facts.effect_deviation, -2, 2) for effect in effects)
+            size = facts.effect_deviation
+            truth = float((of * (tau - facts.centre)).sum() / (size * of * of).sum())
+            return _row(name, estimate, low, high, truth, *ratio(own * (self.scores - facts.centre), size * own * own))
+        assert name in TILTS
+        h, slope = {"ATT": (e, one), "ATC": (1 - e, -one), "ATO": (e * (1 - e), 1 - 2 * e)}[name]
+        weight = {"ATT": pi, "ATC": 1 - pi, "ATO": pi * (1 - pi)}[name] * all_of
+        numerator = h * self.scores + slope * (a - e) * (m1 - m0)
+        return _row(name, estimate, low, high, np.average(tau, weights=weight), *ratio(numerator, h + slope * (a - e)))
+
+    def persons(self, effect: Array, low: Array | None = None, high: Array | None = None) -> Row:
+        """Return the row of all people's effects: share that intervals hold, half width and error over the deviation.
+
+        Args:
+            effect: Of the people, [PEOPLE].
+            low: Lower ends; None where there are no intervals.
+            high: Upper ends.
+        """
+        tau = self.people.effect
+        size, wrong = tau.std(), (effect > 0) != (tau > 0)
+        found = {
+            "line": "persons",
+            "error": float(np.sqrt(np.mean((effect - tau) ** 2)) / size),
+            "regret": float(2 * np.mean(abs(tau) * wrong) / np.mean(abs(tau))),
+        }
+        if low is not None and high is not None:
+            found |= {"held": np.mean((low <= tau) & (tau <= high)), "width": float(np.mean(high - low) / 2 / size)}
+        return found
+
+
+def ratio(numerator: Array, denominator: Array) -> tuple[float, float]:
+    """Return the ratio of two means over records, [n] each, and its standard error."""
+    if not numerator.any() or not denominator.any():  # of nobody
+        return np.nan, np.nan
+    found = numerator.mean() / denominator.mean()
+    error = (numerator - found * denominator).std() / abs(denominator.mean()) / np.sqrt(len(numerator))
+    return float(found), float(error)
+
+
+def _row(name: str, estimate: float, low: float, high: float, truth: float, free: float, error: float) -> Row:
+    found = {"line": name, "estimate": estimate, "low": low, "high": high, "truth": truth}
+    found |= {"np": free, "np_error": error}
+    held = float(low <= truth <= high) if np.isfinite(low) and np.isfinite(truth) else np.nan
+    return found | {"held": held, "width": (high - low) / 2 / (Z * error)}
