@@ -112,7 +112,7 @@ def test_stated_clusters_have_the_average_of_the_task() -> None:
 def test_a_peer_is_near_the_truth_within_its_interval(name: str) -> None:
     if lacks(PEERS[name]):
         pytest.skip(f"extra peers-{PEERS[name].library} is not installed")
-    rows = pd.DataFrame(found(PEERS[name], Case.of("trial", 1_000, 2_000), 1e3, 0))
+    rows = pd.DataFrame(found(PEERS[name], Case.of("trial", 1_000, 2_000), 30.0, 0))
     average = rows[rows["line"] == "average"].iloc[0]
     assert average["low"] < average["truth"] < average["high"]
     persons = rows[rows["line"] == "persons"]
