@@ -32,6 +32,7 @@ class Draw:
         overlap: Public bound of the propensity.
         known: The propensity, where the design knows it.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
+        share: Public share of the treated of a cohort; None where it is not stated.
         clusters: What is stated of them.
         table: Public facts of a table that has its own; None takes those above.
         cut: Of the first covariate: below it and from it on are two public cells.
@@ -46,6 +47,7 @@ class Draw:
     overlap: float
     known: float | None
     kind: str = "continuous"
+    share: float | None = None
     clusters: Cluster | None = None
     table: TableSchema | None = None
     cut: float = 0.0
@@ -62,7 +64,7 @@ class Draw:
             return self.table
         low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
         low[-2:], high[-2:] = 0.0, 1.0
-        known = {} if self.known is None else {"propensity": self.known}
+        known = {"treated": self.share} if self.known is None else {"propensity": self.known}
         domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
         return replace(TableSchema.of(domain), cluster=self.clusters)
 
@@ -111,6 +113,7 @@ def _continuous(
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
     count: int = COVARIATES,
+    stated: bool = False,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -124,6 +127,7 @@ def _continuous(
         bounds: Of the outcome.
         overlap: Of a cohort.
         count: Number of covariates.
+        stated: Whether the share of the treated of a cohort is public.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
@@ -141,7 +145,8 @@ def _continuous(
         error = noise(rng, n)
         if treated_noise is not None:
             error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
-        return Draw(x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated)
+        y, share = np.clip(base + a * effect + error, *bounds), round(float(e.mean()), 3) if stated else None
+        return Draw(x, a, y, effect, e, bounds, overlap, treated, share=share)
 
     return draw
 
@@ -250,6 +255,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "t(2.5)": _continuous(logit=0.8, noise=_student),
     "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
     "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
+    "3 % treated, stated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, stated=True),
     "near violation": _near_violation,
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),

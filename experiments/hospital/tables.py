@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.hospital.methods import CONSTANT, DOUBLEML, ONE_FIT, PERSONS, REQUESTED
+from experiments.hospital.methods import CONSTANT, ONE_FIT, PERSONS, REQUESTED
 from experiments.tables import table
 from torchdpcate.release.lines import AVERAGE
 
@@ -57,9 +57,8 @@ def tables(found: pd.DataFrame, peers: pd.DataFrame) -> str:
     usual = found[(found["n"] == USUAL) & (found["epsilon"] == 1)]
     seeds = set(peers["seed"])
     beside = pd.concat([usual[usual["seed"].isin(seeds)], peers])
-    own = summary(usual).droplevel(["n", "epsilon"])
     parts = {
-        "Averages": _averages(own, summary(beside).droplevel(["n", "epsilon"])),
+        "Averages": _averages(summary(usual).droplevel(["n", "epsilon"])),
         "Other answers": _others(usual),
         "Beside others": _beside(beside),
         "By records and epsilon": _sizes(found),
@@ -67,16 +66,12 @@ def tables(found: pd.DataFrame, peers: pd.DataFrame) -> str:
     return "\n".join(f"### {title}\n\n{lines}" for title, lines in parts.items())
 
 
-def _averages(own: pd.DataFrame, beside: pd.DataFrame) -> str:
+def _averages(own: pd.DataFrame) -> str:
     lines = [["law", "draws", "shown", "covered", "width", "bias", "AIPW covered", "constant covered", "width"]]
-    lines[0] += ["DoubleML covered", "width"]
-    for law in _laws(own, ONE_FIT):
+    for law in dict.fromkeys(own.loc[(ONE_FIT, AVERAGE)].index):
         one, of = own.loc[(ONE_FIT, AVERAGE, law)], own.loc[(CONSTANT, AVERAGE, law)]
-        peer = beside.loc[(DOUBLEML, AVERAGE, law)] if (DOUBLEML, AVERAGE, law) in beside.index else None
-        told = [short(one[name]) for name in ("shown", "held", "width", "bias", "np_held")]
-        told += [short(of[name]) for name in ("held", "width")]
-        told += ["", ""] if peer is None else [short(peer[name]) for name in ("held", "width")]
-        lines.append([law, str(int(one["draws"])), *told])
+        told = [one[name] for name in ("shown", "held", "width", "bias", "np_held")] + [of["held"], of["width"]]
+        lines.append([law, str(int(one["draws"])), *map(short, told)])
     return table(lines)
 
 
@@ -119,10 +114,6 @@ def _sizes(found: pd.DataFrame) -> str:
         told = map(short, (row.shown, row.held, row.width, row.bias, row.np_held))
         lines.append([row.law, f"{row.n:,}", f"{row.epsilon:g}", str(row.draws), *told])
     return table(lines)
-
-
-def _laws(own: pd.DataFrame, method: str) -> list[str]:
-    return list(dict.fromkeys(own.loc[(method, AVERAGE)].index))
 
 
 def short(value: float) -> str:

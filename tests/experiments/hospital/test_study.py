@@ -150,7 +150,7 @@ def test_tables_say_what_rows_say() -> None:
     expected = {"draws": 4, "shown": 0.75, "held": 0.67, "width": 2, "bias": 2, "rms": 2, "np_held": 1}
     assert told[list(expected)].to_dict() == expected
     page = tables(own, beside)
-    assert "| linear | 4 | .75 | .67 | 2.00 | 2.00 | 1.00 | .25 | 3.00 | .50 | 1.10 |" in page
+    assert "| linear | 4 | .75 | .67 | 2.00 | 2.00 | 1.00 | .25 | 3.00 |" in page
     assert "| linear |  |  | .50 | 4.00 |  |  | .85 | 1.50 |  |  |" in page
     assert "| DoubleMLIRM | models right | 1.00 | .50 | 1.10 | 1.00 |" in page
 
