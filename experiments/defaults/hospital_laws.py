@@ -25,16 +25,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """Arguments of ``Hospital`` by family; of several values each law takes one, by its seed."""
 
 
-def hospital_law(family: str, seed: int, **given: Any) -> Hospital:
+def hospital_law(family: str, law: int, **given: Any) -> Hospital:
     """Return a random law.
 
     Args:
         family: One of ``FAMILIES``.
-        seed: Of the law.
+        law: Its seed.
         given: Further arguments of ``Hospital``.
     """
-    own = {name: _one(value, seed) for name, value in FAMILIES[family].items()}
-    return Hospital(law=seed, **own, **given)
+    own = {name: _one(value, law) for name, value in FAMILIES[family].items()}
+    return Hospital(law=law, **own, **given)
 
 
 def hospital_case(family: str, seed: int, n: int) -> Case:
