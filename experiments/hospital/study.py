@@ -1,9 +1,10 @@
 """Answers of one fit on random laws, beside peers: coverage, width over the non-private one, and bias.
 
-``python -m experiments.hospital.study [--peers] [--seeds 1000:1040] [--records N] [--epsilon 1] [--law NAME]
-[--lines NAME ...] [--out FILE]`` adds rows of one fit, or of peers, to a csv file and prints what they say; what the
-file has of a law, seed, n, epsilon and method is not made again. ``--table [PAGE]`` makes no rows: it prints the
-tables, or puts them into a page. Seeds 0 to 199 are for tuning, 1,000 to 1,199 for reporting.
+``python -m experiments.hospital.study --out ROWS.csv [--peers] [--seeds 1000:1040] [--records N] [--epsilon 1]
+[--law NAME] [--lines NAME ...]`` adds rows of one fit, or of peers, to a file and prints what they say; what the file
+has of a law, seed, n, epsilon and method is not made again. ``--table PAGE`` makes no rows: it puts what they say into
+``found.csv``, in the place of what that has of the same, and its tables into the page. Seeds 0 to 199 are for tuning,
+1,000 to 1,199 for reporting.
 """
 
 import argparse
@@ -20,11 +21,10 @@ from experiments.frame.study import seed_of
 from experiments.hospital.cases import Case
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import PEERS, Method, found, ours
-from experiments.hospital.tables import paste, summary, tables
+from experiments.hospital.tables import paste, renewed, summary, tables
 from torchdpcate.release.lines import REQUESTS, RULE
 
-FOLDER = Path(__file__).parent
-FOUND, BESIDE = FOLDER / "found.csv", FOLDER / "peers.csv"
+FOUND = Path(__file__).parent / "found.csv"
 KEY = ["law", "seed", "n", "epsilon", "method"]
 COLUMNS = [*KEY, "line", "estimate", "low", "high", "truth", "np", "np_error", "held", "width", "error", "regret"]
 COLUMNS += ["sampling", "noise", "clip", "nuisances", "refused"]
@@ -71,30 +71,28 @@ def run(path: Path, seeds: range, laws: list[str], sizes: list[int], epsilon: fl
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--out", type=Path, help="the csv file; found.csv or peers.csv of this folder")
     parser.add_argument("--seeds", default="1000:1040")
     parser.add_argument("--records", type=int, action="append", default=[])
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--law", action="append", choices=LAWS, metavar="NAME")
     parser.add_argument("--lines", nargs="*", default=[RULE], choices=REQUESTS)
-    parser.add_argument("--table", nargs="?", type=Path, const=Path(), metavar="PAGE")
+    parser.add_argument("--table", type=Path, metavar="PAGE")
     words = parser.parse_args()
-    if words.table is None:
-        torch.set_num_threads(1)
-        every = PEERS if words.peers else ours(tuple(words.lines))
-        of = {name: method for name, method in every.items() if not lacks(method)}
-        for library in sorted({method.library for method in every.values() if lacks(method)}):
-            print(f"{library} is not installed, its rows are left out: pip install 'torchdpcate[peers-{library}]'")
-        path = words.out or (BESIDE if words.peers else FOUND)
-        run(path, range(*map(int, words.seeds.split(":"))), words.law or list(LAWS), words.records, words.epsilon, of)
-        print(summary(pd.read_csv(path)).to_string())
+    if words.table is not None:
+        found = renewed(pd.read_csv(FOUND) if FOUND.exists() else None, summary(pd.read_csv(words.out)))
+        found.to_csv(FOUND, index=False)
+        paste(words.table, tables(found))
         return
-    page = tables(pd.read_csv(words.out or FOUND), pd.read_csv(BESIDE))
-    if words.table == Path():
-        print(page)
-    else:
-        paste(words.table, page)
+    torch.set_num_threads(1)
+    every = PEERS if words.peers else ours(tuple(words.lines))
+    of = {name: method for name, method in every.items() if not lacks(method)}
+    for library in sorted({method.library for method in every.values() if lacks(method)}):
+        print(f"{library} is not installed, its rows are left out: pip install 'torchdpcate[peers-{library}]'")
+    seeds = range(*map(int, words.seeds.split(":")))
+    run(words.out, seeds, words.law or list(LAWS), words.records, words.epsilon, of)
+    print(summary(pd.read_csv(words.out)).to_string())
 
 
 def lacks(method: Method) -> bool:

@@ -5,18 +5,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.hospital.methods import CONSTANT, ONE_FIT, PERSONS, REQUESTED
+from experiments.hospital.laws import LAWS
+from experiments.hospital.methods import CONSTANT, ONE_FIT, PEERS, PERSONS, REQUESTED, ours
 from experiments.tables import table
 from torchdpcate.release.lines import AVERAGE
 
 USUAL = 5_000
 """Number of records of most tables."""
-WRONG = ("trial, clusters", "hump", "product", "near violation")
-"""Laws whose models or stated facts are wrong, beside the cohorts like a hospital's, whose models are none of ours."""
-START, END = "<!-- tables: python -m experiments.hospital.study --table docs/judged.md -->", "<!-- end of tables -->"
+WRONG = {"trial, clusters", "hump", "product", "near violation"}
+WRONG |= {f"hospital, {family}" for family in ("cohort", "cohort threshold", "interaction", "costs", "rare treatment")}
+"""Laws whose models, or facts as stated, are wrong: cohorts like a hospital's are linear in no covariate."""
+START, END = "<!-- tables: study --table -->", "<!-- end of tables -->"
 
 
-def summary(found: pd.DataFrame) -> pd.DataFrame:
+KEY = ["method", "n", "epsilon", "line", "law"]
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what the rows of each method, n, epsilon, line and law say together.
 
     Returns:
@@ -25,51 +30,64 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
         standard error; ``np_held``, the share of AIPW's intervals that hold it; ``bare``, the median width of sampling
         and noise alone; means of ``error`` and ``regret`` of persons.
     """
-    off = (found["estimate"] - found["truth"]) / found["np_error"]
-    rows = found.assign(
-        off=off,
-        np_held=((found["np"] - found["truth"]).abs() <= 1.96 * found["np_error"]).where(found["np"].notna()),
-        bare=np.hypot(found["sampling"], found["noise"]) / found["np_error"],
+    free = (rows["np"] - rows["truth"]).abs() <= 1.96 * rows["np_error"]
+    found = rows.assign(
+        off=(rows["estimate"] - rows["truth"]) / rows["np_error"],
+        free=free.where(rows["np"].notna()).astype(float),
+        bare=np.hypot(rows["sampling"], rows["noise"]) / rows["np_error"],
     )
-    rows["np_held"] = rows["np_held"].astype(float)
-    own = rows.groupby(["method", "n", "epsilon", "line", "law"], sort=False)
+    own = found.groupby(KEY, sort=False)
     return own.agg(
         draws=("seed", "nunique"),
         shown=("held", lambda held: held.notna().mean()),
         held=("held", "mean"),
         width=("width", "median"),
         bias=("off", "mean"),
-        rms=("off", lambda off: float(np.sqrt((off**2).mean()))),
-        np_held=("np_held", "mean"),
+        rms=("off", lambda off: np.sqrt((off**2).mean())),
+        np_held=("free", "mean"),
         bare=("bare", "median"),
         error=("error", "mean"),
         regret=("regret", "mean"),
-    ).round(2)
+    ).round(3)
 
 
-def tables(found: pd.DataFrame, peers: pd.DataFrame) -> str:
+def renewed(found: pd.DataFrame | None, own: pd.DataFrame) -> pd.DataFrame:
+    """Return summaries with others in the place of those of the same method, n, epsilon and law.
+
+    Args:
+        found: What there is; None if nothing.
+        own: A ``summary``.
+    """
+    new, of = own.reset_index(), [name for name in KEY if name != "line"]
+    if found is not None:
+        kept = ~pd.MultiIndex.from_frame(found[of]).isin(pd.MultiIndex.from_frame(new[of]))
+        new = pd.concat([found[kept], new])
+    new, order = new.reset_index(drop=True), [*ours(), *PEERS, *LAWS]
+    places = new.assign(**{name: new[name].map(order.index) for name in ("method", "law")})
+    return new.loc[places.sort_values(["method", "n", "epsilon", "law"], kind="stable").index]
+
+
+def tables(found: pd.DataFrame) -> str:
     """Return the tables of the page.
 
     Args:
-        found: Rows of one fit and of the private constant.
-        peers: Rows of peers.
+        found: Summaries.
     """
-    usual = found[(found["n"] == USUAL) & (found["epsilon"] == 1)]
-    seeds = set(peers["seed"])
-    beside = pd.concat([usual[usual["seed"].isin(seeds)], peers])
+    usual = found[(found["n"] == USUAL) & found["epsilon"].isin([1, np.inf])]
+    average = usual[usual["line"] == AVERAGE]
     parts = {
-        "Averages": _averages(summary(usual).droplevel(["n", "epsilon"])),
+        "Averages": _averages(average.set_index(["method", "law"])),
         "Other answers": _others(usual),
-        "Beside others": _beside(beside),
-        "By records and epsilon": _sizes(found),
+        "Beside others": _beside(usual),
+        "By records": _sizes(found),
     }
     return "\n".join(f"### {title}\n\n{lines}" for title, lines in parts.items())
 
 
 def _averages(own: pd.DataFrame) -> str:
     lines = [["law", "draws", "shown", "covered", "width", "bias", "AIPW covered", "constant covered", "width"]]
-    for law in dict.fromkeys(own.loc[(ONE_FIT, AVERAGE)].index):
-        one, of = own.loc[(ONE_FIT, AVERAGE, law)], own.loc[(CONSTANT, AVERAGE, law)]
+    for law in own.loc[ONE_FIT].index:
+        one, of = own.loc[(ONE_FIT, law)], own.loc[(CONSTANT, law)]
         told = [one[name] for name in ("shown", "held", "width", "bias", "np_held")] + [of["held"], of["width"]]
         lines.append([law, str(int(one["draws"])), *map(short, told)])
     return table(lines)
@@ -78,42 +96,60 @@ def _averages(own: pd.DataFrame) -> str:
 def _others(found: pd.DataFrame) -> str:
     kinds = {"groups": (ONE_FIT, "group"), "cells": (REQUESTED, "cell"), "rule": (REQUESTED, "rule")}
     lines = [["law", *(word for kind in kinds for word in (f"{kind} covered", "width"))]]
-    lines[0] += ["persons covered", "half width", "error", "regret"]
-    for law in dict.fromkeys(found["law"]):
-        here, told = found[found["law"] == law], []
+    lines[0] += ["persons shown", "covered", "half width", "error", "regret"]
+    for law, here in found.groupby("law", sort=False):
+        told = []
         for method, word in kinds.values():
             rows = here[(here["method"] == method) & here["line"].str.startswith(word)]
-            told += [short(rows["held"].mean()), short(rows["width"].median())]
-        rows = here[(here["method"] == PERSONS) & (here["line"] == "persons")]
-        effect = here[(here["method"] == ONE_FIT) & (here["line"] == "persons")]
-        told += [short(rows["held"].mean()), short(rows["width"].median())]
-        lines.append([law, *told, short(effect["error"].mean()), short(effect["regret"].mean())])
+            told += [rows["held"].mean(), rows["width"].median()]
+        persons = here[here["line"] == "persons"].set_index("method")
+        told += persons.reindex([PERSONS])[["shown", "held", "width"]].iloc[0].tolist()
+        told += persons.reindex([ONE_FIT])[["error", "regret"]].iloc[0].tolist()
+        lines.append([str(law), *map(short, told)])
     return table(lines)
 
 
 def _beside(found: pd.DataFrame) -> str:
-    own = found[found["line"].isin([AVERAGE, "persons"]) & (found["method"] != REQUESTED)]
+    """Return means over laws, of widths and of the average's error medians."""
     lines = [
-        ["method", "laws", "shown", "covered", "width", "error", "persons covered", "half width", "error", "regret"]
+        [
+            "method",
+            "laws",
+            "draws",
+            "shown",
+            "covered",
+            "width",
+            "rms",
+            "persons covered",
+            "half width",
+            "error",
+            "regret",
+        ]
     ]
-    for name, laws in (("models right", False), ("models wrong", True)):
-        for method, rows in own[own["law"].isin(WRONG) == laws].groupby("method", sort=False):
+    own = found[found["line"].isin([AVERAGE, "persons"]) & (found["method"] != REQUESTED)]
+    for name, wrong in (("models right", False), ("models wrong", True)):
+        for method, rows in own[own["law"].isin(WRONG) == wrong].groupby("method", sort=False):
             average, persons = (rows[rows["line"] == line] for line in (AVERAGE, "persons"))
-            off = (average["estimate"] - average["truth"]).abs() / average["np_error"]
-            told = [average["held"].notna().mean(), average["held"].mean(), average["width"].median(), off.median()]
-            told += [persons[column].mean() for column in ("held", "width", "error", "regret")]
-            lines.append([str(method), name, *map(short, told)])
+            told = [average["shown"].mean(), average["held"].mean(), average["width"].median(), average["rms"].median()]
+            told += [
+                persons["held"].mean(),
+                persons["width"].median(),
+                persons["error"].median(),
+                persons["regret"].mean(),
+            ]
+            lines.append([str(method), name, str(rows["draws"].max()), *map(short, told)])
     return table(lines)
 
 
 def _sizes(found: pd.DataFrame) -> str:
-    own = summary(found[(found["method"] == ONE_FIT) & (found["line"] == AVERAGE)]).reset_index()
-    several = own.groupby("law")["n"].transform("nunique") + own.groupby("law")["epsilon"].transform("nunique") > 2
-    lines = [["law", "n", "epsilon", "draws", "shown", "covered", "width", "bias", "AIPW covered"]]
-    for row in own[several].sort_values(["law", "n", "epsilon"], kind="stable").itertuples():
-        told = map(short, (row.shown, row.held, row.width, row.bias, row.np_held))
-        lines.append([row.law, f"{row.n:,}", f"{row.epsilon:g}", str(row.draws), *told])
-    return table(lines)
+    own = found[(found["method"] == ONE_FIT) & (found["line"] == AVERAGE)]
+    told = [
+        f"{short(held)}, {short(width)}" if shown else "none"
+        for held, width, shown in zip(own["held"], own["width"], own["shown"], strict=True)
+    ]
+    cells = own.assign(told=told).pivot_table("told", "law", ["n", "epsilon"], "first", sort=True).fillna("")
+    heads = [f"{n:,}" + (f", epsilon = {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
+    return table([["law", *heads], *([law, *cells.loc[law]] for law in dict.fromkeys(own["law"]))])
 
 
 def short(value: float) -> str:

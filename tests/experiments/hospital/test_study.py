@@ -12,7 +12,7 @@ from experiments.hospital.cases import PEOPLE, Case, Estimate, ratio
 from experiments.hospital.laws import CLUSTER, LAWS
 from experiments.hospital.methods import CONSTANT, DOUBLEML, ONE_FIT, PEERS, PERSONS, REQUESTED, found, ours
 from experiments.hospital.study import COLUMNS, lacks, missing, rows_of, run
-from experiments.hospital.tables import END, START, paste, short, summary, tables
+from experiments.hospital.tables import END, START, paste, renewed, short, summary, tables
 
 MANY = 200_000
 
@@ -145,14 +145,34 @@ def test_tables_say_what_rows_say() -> None:
     own += [rows(CONSTANT, "average", "linear", [1, 0, 0, 0], width=3.0, estimate=0.0)]
     own += [rows(REQUESTED, "cell 1", "linear", [1, 0, 1, 0], width=4.0, estimate=0.0)]
     own += [rows(PERSONS, "persons", "linear", [0.9, 0.8, 0.9, 0.8], width=1.5, error=0.4)]
-    own, beside = pd.concat(own), rows(DOUBLEML, "average", "linear", [1, 0], width=1.1, estimate=0.1)
-    told = summary(own).loc[(ONE_FIT, 5_000, 1.0, "average", "linear")]
-    expected = {"draws": 4, "shown": 0.75, "held": 0.67, "width": 2, "bias": 2, "rms": 2, "np_held": 1}
+    own += [rows(DOUBLEML, "average", "linear", [1, 0], width=1.1, estimate=0.1)]
+    found = summary(pd.concat(own))
+    told = found.loc[(ONE_FIT, 5_000, 1.0, "average", "linear")]
+    expected = {"draws": 4, "shown": 0.75, "held": 0.667, "width": 2, "bias": 2, "rms": 2, "np_held": 1}
     assert told[list(expected)].to_dict() == expected
-    page = tables(own, beside)
+    page = tables(renewed(None, found))
     assert "| linear | 4 | .75 | .67 | 2.00 | 2.00 | 1.00 | .25 | 3.00 |" in page
-    assert "| linear |  |  | .50 | 4.00 |  |  | .85 | 1.50 |  |  |" in page
-    assert "| DoubleMLIRM | models right | 1.00 | .50 | 1.10 | 1.00 |" in page
+    assert "| linear |  |  | .50 | 4.00 |  |  | 1.00 | .85 | 1.50 |  |  |" in page
+    assert "| linear | .67, 2.00 |" in page
+    assert "| DoubleMLIRM | models right | 2 | 1.00 | .50 | 1.10 | 1.00 |" in page
+
+
+def test_new_summaries_take_the_place_of_those_of_the_same_and_others_stay() -> None:
+    first = [rows(ONE_FIT, line, law, [1.0, 1.0]) for law in ("linear", "trial") for line in ("average", "group 1")]
+    found = renewed(None, summary(pd.concat([*first, rows(DOUBLEML, "average", "linear", [1.0])])))
+    assert found["law"].tolist() == ["trial", "trial", "linear", "linear", "linear"]
+    again = renewed(found, summary(rows(ONE_FIT, "average", "linear", [0.0, 0.0, 0.0])))
+    assert again[["method", "line", "law", "draws", "held"]].to_numpy().tolist() == [
+        [ONE_FIT, "average", "trial", 2, 1.0],
+        [ONE_FIT, "group 1", "trial", 2, 1.0],
+        [ONE_FIT, "average", "linear", 3, 0.0],  # a group that is shown no more is gone
+        [DOUBLEML, "average", "linear", 1, 1.0],
+    ]
+
+
+def test_the_page_has_the_tables_of_what_was_found() -> None:
+    page = study.FOUND.with_name("README.md").read_text()
+    assert tables(pd.read_csv(study.FOUND)) in page
 
 
 def test_tables_are_pasted_between_their_comments(tmp_path) -> None:
