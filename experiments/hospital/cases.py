@@ -6,10 +6,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from experiments.hospital.laws import LAWS, Array, Draw
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import AVERAGE, SLOPE, TILTS, VALUES
@@ -53,11 +51,6 @@ class Case:
     def schema(self) -> TableSchema:
         """Public facts."""
         return self.records.schema
-
-    @cached_property
-    def data(self) -> CausalData:
-        """The records as tensors."""
-        return CausalData(*(torch.from_numpy(one.copy()) for one in (self.records.x, self.records.a, self.records.y)))
 
     @cached_property
     def nuisances(self) -> tuple[Array, Array, Array]:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from experiments.hospital.cases import DELTA, LEVEL, Case, Estimate, Row, Z
-from experiments.hospital.fold_ensemble import fold_ensemble
-from experiments.hospital.private_ate import private_ate
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
@@ -21,29 +19,22 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import AVERAGE, RULE
 
-CERTIFIED, CONDITIONAL, HEURISTIC, NOT_PRIVATE = "certified", "conditional", "heuristic", "not private"
-
 
 @dataclass(frozen=True)
 class Method:
     """One way to some of the answers.
 
     Attributes:
-        level: Of its guarantee.
+        private: Whether it spends a budget; all that do are certified.
         run: From case, epsilon and a seed to rows.
         line: What it says nothing of where it refuses.
         library: Module that it needs beside this library's; empty if none.
     """
 
-    level: str
+    private: bool
     run: Callable[[Case, float, int], Iterator[Row]]
     line: str = AVERAGE
     library: str = ""
-
-    @property
-    def private(self) -> bool:
-        """Whether it spends a budget."""
-        return self.level != NOT_PRIVATE
 
 
 def _fitted(case: Case, epsilon: float, seed: int, stage: AdaptiveSecondStage) -> ComposedRelease:
@@ -109,16 +100,6 @@ def balancing(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     yield case.average(Estimate(release.estimate, *release.interval(LEVEL)))
 
 
-def _peer(run: Callable[[Case, float, float, int], Estimate]) -> Callable[[Case, float, int], Iterator[Row]]:
-    """Return a private peer, cut at the largest effect that there can be, as ours are."""
-
-    def rows(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
-        found, bound = run(case, epsilon, DELTA, seed), case.schema.domain.outcome_range
-        yield case.average(Estimate(*np.clip([found.value, found.low, found.high], -bound, bound)))
-
-    return rows
-
-
 def doubleml(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     """Yield the average by DoubleML's interactive model, nuisances by gradient boosting, the rest by its defaults."""
     from doubleml import DoubleMLData, DoubleMLIRM
@@ -170,21 +151,19 @@ def ours(lines: tuple[str, ...] = (RULE,)) -> dict[str, Method]:
         lines: What is requested beside public cells.
     """
     return {
-        ONE_FIT: Method(CERTIFIED, one_fit),
-        REQUESTED: Method(CERTIFIED, partial(requested, lines), "cell 1"),
-        PERSONS: Method(CERTIFIED, persons, "persons"),
-        CONSTANT: Method(CERTIFIED, constant),
+        ONE_FIT: Method(True, one_fit),
+        REQUESTED: Method(True, partial(requested, lines), "cell 1"),
+        PERSONS: Method(True, persons, "persons"),
+        CONSTANT: Method(True, constant),
     }
 
 
 DOUBLEML, LINEAR, FOREST = "DoubleMLIRM", "LinearDML", "CausalForestDML"
 PEERS = {
-    "covariate balancing": Method(CERTIFIED, balancing),
-    "fold ensemble": Method(CONDITIONAL, _peer(fold_ensemble)),
-    "PrivATE": Method(HEURISTIC, _peer(private_ate)),
-    DOUBLEML: Method(NOT_PRIVATE, doubleml, library="doubleml"),
-    LINEAR: Method(NOT_PRIVATE, _econml(LINEAR), library="econml"),
-    FOREST: Method(NOT_PRIVATE, _econml(FOREST), library="econml"),
+    "covariate balancing": Method(True, balancing),
+    DOUBLEML: Method(False, doubleml, library="doubleml"),
+    LINEAR: Method(False, _econml(LINEAR), library="econml"),
+    FOREST: Method(False, _econml(FOREST), library="econml"),
 }
 
 

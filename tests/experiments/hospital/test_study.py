@@ -188,7 +188,7 @@ def test_tables_are_pasted_between_their_comments(tmp_path) -> None:
 def test_libraries_that_are_absent_are_told(monkeypatch) -> None:
     monkeypatch.setattr(study, "find_spec", lambda name: None if name == "econml" else find_spec(name))
     assert lacks(PEERS["LinearDML"])
-    assert not lacks(PEERS["PrivATE"])
+    assert not lacks(PEERS["covariate balancing"])
 
 
 def test_people_are_none_of_the_records() -> None:
