@@ -10,7 +10,7 @@ import numpy as np
 from experiments.hospital.laws import LAWS, Array, Draw
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import AVERAGE, SLOPE, TILTS, VALUES
+from torchdpcate.release.lines import AVERAGE, PARTS, SLOPE, TILTS, VALUES
 
 PEOPLE = 20_000
 """People of the law, none of them among the records, of whom truths are means and whose effects are requested."""
@@ -110,7 +110,7 @@ class Case:
                 found = self.line(name, *ends[1:], own[row.line], of[row.line])
             else:
                 found = self._weighted(release, *ends)
-            yield found | dict(zip(("sampling", "noise", "clip", "nuisances"), errors.tolist(), strict=True))
+            yield found | dict(zip(PARTS, errors.tolist(), strict=True))
 
     def _weights(self, release: ComposedRelease, of: Draw) -> dict[str, Array]:
         """Return who each line that is a mean is about, [n]."""

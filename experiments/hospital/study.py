@@ -22,12 +22,12 @@ from experiments.hospital.cases import Case
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import PEERS, Method, found, ours
 from experiments.hospital.tables import paste, renewed, summary, tables
-from torchdpcate.release.lines import REQUESTS, RULE
+from torchdpcate.release.lines import PARTS, REQUESTS, RULE
 
 FOUND = Path(__file__).parent / "found.csv"
 KEY = ["law", "seed", "n", "epsilon", "method"]
 COLUMNS = [*KEY, "line", "estimate", "low", "high", "truth", "np", "np_error", "held", "width", "error", "regret"]
-COLUMNS += ["sampling", "noise", "clip", "nuisances", "refused"]
+COLUMNS += [*PARTS, "refused"]
 RECORDS = 5_000
 SIZES = dict.fromkeys(("linear", "hump", "product"), (1_000, 2_000, RECORDS))
 """Numbers of records of laws that are judged at several."""
