@@ -10,7 +10,7 @@ import numpy as np
 from experiments.hospital.laws import LAWS, Array, Draw
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import AVERAGE, PARTS, SLOPE, TILTS, VALUES
+from torchdpcate.release.lines import ARM, AVERAGE, PARTS, SLOPE, VALUES
 
 PEOPLE = 20_000
 """People of the law, none of them among the records, of whom truths are means and whose effects are requested."""
@@ -53,40 +53,43 @@ class Case:
         return self.records.schema
 
     @cached_property
-    def nuisances(self) -> tuple[Array, Array, Array]:
-        """Propensity and mean outcomes of both arms by logistic and linear regression, [n] each."""
+    def nuisances(self) -> tuple[Array, Array]:
+        """Propensities and mean outcomes of all arms by logistic and linear regression, [n, K] each."""
         from sklearn.linear_model import LogisticRegression, Ridge
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        x, a, y = self.records.x, self.records.a, self.records.y
-        e = np.full(len(a), self.records.known)
-        if self.records.known is None:
+        of, x, a, y = self.records, self.records.x, self.records.a, self.records.y
+        if of.known is None:
             logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(x, a)
-            e = np.clip(logistic.predict_proba(x)[:, 1], self.records.overlap, 1 - self.records.overlap)
+            e = np.clip(logistic.predict_proba(x), of.overlap, 1 - of.overlap)
+        else:
+            e = np.broadcast_to(of.known if of.arms > 2 else [1 - of.known, of.known], (len(a), of.arms))
         linear = make_pipeline(StandardScaler(), Ridge(1.0))
-        m0, m1 = (linear.fit(x[a == arm], y[a == arm]).predict(x) for arm in (0, 1))
-        return e, m0, m1
+        means = [linear.fit(x[a == arm], y[a == arm]).predict(x) for arm in range(of.arms)]
+        return e, np.stack(means, 1)
 
-    @cached_property
-    def scores(self) -> Array:
-        """Doubly robust scores of the records by these nuisances, [n]."""
-        (e, m0, m1), a, y = self.nuisances, self.records.a, self.records.y
-        return m1 - m0 + np.where(a > 0, (y - m1) / e, (m0 - y) / (1 - e))
+    def scores(self, arm: int = 1) -> Array:
+        """Return doubly robust scores of an arm against the reference by these nuisances, [n]."""
+        (e, m), a, y = self.nuisances, self.records.a, self.records.y
+        treated, control = ((a == k) * (y - m[:, k]) / e[:, k] for k in (arm, 0))
+        return m[:, arm] - m[:, 0] + treated - control
 
     def line(self, name: str, estimate: float, low: float, high: float, own: Array, of: Array) -> Row:
         """Return the row of a mean effect of some people.
 
         Args:
-            name: Of the line.
+            name: Of the line; that of an arm is about this arm.
             estimate: Of the mean effect.
             low: Lower end of its interval.
             high: Upper end.
             own: Weight of each record, [n] ...
             of: ... and of each of the people, [PEOPLE].
         """
-        truth = float((of * self.people.effect).sum() / of.sum()) if of.any() else np.nan
-        return _row(name, estimate, low, high, truth, *ratio(own * self.scores, own))
+        arm = int(name.removeprefix(ARM)) if name.startswith(ARM) else 1
+        effect = self.people.effect.reshape(len(of), -1)[:, arm - 1]
+        truth = float((of * effect).sum() / of.sum()) if of.any() else np.nan
+        return _row(name, estimate, low, high, truth, *ratio(own * self.scores(arm), own))
 
     def average(self, found: Estimate) -> Row:
         """Return the row of the average effect."""
@@ -102,7 +105,7 @@ class Case:
         """Yield a row for each line of a release, with the parts of its standard error."""
         table, parts = release.lines.table(LEVEL), release.lines.variances.sqrt().numpy()
         own, of = self._weights(release, self.records), self._weights(release, self.people)
-        cells = release.lines.cells
+        cells = release.lines.cells if self.records.arms == 2 else ()
         for row, errors in zip(table.itertuples(), parts, strict=True):
             ends = (row.line, row.estimate, row.low, row.high)
             if row.line in own:
@@ -114,31 +117,35 @@ class Case:
 
     def _weights(self, release: ComposedRelease, of: Draw) -> dict[str, Array]:
         """Return who each line that is a mean is about, [n]."""
+        everybody = np.ones(len(of.a))
+        if of.arms > 2:
+            return {f"{ARM}{k}": everybody for k in range(1, of.arms)}
         facts, effect = release.line_numbers.facts, np.asarray(release.effect(of.x)) - release.shift
         group = np.digitize(effect, facts.cuts.numpy())
         found = {f"group {k + 1}": (group == k).astype(float) for k in range(len(facts.cuts) + 1)}
         public = dict(zip(release.lines.cells, self.cells(of), strict=False))
-        return {AVERAGE: np.ones(len(effect))} | found | public
+        return {AVERAGE: everybody} | found | public
 
     def _weighted(self, release: ComposedRelease, name: str, estimate: float, low: float, high: float) -> Row:
         """Return the row of a line that is no mean over some of the people: a rule's value, weighted, calibration."""
-        facts, (e, m0, m1), a = release.line_numbers.facts, self.nuisances, self.records.a
-        tau, pi = self.people.effect, self.people.propensity
-        effects = [np.asarray(release.effect(of.x)) - release.shift for of in (self.records, self.people)]
-        one, all_of = np.ones(len(a)), np.ones(PEOPLE)
+        facts, (e, m), a = release.line_numbers.facts, self.nuisances, self.records.a
+        tau, pi, scores, e = self.people.effect, self.people.propensity, self.scores(), e[:, 1]
+        effects = [np.asarray(release.effect(of.x)) for of in (self.records, self.people)]
         if name in VALUES:
             own, of = ((effect > 0 if name == VALUES[0] else -(effect <= 0).astype(float)) for effect in effects)
-            return _row(name, estimate, low, high, float(np.mean(of * tau)), *ratio(own * self.scores, one))
+            truth = float(np.mean(of * tau))
+            return _row(name, estimate, low, high, truth, *ratio(own * scores, np.ones(len(a))))
         if name == SLOPE:
-            own, of = (np.clip((effect - facts.centre) / facts.effect_deviation, -2, 2) for effect in effects)
             size = facts.effect_deviation
+            own, of = (np.clip((effect - release.shift - facts.centre) / size, -2, 2) for effect in effects)
             truth = float((of * (tau - facts.centre)).sum() / (size * of * of).sum())
-            return _row(name, estimate, low, high, truth, *ratio(own * (self.scores - facts.centre), size * own * own))
-        assert name in TILTS
-        h, slope = {"ATT": (e, one), "ATC": (1 - e, -one), "ATO": (e * (1 - e), 1 - 2 * e)}[name]
-        weight = {"ATT": pi, "ATC": 1 - pi, "ATO": pi * (1 - pi)}[name] * all_of
-        numerator = h * self.scores + slope * (a - e) * (m1 - m0)
-        return _row(name, estimate, low, high, np.average(tau, weights=weight), *ratio(numerator, h + slope * (a - e)))
+            return _row(name, estimate, low, high, truth, *ratio(own * (scores - facts.centre), size * own * own))
+        one, other = {"ATT": (1, 0), "ATC": (0, 1), "ATO": (1, 1)}[name]
+        h, of = (share**one * (1 - share) ** other for share in (e, pi))
+        slope = (one / e - other / (1 - e)) * h
+        weights = h + slope * (a - e)
+        numerator = h * scores + slope * (a - e) * (m[:, 1] - m[:, 0])
+        return _row(name, estimate, low, high, np.average(tau, weights=of), *ratio(numerator, weights))
 
     def persons(self, effect: Array, low: Array | None = None, high: Array | None = None) -> Row:
         """Return the row of all people's effects: share that intervals hold, half width and error over the deviation.

@@ -24,15 +24,15 @@ class Draw:
 
     Attributes:
         x: Covariates [n, q] in [-2, 2].
-        a: Treatment [n].
+        a: Arm of each record, [n]: 0 is the reference.
         y: Outcome [n], within ``bounds``.
-        effect: True effect of each record, [n].
-        propensity: True propensity, [n].
+        effect: True effect of each record, [n]; of K > 2 arms of each against the reference, [n, K - 1].
+        propensity: True propensity, [n]; of K > 2 arms of each, [n, K].
         bounds: Of the outcome, public.
         overlap: Public bound of the propensity.
-        known: The propensity, where the design knows it.
+        known: The propensity, where the design knows it; of K > 2 arms one each.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
-        share: Public share of the treated of a cohort; None where it is not stated.
+        treated: Share of the treated, where it is public though the propensity is not.
         clusters: What is stated of them.
         table: Public facts of a table that has its own; None takes those above.
         cut: Of the first covariate: below it and from it on are two public cells.
@@ -45,9 +45,9 @@ class Draw:
     propensity: Array
     bounds: tuple[float, float]
     overlap: float
-    known: float | None
+    known: float | list[float] | None
     kind: str = "continuous"
-    share: float | None = None
+    treated: float | None = None
     clusters: Cluster | None = None
     table: TableSchema | None = None
     cut: float = 0.0
@@ -64,9 +64,20 @@ class Draw:
             return self.table
         low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
         low[-2:], high[-2:] = 0.0, 1.0
-        known = {"treated": self.share} if self.known is None else {"propensity": self.known}
+        known = {"treated": self.treated} if self.known is None else {"propensity": self.known}
         domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
-        return replace(TableSchema.of(domain), cluster=self.clusters)
+        arms = () if self.arms == 2 else tuple(map(str, range(self.arms)))
+        return TableSchema("a", "y", domain.columns, domain, arms=arms, cluster=self.clusters)
+
+    @property
+    def arms(self) -> int:
+        """How many there are."""
+        return 2 if self.effect.ndim == 1 else self.propensity.shape[1]
+
+    @property
+    def codes(self) -> Array:
+        """Arms as learners take them: two from 0, more from 1, [n]."""
+        return self.a + (self.arms > 2)
 
 
 def covariates(rng: np.random.Generator, n: int, count: int = COVARIATES) -> Array:
@@ -113,7 +124,7 @@ def _continuous(
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
     count: int = COVARIATES,
-    stated: bool = False,
+    public: float | None = None,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -127,7 +138,7 @@ def _continuous(
         bounds: Of the outcome.
         overlap: Of a cohort.
         count: Number of covariates.
-        stated: Whether the share of the treated of a cohort is public.
+        public: Its share of the treated, where it is public.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
@@ -145,8 +156,8 @@ def _continuous(
         error = noise(rng, n)
         if treated_noise is not None:
             error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
-        y, share = np.clip(base + a * effect + error, *bounds), round(float(e.mean()), 3) if stated else None
-        return Draw(x, a, y, effect, e, bounds, overlap, treated, share=share)
+        y = np.clip(base + a * effect + error, *bounds)
+        return Draw(x, a, y, effect, e, bounds, overlap, treated, treated=public)
 
     return draw
 
@@ -193,7 +204,7 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
 def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     """One covariate forbids the treatment, all but: its records have a propensity of .02 where .1 is stated."""
     x, bounds = covariates(rng, n), (-20.0, 20.0)
-    forbids = rng.uniform(size=n) < rng.uniform(0.1, 0.3)
+    forbids = rng.uniform(size=n) < rng.uniform(0.2, 0.35)
     x[:, -1] = forbids
     base, drift = linear(rng, x, 1.0), linear(rng, x, 0.8)
     base = base + rng.uniform(0.3, 0.8) * drift / 0.8
@@ -201,6 +212,30 @@ def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     e = np.where(forbids, 0.02, _propensity(drift, 0.1))
     a = (rng.uniform(size=n) < e).astype(float)
     return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
+
+
+def _three_arms(shares: tuple[float, ...], logit: float = 0.0) -> Callable[[np.random.Generator, int], Draw]:
+    """Return a law of three arms: log-odds, mean and effects linear.
+
+    Args:
+        shares: Of the arms where covariates say nothing.
+        logit: Size of the confounding of each arm's log-odds; 0: a trial.
+    """
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x = covariates(rng, n)
+        drifts = [np.zeros(n)] + [linear(rng, x, logit) if logit else np.zeros(n) for _ in shares[1:]]
+        e = np.array(shares) * np.exp(np.column_stack(drifts))
+        e /= e.sum(1, keepdims=True)
+        e = 0.05 + (1 - 0.05 * len(shares)) * e if logit else e
+        a = (rng.uniform(size=(n, 1)) > e.cumsum(1)[:, :-1]).sum(1).astype(float)
+        base = linear(rng, x, 1.0) + sum(rng.uniform(0.2, 0.5) * drift / max(logit, 1e-9) for drift in drifts)
+        effect = np.column_stack([rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6)) for _ in shares[1:]])
+        own = np.column_stack([np.zeros(n), effect])[np.arange(n), a.astype(int)]
+        y = np.clip(base + own + rng.normal(size=n), -20, 20)
+        return Draw(x, a, y, effect, e, (-20.0, 20.0), 0.05, None if logit else list(shares))
+
+    return draw
 
 
 def _clusters(stated: bool) -> Callable[[np.random.Generator, int], Draw]:
@@ -253,12 +288,13 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "product": _continuous(logit=0.7, shape="product"),
     "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
     "t(2.5)": _continuous(logit=0.8, noise=_student),
-    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02),
-    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005),
-    "3 % treated, stated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, stated=True),
+    "10 % treated": _continuous(logit=0.6, shift=-2.4, overlap=0.02, public=0.1),
+    "3 % treated": _continuous(logit=0.5, shift=-3.5, overlap=0.005, public=0.03),
     "near violation": _near_violation,
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),
+    "trial, three arms": _three_arms((0.4, 0.3, 0.3)),
+    "three arms": _three_arms((0.4, 0.3, 0.3), 0.6),
 } | {f"hospital, {family.replace('_', ' ')}": _hospital(family) for family in FAMILIES}
 """Families of laws; each draw has constants of its own."""

@@ -40,7 +40,7 @@ class Method:
 def _fitted(case: Case, epsilon: float, seed: int, stage: AdaptiveSecondStage) -> ComposedRelease:
     learner = RLearner(case.schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=NoiseSource.fixed(seed))
     learner.check(len(case.records.a))
-    release = learner.fit(case.records.x, case.records.a, case.records.y).release_function()
+    release = learner.fit(case.records.x, case.records.codes, case.records.y).release_function()
     assert isinstance(release, ComposedRelease)
     return release
 
@@ -60,9 +60,10 @@ def one_fit(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     else:
         noise = NoiseSource.fixed(seed + 1)
         learner = SubgroupEffects(case.schema, PrivacyBudget(epsilon, DELTA), subgroups=EVERYBODY, noise=noise)
-        own = learner.fit(case.records.x, case.records.a, case.records.y).release()
+        own = learner.fit(case.records.x, case.records.codes, case.records.y).release()
         yield case.average(Estimate(*own.table(LEVEL)[["estimate", "low", "high"]].to_numpy()[0]))
-    yield case.persons(np.asarray(release.effect(case.people.x)))
+    if case.records.arms == 2:
+        yield case.persons(np.asarray(release.effect(case.people.x)))
 
 
 def requested(lines: tuple[str, ...], case: Case, epsilon: float, seed: int) -> Iterator[Row]:
@@ -96,7 +97,7 @@ def constant(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
 def balancing(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     """Yield the average by covariate balancing, after Ohnishi & Awan (2024)."""
     learner = CovariateBalancingEffect(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
-    release = learner.fit(case.records.x, case.records.a, case.records.y).release()
+    release = learner.fit(case.records.x, case.records.codes, case.records.y).release()
     yield case.average(Estimate(release.estimate, *release.interval(LEVEL)))
 
 
@@ -169,6 +170,8 @@ PEERS = {
 
 def found(method: Method, case: Case, epsilon: float, seed: int) -> list[Row]:
     """Return a method's rows, one that says why where it refuses."""
+    if case.records.arms > 2 and method.run is not one_fit:
+        return [{"line": method.line, "refused": "more than two arms"}]
     try:
         return list(method.run(case, epsilon, seed))
     except InputError as problem:

@@ -22,7 +22,7 @@ from experiments.hospital.cases import Case
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import PEERS, Method, found, ours
 from experiments.hospital.tables import paste, renewed, summary, tables
-from torchdpcate.release.lines import PARTS, REQUESTS, RULE
+from torchdpcate.release.lines import PARTS, RULE
 
 FOUND = Path(__file__).parent / "found.csv"
 KEY = ["law", "seed", "n", "epsilon", "method"]
@@ -77,7 +77,7 @@ def _main() -> None:
     parser.add_argument("--records", type=int, action="append", default=[])
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--law", action="append", choices=LAWS, metavar="NAME")
-    parser.add_argument("--lines", nargs="*", default=[RULE], choices=REQUESTS)
+    parser.add_argument("--lines", nargs="*", default=[RULE])
     parser.add_argument("--table", type=Path, metavar="PAGE")
     words = parser.parse_args()
     if words.table is not None:

@@ -8,7 +8,7 @@ import pandas as pd
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import CONSTANT, ONE_FIT, PEERS, PERSONS, REQUESTED, ours
 from experiments.tables import table
-from torchdpcate.release.lines import AVERAGE
+from torchdpcate.release.lines import ARM, AVERAGE
 
 USUAL = 5_000
 """Number of records of most tables."""
@@ -73,6 +73,9 @@ def tables(found: pd.DataFrame) -> str:
     Args:
         found: Summaries.
     """
+    arms = found["line"].str.startswith(ARM)
+    found = found.assign(law=found["law"].where(~arms, found["law"] + ", " + found["line"]))
+    found = found.assign(line=found["line"].where(~arms, AVERAGE))
     usual = found[(found["n"] == USUAL) & found["epsilon"].isin([1, np.inf])]
     average = usual[usual["line"] == AVERAGE]
     parts = {
@@ -87,7 +90,7 @@ def tables(found: pd.DataFrame) -> str:
 def _averages(own: pd.DataFrame) -> str:
     lines = [["law", "draws", "shown", "covered", "width", "bias", "AIPW covered", "constant covered", "width"]]
     for law in own.loc[ONE_FIT].index:
-        one, of = own.loc[(ONE_FIT, law)], own.loc[(CONSTANT, law)]
+        one, of = own.loc[(ONE_FIT, law)], own.reindex([(CONSTANT, law)]).iloc[0]
         told = [one[name] for name in ("shown", "held", "width", "bias", "np_held")] + [of["held"], of["width"]]
         lines.append([law, str(int(one["draws"])), *map(short, told)])
     return table(lines)
@@ -97,7 +100,7 @@ def _others(found: pd.DataFrame) -> str:
     kinds = {"groups": (ONE_FIT, "group"), "cells": (REQUESTED, "cell"), "rule": (REQUESTED, "rule")}
     lines = [["law", *(word for kind in kinds for word in (f"{kind} covered", "width"))]]
     lines[0] += ["persons shown", "covered", "half width", "error", "regret"]
-    for law, here in found.groupby("law", sort=False):
+    for law, here in found[~found["law"].str.contains("three arms")].groupby("law", sort=False):
         told = []
         for method, word in kinds.values():
             rows = here[(here["method"] == method) & here["line"].str.startswith(word)]

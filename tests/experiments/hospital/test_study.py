@@ -35,7 +35,7 @@ def test_draws_are_within_their_public_bounds(law: str) -> None:
     assert draw.y.min() >= domain.outcome_low
     assert draw.y.max() <= domain.outcome_high
     assert (draw.propensity.min() >= draw.overlap - 1e-12) == (law != "near violation")
-    assert set(draw.a) <= {0.0, 1.0}
+    assert set(draw.a) <= set(range(draw.arms))
     below, above = Case(draw, draw).cells(draw)
     assert 25 < below.sum() < 475
     assert (below + above == 1).all()
@@ -94,6 +94,16 @@ def test_a_row_a_line_with_its_truth_and_width() -> None:
     assert ((own["np"] - own["truth"]).abs() < 6 * own["np_error"]).all()  # models are right
     effect = rows[(rows["line"] == "persons") & (rows["method"] == ONE_FIT)]
     assert (effect["error"] < 0.6).all()
+
+
+@pytest.mark.studies
+def test_each_of_several_arms_is_judged_by_its_own_effect() -> None:
+    case = Case.of("three arms", 1_000, 8_000)
+    rows = pd.DataFrame(found(ours()[ONE_FIT], case, 8.0, 0))
+    assert rows["line"].tolist() == ["arm 1", "arm 2"]
+    assert rows["truth"].tolist() == pytest.approx(case.people.effect.mean(0))
+    assert ((rows["np"] - rows["truth"]).abs() < 5 * rows["np_error"]).all()
+    assert ((rows["estimate"] - rows["truth"]).abs() < 6 * rows["np_error"]).all()
 
 
 @pytest.mark.studies
