@@ -129,7 +129,8 @@ def _beside(found: pd.DataFrame) -> str:
             "regret",
         ]
     ]
-    own = found[found["line"].isin([AVERAGE, "persons"]) & (found["method"] != REQUESTED)]
+    two = ~found["law"].str.contains("three arms")  # which no peer has
+    own = found[found["line"].isin([AVERAGE, "persons"]) & (found["method"] != REQUESTED) & two]
     for name, wrong in (("models right", False), ("models wrong", True)):
         for method, rows in own[own["law"].isin(WRONG) == wrong].groupby("method", sort=False):
             average, persons = (rows[rows["line"] == line] for line in (AVERAGE, "persons"))
@@ -152,7 +153,8 @@ def _sizes(found: pd.DataFrame) -> str:
     ]
     cells = own.assign(told=told).pivot_table("told", "law", ["n", "epsilon"], "first", sort=True).fillna("")
     heads = [f"{n:,}" + (f", epsilon = {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
-    return table([["law", *heads], *([law, *cells.loc[law]] for law in dict.fromkeys(own["law"]))])
+    laws = dict.fromkeys([*own[own["n"] == USUAL]["law"], *own["law"]])
+    return table([["law", *heads], *([law, *cells.loc[law]] for law in laws)])
 
 
 def short(value: float) -> str:
