@@ -1,6 +1,5 @@
 """Random laws like a hospital's tables, in families: what defaults are tuned by, and others that they are judged by."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from experiments.defaults.sources import QUERIES, Case
@@ -11,17 +10,6 @@ TUNING = range(200)
 
 REPORTED = range(1_000, 1_200)
 """Seeds of laws for tables; no constant is chosen by them."""
-
-
-@dataclass(frozen=True, eq=False)
-class HospitalCase(Case):
-    """A case whose average effect is known.
-
-    Attributes:
-        average: The average effect under the law.
-    """
-
-    average: float
 
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -37,7 +25,19 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """Arguments of ``Hospital`` by family; of several values each law takes one, by its seed."""
 
 
-def hospital_case(family: str, seed: int, n: int) -> HospitalCase:
+def hospital_law(family: str, law: int, **given: Any) -> Hospital:
+    """Return a random law.
+
+    Args:
+        family: One of ``FAMILIES``.
+        law: Its seed.
+        given: Further arguments of ``Hospital``.
+    """
+    own = {name: _one(value, law) for name, value in FAMILIES[family].items()}
+    return Hospital(law=law, **own, **given)
+
+
+def hospital_case(family: str, seed: int, n: int) -> Case:
     """Return records of a random law, and the effect at points held out.
 
     Args:
@@ -46,12 +46,10 @@ def hospital_case(family: str, seed: int, n: int) -> HospitalCase:
         n: Number of records.
     """
     total = n + QUERIES
-    given = {name: _one(value, seed) for name, value in FAMILIES[family].items()}
-    source = Hospital(law=seed, n=total, train_fraction=n / total, queries=QUERIES, seed=seed, **given)
-    study = source.load()
+    study = hospital_law(family, seed, n=total, train_fraction=n / total, queries=QUERIES, seed=seed).load()
     assert study.queries is not None
     assert study.effect is not None
-    return HospitalCase(study.schema, study.records, study.queries, study.effect, source.average_effect("ATE"))
+    return Case(study.schema, study.records, study.queries, study.effect)
 
 
 def _one(value: Any, seed: int) -> Any:

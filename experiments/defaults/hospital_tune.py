@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from experiments.defaults.hospital_laws import FAMILIES, TUNING, HospitalCase, hospital_case
+from experiments.defaults.hospital_laws import FAMILIES, TUNING, hospital_case
+from experiments.defaults.sources import Case
 from experiments.tables import standard_error
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -26,7 +27,7 @@ from torchdpcate.privacy.noise import NoiseSource
 DELTA = 1e-5
 
 
-def effect(case: HospitalCase, budget: PrivacyBudget, seed: int, constants: PlanConstants) -> tuple[float, float]:
+def effect(case: Case, budget: PrivacyBudget, seed: int, constants: PlanConstants) -> tuple[float, float]:
     """Return the squared error over the effect's variance, and the size of the mean error in deviations of y."""
     stage, noise = AdaptiveSecondStage(constants=constants), NoiseSource.fixed(seed)
     learner = RLearner(case.schema, budget, second_stage=stage, noise=noise)

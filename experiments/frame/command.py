@@ -56,11 +56,9 @@ def run(name: str, settings: Settings, folder: Path, processes: int, minutes: fl
         minutes: After which no cell is begun; infinity for all.
 
     Raises:
-        InputError: No such study, seeds for one that has none, or the folder is another's.
+        InputError: No such study, or the folder is another's.
     """
     study = find_study(name)
-    if settings.seeds is not None and not study.takes_seeds:
-        raise InputError(f"seeds: the study {name} draws no laws by seeds; leave it out")
     _claim(folder, name)
     cells = list(study.cells(settings))
     lacking = study.missing(settings)
@@ -108,7 +106,7 @@ def _show(rows: list) -> None:
 
 
 def _made(name: str, settings: Settings, done: int, total: int, seconds: float) -> str:
-    quick = (" --quick" if settings.quick else "") + (f" seeds={settings.seeds}" if settings.seeds else "")
+    quick = " --quick" if settings.quick else ""
     part = "all" if done == total else "some"
     return (
         f"Written by `torchdpcate study {name}{quick} run_dir=PATH`; {part} of its cells are done, {done} of {total}, "

@@ -70,13 +70,11 @@ class Settings:
         quick: Few repeats and small sizes, at most two minutes on one core.
         papers: Folder of the published numbers; None if it is not there.
         data: Folder of the data sets; None if it is not there.
-        seeds: Number of laws, of studies that draw them; None takes the study's own.
     """
 
     quick: bool = False
     papers: Path | None = None
     data: Path | None = None
-    seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ class Study(ABC):
         given: What a column of the frame says in all lines, where the published files lack it.
         stand_ins: Tables whose data or methods are not the paper's, so that a difference to its numbers says nothing.
         unlisted: Metrics of other methods that the page leaves to found.csv and figures.
-        takes_seeds: Whether ``Settings.seeds`` says how many laws it draws.
     """
 
     name: ClassVar[str]
@@ -127,7 +124,6 @@ class Study(ABC):
     given: ClassVar[Mapping[str, str]] = {}
     stand_ins: ClassVar[frozenset[str]] = frozenset()
     unlisted: ClassVar[frozenset[str]] = frozenset()
-    takes_seeds: ClassVar[bool] = False
 
     @abstractmethod
     def cells(self, settings: Settings) -> Iterable[Cell]:

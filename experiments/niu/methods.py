@@ -5,11 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Found, Place, seed_of
-from experiments.niu.laws import Sample, sample
-from experiments.peers import dp_ebm
-from experiments.peers.effects import DELTA, METHODS
+import torch
 
+from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Found, Place, seed_of
+from experiments.niu import dp_ebm
+from experiments.niu.laws import Sample, sample
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+DELTA = 1e-5
 METRIC = "test_mse"
 OURS, UNSPENT, PUBLIC, RECORDS = "ours", "without privacy", "public bounds", "bounds of the records"
 DEFAULT, CONSTANT, BEST, NO_BUDGET = "default effect", "private constant", "best constant", "default effect, no privacy"
@@ -63,14 +69,21 @@ def without(design: str) -> str:
 
 def _ours(sample: Sample, epsilon: float, seed: int) -> Iterator[Row]:
     case = sample.bounded
-    names = ((CERTIFIED, "", DEFAULT, "RLearner"), (OTHER, CONSTANT, CONSTANT, "private constant"))
-    for role, variant, title, name in names:
-        yield Row(role, variant, title, "certified", case.error(METHODS[name].run(case, epsilon, seed))[0])
+    for role, title, constant in ((CERTIFIED, DEFAULT, False), (OTHER, CONSTANT, True)):
+        stage, noise = (
+            AdaptiveSecondStage(constant_only=constant),
+            NoiseSource.fixed(seed_of(f"RLearner {constant} {epsilon} {seed}")),
+        )
+        learner = RLearner(case.schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=noise)
+        release = learner.fit(case.records.x, case.records.a, case.records.y).release_function()
+        error = case.error(release.effect_tensor(case.queries))[0]
+        yield Row(role, title if constant else "", title, "certified", error)
 
 
 def _unspent(sample: Sample, epsilon: float, seed: int) -> Iterator[Row]:
     case = sample.bounded
-    error = case.error(METHODS["RLearner, no budget"].run(case, epsilon, seed))[0]
+    learner = RLearner(case.schema, None).fit(case.records.x, case.records.a, case.records.y)
+    error = case.error(torch.from_numpy(learner.nonprivate_effect(case.queries)))[0]
     yield Row(FREE, "", NO_BUDGET, "not private", error)
     yield Row(OTHER, BEST, BEST, "not private", case.truth.var(correction=0).item())
 

@@ -9,13 +9,17 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from experiments.defaults.sources import Case
 from experiments.designs.niu import Niu
 from experiments.frame.published import read_published
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Place, Settings
+from experiments.niu import dp_ebm
 from experiments.niu.laws import POINTS, sample
 from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
 from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
-from torchdpcate.data.records import public_generator
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData, public_generator
+from torchdpcate.data.schema import TableSchema
 
 N = 400_000
 SDS = 6.0  # two-sided normal tail 2e-9
@@ -105,3 +109,25 @@ def test_a_quick_cell_of_dp_ebm():
     assert {one.role for one in own} == {OTHER}
     apart = {one.place.variant.split(",")[0]: one.values[0] for one in own}
     assert all(one.values[0] > 10 * apart[one.place.variant] for one in public if one.place.variant != "SLearner")
+
+
+def _case(n: int = 600) -> Case:
+    """A coin decides, and the effect is 1 + x0."""
+    generator = torch.Generator().manual_seed(0)
+    x = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64) - 1
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    y = (x[:, 1] + a * (1 + x[:, 0])).clamp(-4, 4)
+    schema = TableSchema.of(Domain([-1, -1], [1, 1], -4, 4, overlap=0.1))
+    return Case(schema, CausalData(x, a, y), x[:50], 1 + x[:50, 0])
+
+
+def test_bounds_of_dp_ebm_are_the_domains(monkeypatch):
+    pytest.importorskip("interpret", reason="extra peers-interpret is not installed")
+    given = []
+    regressor = dp_ebm._regressor
+    monkeypatch.setattr(dp_ebm, "_regressor", lambda *args: given.append(args[:2]) or regressor(*args))
+    budget = dp_ebm.Budget(1.0, 1e-5, 0)
+    for learner in (dp_ebm.single, dp_ebm.doubly_robust, dp_ebm.residual):
+        assert learner(_case(), budget).shape == (50,)
+    box, arms, y = [(-1.0, 1.0)] * 2, [(-1.0, 1.0), (-1.0, 1.0), (0.0, 1.0)], (-4.0, 4.0)
+    assert given == [(arms, y), (arms, y), (box, (-168.0, 168.0)), (box, y), (box, (-160.0, 160.0))]

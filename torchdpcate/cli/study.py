@@ -5,11 +5,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from torchdpcate.cli.gone import COMMANDS
 from torchdpcate.cli.parser import nearest
 from torchdpcate.errors import InputError
 
-_HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [seeds=N] [processes=N]
-                              [minutes=N]
+_HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [processes=N] [minutes=N]
 
 Every table and figure of a paper: published, by its mechanism as printed, certified, and without privacy. Writes
 table.md, table.csv, found.csv and figures. Needs a checkout, for the studies are in experiments/.
@@ -18,12 +18,11 @@ table.md, table.csv, found.csv and figures. Needs a checkout, for the studies ar
   run_dir=PATH  a study that was stopped continues there
   papers=PATH   the published numbers; ../shared/papers beside the checkout if it is there
   data=PATH     the data sets; ../shared/data beside the checkout if it is there
-  seeds=N       laws of each family, of a study that draws laws (hospital)
   processes=N   at once (default 1)
   minutes=N     begin no cell after so many minutes, and show what is done
 """
-NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu", "peers", "hospital")
-KEYS = ("run_dir", "papers", "data", "seeds", "processes", "minutes")
+NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu")
+KEYS = ("run_dir", "papers", "data", "processes", "minutes")
 
 
 def study(words: list[str]) -> None:
@@ -39,6 +38,8 @@ def study(words: list[str]) -> None:
         print(_HELP.format(names=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"), end="")
         return
     name, rest = words[0], words[1:]
+    if f"study {name}" in COMMANDS:
+        raise InputError(f"study {name}: is no longer there; {COMMANDS[f'study {name}']}")
     if name not in NAMES:
         known = ", ".join(NAMES)
         raise InputError(f"study: {name}: no such study; {nearest(name, NAMES, 'none is near')}; choose one of {known}")
@@ -51,7 +52,6 @@ def study(words: list[str]) -> None:
         quick="--quick" in words,
         papers=_folder("papers", given, checkout),
         data=_folder("data", given, checkout),
-        seeds=_count("seeds", given["seeds"]) if "seeds" in given else None,
     )
     minutes = given.get("minutes")
     limit = math.inf if minutes is None else _positive("minutes", minutes)

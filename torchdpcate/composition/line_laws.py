@@ -616,7 +616,7 @@ class _Law(NamedTuple):
 
         with the density f of effects at the cut, as normal ones have it: a record moves the effect at itself by its
         score times w / n, and so across the cut in its own favour. The half is what generated laws showed: residuals
-        are clipped in the effect's regression, and not all effects are normal (experiments/one_fit).
+        are clipped in the effect's regression, and not all effects are normal (experiments/hospital).
 
         Args:
             at: k, as the regression has effects.

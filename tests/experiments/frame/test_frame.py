@@ -119,7 +119,8 @@ def test_the_command_writes_its_files_and_says_where_published_numbers_are_missi
     [
         ("dp_wrem run_dir=X", "choose one of"),
         ("dp_werm", "run_dir=PATH"),
-        ("dp_werm run_dir=X seeds=1.5", "integer"),
+        ("hospital run_dir=X", "is no longer there; python -m experiments.hospital.study"),
+        ("dp_werm run_dir=X processes=1.5", "integer"),
         ("dp_werm run_dir=X papers=/not/there", "no folder"),
         ("dp_werm run_dir=X repeats=3", "a key of"),
     ],

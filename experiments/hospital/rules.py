@@ -1,6 +1,6 @@
 """Regret of the default rule with and without lines, and whether the intervals of its values hold.
 
-``python -m experiments.one_fit.rules [--records 5000] [--epsilon 1] [--seeds 0:20] [--law NAME] [--cost]``
+``python -m experiments.hospital.rules [--records 5000] [--epsilon 1] [--seeds 0:20] [--law NAME] [--cost]``
 
 Higher outcomes are better; with ``--cost`` a treatment costs what it gains on average. Regrets, and half widths, are
 over the mean size of gains.
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.one_fit.laws import LAWS
-from experiments.one_fit.study import DELTA, domain_of
+from experiments.hospital.cases import DELTA
+from experiments.hospital.laws import LAWS
 from torchdpcate import PrivacyBudget
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -31,7 +31,7 @@ def row_of(law: str, seed: int, n: int, epsilon: float, costs: bool) -> dict[str
     draw = LAWS[law](np.random.default_rng([seed, *law.encode()]), n)
     cost = float(draw.effect.mean()) if costs else 0.0
     gain, budget = draw.effect - cost, PrivacyBudget(epsilon, DELTA)
-    domain = Domain.from_dict(domain_of(draw).domain.to_dict() | {"better": "higher"})
+    domain = Domain.from_dict(draw.schema.domain.to_dict() | {"better": "higher"})
     size, best = np.abs(gain).mean(), np.maximum(gain, 0).mean()
     found: dict[str, float | str] = {"law": law, "constant": (best - max(gain.mean(), 0)) / size}
     for name, stage in (("rule", _STAGE), ("no lines", replace(_STAGE, lines=False))):

@@ -1,8 +1,8 @@
 """Averages by a horizon that follow-up may end before, earlier in one arm: coverage and widths on random laws.
 
-``python -m experiments.one_fit.survival --out survival.csv [--records 5000] [--epsilon 1] [--seeds 0:20]``
+``python -m experiments.hospital.survival --out survival.csv [--records 5000] [--epsilon 1] [--seeds 0:20]``
 
-``python -m experiments.one_fit.survival --trial ACTG175.csv`` releases the average of a public trial twenty times.
+``python -m experiments.hospital.survival --trial ACTG175.csv`` releases the average of a public trial twenty times.
 
 Seeds 0 to 199 are for tuning, 1,000 to 1,199 for reporting. Every row is one release; rows that the file has are not
 made again.
@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.one_fit.laws import Array, covariates, linear
-from experiments.one_fit.study import DELTA
+from experiments.hospital.cases import DELTA
+from experiments.hospital.laws import Array, covariates, linear
 from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
 from torchdpcate.data.schema import TableSchema

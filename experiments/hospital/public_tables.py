@@ -1,6 +1,6 @@
 """Public tables whose effect is known, as csv files with their domain files: twins, ACIC 2016, births, job training.
 
-``python -m experiments.one_fit.public_tables --data FOLDER --out FOLDER``
+``python -m experiments.hospital.public_tables --data FOLDER --out FOLDER``
 
 A fair coin of a fixed seed chooses which twin of a pair is observed. Outcomes of the other tables are those of their
 files. What is known of each is printed.

@@ -1,12 +1,21 @@
 """Random laws of trials and cohorts, with the effects that are true of them; outcomes within public bounds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
+import torch
+
+from experiments.defaults.hospital_laws import FAMILIES, hospital_law
+from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 
 Array = np.ndarray
 COVARIATES = 6
+CLUSTER = 20
+"""Records of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,9 @@ class Draw:
         known: The propensity, where the design knows it; of K > 2 arms one each.
         kind: Of outcome: ``continuous``, ``count`` or ``binary``.
         treated: Share of the treated, where it is public though the propensity is not.
+        clusters: What is stated of them.
+        table: Public facts of a table that has its own; None takes those above.
+        cut: Of the first covariate: below it and from it on are two public cells.
     """
 
     x: Array
@@ -36,17 +48,42 @@ class Draw:
     known: float | list[float] | None
     kind: str = "continuous"
     treated: float | None = None
+    clusters: Cluster | None = None
+    table: TableSchema | None = None
+    cut: float = 0.0
+
+    def rows(self, which: slice) -> Self:
+        """Return some of the records."""
+        arrays = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: a[which] for name, a in arrays.items() if isinstance(a, np.ndarray)})
+
+    @property
+    def schema(self) -> TableSchema:
+        """Public facts."""
+        if self.table is not None:
+            return self.table
+        low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
+        low[-2:], high[-2:] = 0.0, 1.0
+        known = {"treated": self.treated} if self.known is None else {"propensity": self.known}
+        domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
+        arms = () if self.arms == 2 else tuple(map(str, range(self.arms)))
+        return TableSchema("a", "y", domain.columns, domain, arms=arms, cluster=self.clusters)
 
     @property
     def arms(self) -> int:
         """How many there are."""
         return 2 if self.effect.ndim == 1 else self.propensity.shape[1]
 
+    @property
+    def codes(self) -> Array:
+        """Arms as learners take them: two from 0, more from 1, [n]."""
+        return self.a + (self.arms > 2)
 
-def covariates(rng: np.random.Generator, n: int) -> Array:
-    """Return correlated covariates of n people, the last two of two levels, [n, 6]."""
+
+def covariates(rng: np.random.Generator, n: int, count: int = COVARIATES) -> Array:
+    """Return correlated covariates of n people, the last two of two levels, [n, count]."""
     common = rng.normal(size=(n, 1))
-    x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, COVARIATES)), -2, 2)
+    x = np.clip(0.4 * common + 0.9 * rng.normal(size=(n, count)), -2, 2)
     x[:, -2:] = x[:, -2:] > rng.uniform(-0.6, 0.6, 2)
     return x
 
@@ -86,6 +123,7 @@ def _continuous(
     treated_noise: Noise | None = None,
     bounds: tuple[float, float] = (-20.0, 20.0),
     overlap: float = 0.05,
+    count: int = COVARIATES,
     public: float | None = None,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
@@ -99,11 +137,12 @@ def _continuous(
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
         overlap: Of a cohort.
+        count: Number of covariates.
         public: Its share of the treated, where it is public.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
-        x = covariates(rng, n)
+        x = covariates(rng, n, count)
         base, drift = linear(rng, x, 1.0), linear(rng, x, logit) if logit else np.zeros(n)
         if shape == "hump":
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
@@ -117,9 +156,8 @@ def _continuous(
         error = noise(rng, n)
         if treated_noise is not None:
             error = np.where(a > 0, np.exp(0.3 * x[:, 0]) * treated_noise(rng, n), error)
-        return Draw(
-            x, a, np.clip(base + a * effect + error, *bounds), effect, e, bounds, overlap, treated, treated=public
-        )
+        y = np.clip(base + a * effect + error, *bounds)
+        return Draw(x, a, y, effect, e, bounds, overlap, treated, treated=public)
 
     return draw
 
@@ -200,6 +238,38 @@ def _three_arms(shares: tuple[float, ...], logit: float = 0.0) -> Callable[[np.r
     return draw
 
 
+def _clusters(stated: bool) -> Callable[[np.random.Generator, int], Draw]:
+    """Return a law of a trial that assigns whole clusters, whose records share a part of their residuals."""
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        x, bounds, cluster = covariates(rng, n), (-20.0, 20.0), np.arange(n) // CLUSTER
+        shared, arm = rng.normal(0, 0.35, n), (rng.uniform(size=n) < 0.5).astype(float)
+        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
+        y = linear(rng, x, 1.0) + arm[cluster] * effect + shared[cluster] + _normal(rng, n)
+        clusters = Cluster("ward", CLUSTER, 0.1) if stated else None
+        e = np.full(n, 0.5)
+        return Draw(x, arm[cluster], np.clip(y, *bounds), effect, e, bounds, 0.05, 0.5, clusters=clusters)
+
+    return draw
+
+
+def _hospital(family: str) -> Callable[[np.random.Generator, int], Draw]:
+    """Return the laws of a family like a hospital's tables (``experiments/designs/hospital.py``)."""
+
+    def draw(rng: np.random.Generator, n: int) -> Draw:
+        law = hospital_law(family, int(rng.integers(2**31)))
+        records = law.draw(n, torch.Generator().manual_seed(int(rng.integers(2**31))))
+        found = (records.x, records.a, records.y, law.effect(records.x), law.propensity(records.x))
+        schema = law.schema()
+        domain = schema.domain
+        bounds = (domain.outcome_low, domain.outcome_high)
+        known = law.treated if law.trial else None
+        facts = (bounds, domain.overlap, known, domain.outcome_kind)
+        return Draw(*(one.numpy() for one in found), *facts, table=schema, cut=60.0)
+
+    return draw
+
+
 LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial": _continuous(0.5),
     "trial, 30 % treated": _continuous(0.3),
@@ -208,8 +278,12 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial, deaths": _deaths(0.05, 0.5),
     "trial, days": _counts(0.0, False, 120.0),
     "trial, costs": _counts(0.3, False, 20_000.0, costs=True),
+    "trial, clusters": _clusters(stated=False),
+    "trial, clusters stated": _clusters(stated=True),
     "linear": _continuous(logit=0.8),
     "strong linear": _continuous(logit=1.4),
+    "heavy linear": _continuous(logit=2.0, noise=_student, overlap=0.02),
+    "40 covariates": _continuous(logit=0.8, count=40),
     "hump": _continuous(logit=0.5, shape="hump"),
     "product": _continuous(logit=0.7, shape="product"),
     "skewed treated": _continuous(logit=0.8, treated_noise=_skewed),
@@ -222,5 +296,5 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "costs": _counts(0.3, True, 20_000.0, costs=True),
     "trial, three arms": _three_arms((0.4, 0.3, 0.3)),
     "three arms": _three_arms((0.4, 0.3, 0.3), 0.6),
-}
+} | {f"hospital, {family.replace('_', ' ')}": _hospital(family) for family in FAMILIES}
 """Families of laws; each draw has constants of its own."""

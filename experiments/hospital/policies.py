@@ -1,6 +1,6 @@
 """Regret of the best of public policies by three ways: the private choice, released sums of scores, the effect alone.
 
-``python -m experiments.one_fit.policies [--records 5000] [--epsilon 1] [--seeds 0:20] [--law NAME]``
+``python -m experiments.hospital.policies [--records 5000] [--epsilon 1] [--seeds 0:20] [--law NAME]``
 
 Treatments cost what they gain on average. Values by lines are sums of the cells of public partitions, whose largest
 is taken; by the effect its mean over released people. Regrets are over the mean size of gains.
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.one_fit.laws import LAWS
-from experiments.one_fit.study import DELTA, domain_of
+from experiments.hospital.cases import DELTA
+from experiments.hospital.laws import LAWS
 from torchdpcate import AverageEffect, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
@@ -32,7 +32,7 @@ def rows_of(law: str, seed: int, n: int, epsilon: float) -> Iterator[dict[str, f
     cost, budget = float(draw.effect.mean()), PrivacyBudget(epsilon, DELTA)
     gain, y, (low, high) = draw.effect - cost, draw.y - cost * draw.a, draw.bounds
     ends = {"outcome_low": low - max(cost, 0.0), "outcome_high": high - min(cost, 0.0)}
-    facts = domain_of(draw).domain.to_dict() | ends
+    facts = draw.schema.domain.to_dict() | ends
     domain = Domain.from_dict(facts | {"outcome_kind": "continuous", "better": "higher"})
     for many, (covariates, cuts) in LIBRARIES.items():
         names = [f"x{j}" for j in range(covariates)]

@@ -1,1 +1,0 @@
-"""What one composition answers: averages, groups and calibration with intervals, judged on random laws."""
