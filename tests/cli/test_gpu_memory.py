@@ -37,7 +37,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
 def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch):
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
     assert main(["train", *TABLE, "nuisance=additive", "trainer.progress=false", "force=true", "run_dir=r"]) == 2
-    assert "take nuisance=auto, or use trainer.accelerator=cpu" in one_line(capsys)
+    assert "take nuisance=auto, or use trainer.accelerator=cpu" in capsys.readouterr().err.splitlines()[-1]
     assert Ledger.load(here / "r" / "curator" / "ledger.sqlite").entries
     assert not (here / "r" / "release").exists()
 
@@ -46,5 +46,6 @@ def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):
     before = {path.name for path in here.iterdir()}
     monkeypatch.setattr(composition, "fit_composition", full)
     assert main(["train", *TABLE, "force=true", "run_dir=r"]) == 2
-    assert "task = cate: the GPU has too little memory; take fewer records" in one_line(capsys)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "task = cate: the GPU has too little memory; take fewer records" in said
     assert {path.name for path in here.iterdir()} == before

@@ -131,7 +131,7 @@ def planned_targets(
 def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> PlannedTarget:
     learner = EffectRule(schema, budget)
     target = _target("a treatment rule", "rule", lambda: learner.expected_noise(n))
-    return replace(target, relative=learner.relative_regret(n))
+    return target if target.noise is None else replace(target, relative=learner.relative_regret(n))
 
 
 def _function(target: PlannedTarget) -> PlannedTarget:
