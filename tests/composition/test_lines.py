@@ -572,11 +572,11 @@ def test_a_tail_is_what_the_clip_of_many_pareto_scores_takes():
 def test_a_tail_by_noisy_counts_is_a_posterior_mean():
     """Against a dense sum over the same prior, by numpy; with little noise it is what the counts are."""
     near, far, noise = 90.0, 12.0, 27.0
-    totals, alphas = np.logspace(np.log10(0.5), 4, 2_000), np.linspace(2, 10, 400)
+    totals, alphas = np.logspace(np.log10(0.5), 4, 2_000), np.linspace(1.2, 10, 440)
     total, alpha = (part.ravel() for part in np.meshgrid(totals, alphas, indexing="ij"))
     prior = 0.7 / math.log(5e3) * np.log(totals[1] / totals[0]) / len(alphas)
     beyond = np.append(total * 2**-alpha, 0.0)
-    before, each = np.append(total, 0.0) - beyond, beyond * np.append(0.85 / (alpha - 1), 0.0)
+    before, each = np.append(total, 0.0) - beyond, beyond * np.append(0.85 / np.maximum(alpha - 1, 1.0), 0.0)
 
     def density(count: float, mean: np.ndarray) -> np.ndarray:
         return np.exp(-((count - mean) ** 2) / 2 / (noise**2 + mean)) / np.sqrt(noise**2 + mean)

@@ -50,7 +50,7 @@ _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
-_POWERS = (2.0, 10.0)  # alpha
+_POWERS = (1.2, 10.0)  # alpha; an excess is that of 2 at most
 _GRID = 61  # numbers of records in a tail, and powers, that are thought of
 _LEAST_TAIL = 0.5  # records, if there are any
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
@@ -191,11 +191,11 @@ class _Tail(NamedTuple):
 def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float, mass: float) -> _Tail:
     r"""Return what the clip took of a sum, by counts in (C/2, C] and beyond C on either side.
 
-    .. math:: b = \sum_\pm \pm N_\pm \min\Big(\frac{.85\, C}{\alpha_\pm - 1}, B\Big), \quad
+    .. math:: b = \sum_\pm \pm N_\pm \min\Big(\frac{.85\, C}{\alpha_\pm - 1}, .85\, C, B\Big), \quad
         N = T\, 2^{-\alpha},\ M = T - N
 
     of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
-    M and N and the variances s^2 + M and s^2 + N, alpha is even on [2, 10], and T is 0 with probability .3, else even
+    M and N and the variances s^2 + M and s^2 + N, alpha is even on [1.2, 10], and T is 0 with probability .3, else even
     in its logarithm over as many sizes as there are records. Its variance is the posterior one and that of its model: a
     part of b, and a third of that part of what cancels between the sides. Counts without noise are what they are.
 
@@ -230,15 +230,20 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
         for count, part in ((near, before), (far, beyond)):
             found = found - 0.5 * ((count - part).square() / (noise**2 + part) + (noise**2 + part).log())
         weight = torch.softmax(found, 1)
-        excess = (_EXCESS * clip / (alpha - 1)).clamp_max(most).repeat(_GRID)
+        excess = _excess(alpha, clip).clamp_max(most).repeat(_GRID)
         each = beyond * torch.cat([excess[:1], excess])
     else:
         alpha = torch.log2((near + far) / far.clamp_min(1e-9)).clamp(*_POWERS)
-        each, weight = far * (_EXCESS * clip / (alpha - 1)).clamp_max(most), torch.ones_like(far)
+        each, weight = far * _excess(alpha, clip).clamp_max(most), torch.ones_like(far)
     mean = (weight * each).sum(1)
     variance = float(((weight * each.square()).sum(1) - mean.square()).clamp_min(0).sum())
     taken, size = float(mean[0] - mean[1]), float(mean.sum())
     return _Tail(taken, variance + (model * taken) ** 2 + (model * size / 3) ** 2, size)
+
+
+def _excess(alpha: Tensor, clip: float) -> Tensor:
+    """Return the mean excess over a clip of a tail of power alpha, which is 2 at least for it."""
+    return _EXCESS * clip / (alpha - 1).clamp_min(1.0)
 
 
 def lines_of(
