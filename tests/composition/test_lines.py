@@ -652,6 +652,22 @@ def test_sums_over_cells_are_generalised_least_squares(cells, what):
     assert own == law.noise(everybody) ** 2
 
 
+def test_counts_of_a_cell_s_tails_are_moved_to_their_share_of_all():
+    """By the variances of their noise and of how far cells are from even; without noise they stay."""
+    plan, total = planned("cohort"), torch.tensor([400.0, 120.0, 80.0, 20.0]).double()
+    numbers = LineNumbers(made_facts(), 0.1, torch.zeros(1).double())
+    law = _Law(numbers, plan, 1.5, {"by effect": 4}, {"tails": total}, {"tails": 1.0}, Lost(0.0, 0.0, 1.0), None, 1)
+    own, noise, share = torch.tensor([150.0, 10.0, 20.0, 9.0]).double(), 900.0, 0.25
+    even = share * total
+    off = float((0.5 * even).square().mean()) + (share * law.noise("tails")) ** 2
+    found, left = law._pooled(own, noise, share)
+    torch.testing.assert_close(found, (own * off + even * noise) / (off + noise))
+    assert left == pytest.approx(noise * off / (off + noise))
+    same, none = law._pooled(own, 0.0, share)
+    assert torch.equal(same, own)
+    assert none == 0.0
+
+
 def test_the_noise_of_sums_is_what_their_variances_say():
     """Many noises on the same records: the spread of each estimate is its stated variance of noise."""
     plan, facts = planned("cohort", lines=ALL), made_facts()

@@ -56,6 +56,7 @@ _LEAST_TAIL = 0.5  # records, if there are any
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
 _NO_TAIL = 0.3  # prior probability that there are none
 _SIDE = 2.0  # deviations of noise that a share is at least apart from its number
+_UNEVEN = 0.5  # deviation of a cell's tails from their even share, over it
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
@@ -443,7 +444,19 @@ class _Law(NamedTuple):
         """Return what the clip took in some cells of a partition."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
+        if parts is not None and len(cells) < self.sizes[parts]:
+            counts, noise = self._pooled(counts, noise, len(cells) / self.sizes[parts])
         return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
+
+    def _pooled(self, counts: Tensor, noise: float, share: float) -> tuple[Tensor, float]:
+        """Return counts of some cells, and the variance of their noise, moved to their even share of all.
+
+        That is off by about half of it: cells have heavy tails where others have them.
+        """
+        even = share * self.found["tails"].clamp_min(0)
+        off = (_UNEVEN * even).square().mean() + (share * self.noise("tails")) ** 2
+        kept = float(off / (off + noise)) if noise else 1.0
+        return kept * counts + (1 - kept) * even, kept * noise
 
     def sum_of(self, everybody: str, parts: str | None, what: str, cells: list[int]) -> tuple[Tensor, float]:
         """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.
