@@ -37,7 +37,7 @@ EACH = shipped(
         "composed": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
         "online": [*TABLE, *QUICK, "mechanism=gaussian_process", "second_stage.loss=huber", "queries.count=5"],
         "average effect": ["task=average_effect", "effect=covariate_balancing", "data.n=600"],
-        "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"],
+        "subgroups": ["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]", "privacy.epsilon=8"],
         "rule": ["task=rule", "data.n=600", "privacy.epsilon=8"],
         "weighted rule": ["task=owl", "data.n=400", "queries.count=5"],
         "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],

@@ -94,7 +94,7 @@ BRANCHES = {
         (RLearner, PrivacyBudget(4.0, 0.0)),
         (EffectRule, PrivacyBudget(4.0, 1e-5)),
         (EffectRule, PrivacyBudget(4.0, 0.0)),
-        (AverageEffect, BUDGET),
+        (AverageEffect, PrivacyBudget(4.0, 1e-5)),
     ],
 )
 def test_every_branch_is_charged_the_same_events_and_stays_within_the_filter(make, budget):
