@@ -94,8 +94,8 @@ class Remainders(Statistic):
     scale: float
 
     def moved(self) -> tuple[float, float, float]:
-        bound = self.shapes.bound
-        return 2 * bound * math.hypot(1, 1 / _OUTCOMES), math.sqrt(2) * bound, bound
+        bound, length = self.shapes.bound, math.hypot(1, 1 / _OUTCOMES)
+        return 2 * bound * length, 2 * length, bound  # rounding of sums errs by a part of all lengths together
 
     def __call__(self, batch: CausalData) -> Tensor:
         def terms(z: Tensor, both: Tensor) -> Tensor:
