@@ -22,7 +22,7 @@ CEILINGS = {
     "classes": 578,
     "lines of tests": 49_600,
     "pages of docs": 32,
-    "words of docs": 34_800,
+    "words of docs": 34_900,
     "names of torchdpcate": 35,
     "parameters of constructors": 223,
     "commands": 12,
