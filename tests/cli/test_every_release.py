@@ -80,7 +80,8 @@ def refusal(task: str, arms: int, outcome: str) -> str | None:
         return None
     if task in ("policy_selection", "owl", "two_stage_rule"):
         return "takes no outcome by a horizon"
-    return "of 3 arms an outcome by a horizon is for task=cate" if arms > 2 and task not in ("cate", "average_effect") else None
+    taken = arms == 2 or task in ("cate", "average_effect")
+    return None if taken else "of 3 arms an outcome by a horizon is for task=cate"
 
 
 def not_combined(task: str) -> str | None:
