@@ -3,12 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 from tests.pages.releases import composed
 from tests.release.test_reader import DRAWN, RELEASES
+from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.release import average_effect, release, rule
 from torchdpcate.release import release as functions
 from torchdpcate.release.average_effect import BalanceTable
@@ -40,6 +44,29 @@ def test_a_composed_effect_is_a_mean_over_its_population_with_intervals():
     assert "confidence interval" in figure.legends[0].get_texts()[1].get_text()
     at = found.plot("age", profile={"site": "b"}).axes[0].lines[0].get_ydata()
     assert at.tolist() == pytest.approx(found.effect({"age": np.linspace(20, 80, 101), "site": ["b"] * 101}).tolist())
+
+
+def test_an_effect_without_intervals_has_the_band_of_its_own_regression():
+    """Of estimates before they were shrunk, at a mean of features, by numpy."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (4_000, 2))
+    a = (rng.uniform(size=4_000) < 1 / (1 + np.exp(-x[:, 0]))).astype(float)
+    y = np.clip(x[:, 0] + a * x[:, 1] + rng.normal(size=4_000), -6, 6)
+    learner = RLearner(Domain([-1.0] * 2, [1.0] * 2, -6.0, 6.0, overlap=0.2), PrivacyBudget(2.0, 1e-5))
+    found = learner.fit(x, a, y).release_function()
+    assert not found.has_intervals
+    figure = found.plot("x1")
+    drawn = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    people = found.reference
+    people[:, 1] = 0.5
+    psi = found.features(torch.as_tensor(people)).mean(0).numpy()
+    variances = effect_variances(stated_plan(found), found.curvatures, found.scale).numpy()
+    half = 1.959964 * np.sqrt(psi**2 @ variances)
+    middle = found.effect(people).mean()
+    for end in (middle - half, middle + half):
+        assert np.abs(drawn - end).min() < 0.02 * half
+    said = " ".join(text.get_text() for text in figure.axes[0].get_legend().get_texts())
+    assert "no confidence interval" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
+OF_REGRESSION = "noise and sampling of the effect's regression alone (no confidence interval)"
+"""What the band of a composition's effect without intervals holds: its nuisances err too."""
 INTERVAL = "confidence interval of the effect (of means: of its projection), noise and sampling"
 OF_AVERAGE = "confidence interval of the average effect, noise and sampling"
 """What the interval of a composed effect holds."""

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate._text import spreadsheet_cell
+from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.figures import (
     BAND,
     INTERVAL,
     OF_AVERAGE,
+    OF_REGRESSION,
     DecisionPanel,
     EffectPanel,
     answers_figure,
@@ -76,7 +79,7 @@ def band_words(release: Any) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
     if release.has_intervals:
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
-    return BAND, ""
+    return OF_REGRESSION if isinstance(release, ComposedRelease) else BAND, ""
 
 
 def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> list[EffectPanel]:
@@ -124,8 +127,30 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
+    if band is None and isinstance(release, ComposedRelease) and "learner" in release.privacy.public:
+        half = quantile(level).item() * curve_deviation(release, x, len(grid))
+        band = np.stack([released - half, released + half], 1)
     place, common = where.place(release), where.common(release)
     return EffectPanel(where.label, grid, released, band, levels=where.levels, place=place, common=common)
+
+
+def curve_deviation(release: ComposedRelease, x: Tensor, count: int) -> np.ndarray:
+    r"""Return how far noise and sampling of the effect's regression move means of the effect, [count], outcome units.
+
+    .. math:: \Big(\sum_j \bar\psi_j^2\, v_j\Big)^{1/2}
+
+    with the variances v of the estimates before they were shrunk; from released numbers and public facts. What the
+    nuisances err by is not in it.
+
+    Args:
+        release: Of one composition.
+        x: Covariates, [count rows, q].
+        count: How many means.
+    """
+    variances = effect_variances(stated_plan(release), release.curvatures, release.scale)
+    psi = release.features(release.schema.within(release.schema.matrix(x, "query"), "query"))
+    found: np.ndarray = (psi.view(count, -1, psi.shape[1]).mean(1).square() @ variances).sqrt().numpy()
+    return found
 
 
 def means(values: Any, grid: np.ndarray) -> np.ndarray:
