@@ -33,6 +33,7 @@ from torchdpcate.evaluation.figures import (
 )
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.privacy.charge import COMPOSED_EFFECT
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import ALL_SITES, Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -79,7 +80,13 @@ def band_words(release: Any) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
     if release.has_intervals:
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
-    return OF_REGRESSION if isinstance(release, ComposedRelease) else BAND, ""
+    return OF_REGRESSION if _of_regression(release) else BAND, ""
+
+
+def _of_regression(release: Any) -> bool:
+    """Whether an effect is of a composition whose plan is stated."""
+    privacy = release.privacy
+    return privacy.mechanism == COMPOSED_EFFECT.mechanism and "learner" in privacy.public
 
 
 def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> list[EffectPanel]:
@@ -127,8 +134,8 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
-    if band is None and isinstance(release, ComposedRelease) and "learner" in release.privacy.public:
-        half = quantile(level).item() * curve_deviation(release, x, len(grid))
+    if band is None and _of_regression(release):
+        half = quantile(level).item() * curve_deviation(function, x, len(grid))
         band = np.stack([released - half, released + half], 1)
     place, common = where.place(release), where.common(release)
     return EffectPanel(where.label, grid, released, band, levels=where.levels, place=place, common=common)
