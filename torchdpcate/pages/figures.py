@@ -84,9 +84,10 @@ def band_words(release: Any) -> tuple[str, str]:
 
 
 def _of_regression(release: Any) -> bool:
-    """Whether an effect is of a composition whose plan is stated."""
-    privacy = release.privacy
-    return privacy.mechanism == COMPOSED_EFFECT.mechanism and "learner" in privacy.public
+    """Whether an effect is of a regression of a composition whose plan is stated; one by sums has no curvatures."""
+    public = release.privacy.public
+    stated = "learner" in public and "effect_by" not in public
+    return release.privacy.mechanism == COMPOSED_EFFECT.mechanism and stated
 
 
 def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> list[EffectPanel]:
@@ -154,7 +155,8 @@ def curve_deviation(release: ComposedRelease, x: Tensor, count: int) -> np.ndarr
         x: Covariates, [count rows, q].
         count: How many means.
     """
-    variances = effect_variances(stated_plan(release), release.curvatures, release.scale)
+    plan = stated_plan(release).at_weight(release.weight)
+    variances = effect_variances(plan, release.curvatures, release.scale)
     psi = release.features(release.schema.within(release.schema.matrix(x, "query"), "query"))
     found: np.ndarray = (psi.view(count, -1, psi.shape[1]).mean(1).square() @ variances).sqrt().numpy()
     return found
