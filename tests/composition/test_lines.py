@@ -666,6 +666,13 @@ def test_counts_of_a_cell_s_tails_are_moved_to_their_share_of_all():
     same, none = law._pooled(own, 0.0, share)
     assert torch.equal(same, own)
     assert none == 0.0
+    counts = plan.mass * torch.tensor([0.02, 0.4, 0.3, 0.28], dtype=torch.float64)  # the first cell is rare
+    blocks = {"by effect: tails": own.repeat(4), "by effect: counts": counts}
+    units = {"tails": 1.0, "by effect: tails": 1.0, "by effect: counts": 1.0}
+    rare = law._replace(found={"tails": total, **blocks}, units=units)
+    moved, own_noise = rare._pooled(*rare.sum_of("tails", "by effect", "tails", [0]), 0.02)
+    expected = tail_of(moved, math.sqrt(own_noise), 1.5, math.inf, plan.line_constants.model, plan.mass)
+    assert rare.tail("by effect", [0]).taken == pytest.approx(expected.taken, rel=1e-9)
 
 
 def test_the_noise_of_sums_is_what_their_variances_say():

@@ -445,13 +445,19 @@ class _Law(NamedTuple):
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         counts, noise = self.sum_of("tails", parts, "tails", cells)
         if parts is not None and len(cells) < self.sizes[parts]:
-            counts, noise = self._pooled(counts, noise, len(cells) / self.sizes[parts])
+            share = float(self.found[f"{parts}: counts"][cells].sum()) / self.plan.mass
+            counts, noise = self._pooled(counts, noise, min(max(share, 0.0), 1.0))
         return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
 
     def _pooled(self, counts: Tensor, noise: float, share: float) -> tuple[Tensor, float]:
-        """Return counts of some cells, and the variance of their noise, moved to their even share of all.
+        """Return counts of some cells, and the variance of their noise, moved to their share of all.
 
         That is off by about half of it: cells have heavy tails where others have them.
+
+        Args:
+            counts: Of the cells, [4].
+            noise: Variance of a count's noise.
+            share: Of the records in the cells, released.
         """
         even = share * self.found["tails"].clamp_min(0)
         off = (_UNEVEN * even).square().mean() + (share * self.noise("tails")) ** 2
