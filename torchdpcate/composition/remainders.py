@@ -1,7 +1,9 @@
 """What both nuisances left over of squares and products: looked for once they are fitted, and added to them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +24,9 @@ _SPIKE = 0.2  # prior probability that nothing is left over: a confounder is wha
 _RIDGE = 1e-6
 _LEAST = 1e-6  # mean square of a shape: one that does not vary over the points tells nothing
 _EDGE = 1e-9  # of a propensity
+_MOST_TIMES, _GRID = 2.0, 101  # by which coefficients are multiplied, and how many such numbers are tried
+_LEAST_REST = 0.3  # deviation of residuals without what is left over, over all of it
+_MODEL = 0.08  # of a product of both coefficients: .28 of each may be wrong where residuals are as planned
 _NORM = 0.5  # of features, in the root of their number
 
 
@@ -155,10 +160,12 @@ def left_over(
     .. math:: \hat\gamma_j = \frac{\hat s_j}{n\,E[e(1-e)]\,E f_j g_j}, \qquad
         \hat\beta_j = \frac{2 S\, \hat t_j}{n\, q\, E f_j g_j}
 
-    with the planned share q of residuals within the clip; they are shrunk by empirical Bayes. The errors of both make
-    of the average, with posterior means of the product of both squared errors,
+    with the planned share q of residuals within the clip; they are shrunk by empirical Bayes, and multiplied by what
+    the curves of probabilities and of clipped residuals make of large ones (``_times``). The errors of both make of
+    the average, with posterior means of the product of both squared errors, and a part of both for the model,
 
-    .. math:: \sum_j E\big[(\gamma_j - \hat\gamma_j)^2 (\beta_j - \hat\beta_j)^2\big]\, (E g_j^2)^2 .
+    .. math:: \sum_j \Big(E\big[(\gamma_j - \hat\gamma_j)^2 (\beta_j - \hat\beta_j)^2\big]
+        + (.08\, \hat\gamma_j \hat\beta_j)^2\Big)\, (E g_j^2)^2 .
 
     Args:
         rows: ``residuals`` with standardised covariates.
@@ -185,5 +192,46 @@ def left_over(
     size = torch.tensor([EXPECTED.logit_size, scale]).double()[:, None] / (p * square).sqrt()
     bayes = EmpiricalBayes(_SPIKE)
     means, seconds = bayes.together(found.view(2, p) / curvature, (noise**2 + sampling) / curvature.square(), size)
-    logit, outcome = means
-    return LeftOver(shapes, logit, outcome, float(seconds @ square.square()))
+    slopes, curves = (held, plan.inside / (_OUTCOMES * scale)), (partial(_treated, pi), partial(_outcomes, plan, scale))
+    ends = shapes.bounded(g) @ means.T, g @ means.T
+    each = zip(slopes, *(part.unbind(1) for part in ends), curves, strict=True)
+    times = torch.tensor([_times(*of) for of in each], dtype=torch.float64)
+    logit, outcome = times[:, None] * means
+    error = times.prod() ** 2 * seconds + (_MODEL * logit * outcome).square()
+    return LeftOver(shapes, logit, outcome, float(error @ square.square()))
+
+
+def _treated(pi: Tensor, more: Tensor) -> Tensor:
+    """Return mean residuals of the treatment where its logit has more than that of pi, [C, N]."""
+    return torch.sigmoid(torch.logit(pi.clamp(_EDGE, 1 - _EDGE)) + more) - pi
+
+
+def _outcomes(plan: ComposedPlan, scale: float, more: Tensor) -> Tensor:
+    """Return mean clipped residuals over twice the clip where the outcome has more, [C, N]: normal ones otherwise."""
+    if plan.binary:
+        return plan.inside * more / (_OUTCOMES * scale)
+    normal = torch.distributions.Normal(more.new_zeros(()), 1.0)
+    total = scale / float(normal.icdf(more.new_tensor((1 + plan.inside) / 2)))
+    rest = (total**2 - more.var(1, keepdim=True)).clamp_min((_LEAST_REST * total) ** 2).sqrt()
+    low, high = ((end - more) / rest for end in (-scale, scale))
+    inside, beyond = normal.cdf(high) - normal.cdf(low), 1 - normal.cdf(high) - normal.cdf(low)
+    within = more * inside + rest * (normal.log_prob(low).exp() - normal.log_prob(high).exp())
+    return (within / scale + beyond) / _OUTCOMES
+
+
+def _times(slope: float, bounded: Tensor, along: Tensor, residuals: Callable[[Tensor], Tensor]) -> float:
+    r"""Return by how much coefficients are to be multiplied for residuals that are not linear in them.
+
+    It is the c in [1, 2] at which the public points have the sums that residuals with a constant slope have at one,
+
+    .. math:: \bar E[(\gamma^\top f)\, r(c\, \gamma^\top g)] = s\, \bar E[(\gamma^\top f)(\gamma^\top g)]
+
+    Args:
+        slope: s.
+        bounded: gamma'f, [N].
+        along: gamma'g, [N].
+        residuals: r, from c gamma'g [C, N] to mean residuals of the points, [C, N].
+    """
+    c = torch.linspace(1, _MOST_TIMES, _GRID, dtype=torch.float64)[:, None]
+    found, wanted = residuals(c * along) @ bounded, slope * bounded @ along
+    return float(c[int((found < wanted).sum().clamp_max(_GRID - 1)), 0])

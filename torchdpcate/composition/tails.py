@@ -11,7 +11,7 @@ _GRID = 61  # numbers of records in a tail, and powers, that are thought of
 _LEAST_TAIL = 0.5  # records, if there are any
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
 _NO_TAIL = 0.3  # prior probability that there are none
-_ALIKE = 0.7  # prior probability that both sides are alike
+_ALIKE = 0.5  # prior probability that both sides are alike
 _APART = 0.3  # deviation of what does not cancel between sides that are alike, over both together
 
 
@@ -43,7 +43,7 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
 
     of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
     M and N and the variances s^2 + M and s^2 + N, alpha is even on [1.2, 10], and T is 0 with probability .3, else even
-    in its logarithm over as many sizes as there are records. With a prior probability of .7 both sides have the same T
+    in its logarithm over as many sizes as there are records. With a prior probability of one half both sides have the same T
     and alpha: they cancel, but for .3 of what the clip took of both as a deviation. Else the variance is the posterior
     one and that of the model: a part of b, and a third of that part of what both sides have. Counts without noise are
     what they are.
