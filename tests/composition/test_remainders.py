@@ -1,6 +1,7 @@
 """What both nuisances left over of squares and products: its sensitivity, its shrinkage, and what it finds."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.planned import hardly_adjusted, left_over_noise
 from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.records import fit_composition, rows_of
-from torchdpcate.composition.remainders import Remainders, Shapes, left_over
+from torchdpcate.composition.remainders import Remainders, Shapes, _outcomes, _times, _treated, left_over
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import REMAINDERS, NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
@@ -177,8 +178,40 @@ def test_coefficients_and_their_error_are_those_of_the_formula():
     size = torch.tensor([1.5, 2.0]).double()[:, None] / (len(unit) * square).sqrt()
     sums = Remainders(shapes, 2.0)(inner).view(2, -1) / 3_000
     means, seconds = EmpiricalBayes(0.2).together(sums / curvature, sampling / curvature.square(), size)
-    torch.testing.assert_close(torch.stack([found.logit, found.outcome]), means)
-    assert found.error == pytest.approx(float(seconds @ square.square()))
+    pi, bounded = propensity_of(at_points), shapes.bounded(g)
+    times = float((found.logit @ means[0]) / means[0].square().sum())
+    torch.testing.assert_close(found.logit, times * means[0])
+    along, wanted = g @ means[0], held * float((bounded @ means[0]) @ (g @ means[0]))
+    sums = [
+        float((torch.sigmoid(torch.logit(pi) + c * along) - pi) @ (bounded @ means[0])) for c in (times - 0.01, times)
+    ]
+    assert sums[0] < wanted <= sums[1]
+    more = float((found.outcome @ means[1]) / means[1].square().sum())
+    assert 1 <= more < 2
+    both = (times * more) ** 2 * seconds + (0.08 * times * more * means.prod(0)).square()
+    assert found.error == pytest.approx(float(both @ square.square()))
+
+
+def test_mean_residuals_within_a_clip_are_those_of_a_draw():
+    """Normal residuals with the planned share within the clip, moved by what is left over."""
+    plan = plan_within(3_000, None, DOMAIN, lines=())
+    generator, scale = torch.Generator().manual_seed(0), 2.0
+    more = torch.linspace(-3, 3, 7, dtype=torch.float64)[None]
+    total = scale / float(torch.special.ndtri(torch.tensor((1 + plan.inside) / 2).double()))
+    rest = math.sqrt(max(total**2 - float(more.var()), (0.3 * total) ** 2))
+    z = torch.randn(200_000, 1, generator=generator, dtype=torch.float64)
+    expected = ((more + rest * z) / scale).clamp(-1, 1).mean(0) / 2
+    torch.testing.assert_close(_outcomes(plan, scale, more)[0], expected, rtol=0, atol=0.004)
+
+
+def test_coefficients_of_large_left_overs_are_larger_than_the_first_step_says():
+    """Of a probability that is nearly nought and one: the step of a constant slope has too little of it."""
+    g = torch.linspace(-1, 1, 401, dtype=torch.float64)[:, None]
+    half, gamma = torch.full((401,), 0.5).double(), 3.0
+    seen = float(((torch.sigmoid(gamma * g[:, 0]) - 0.5) @ g[:, 0]) / (0.25 * g[:, 0] @ g[:, 0]))  # first step
+    assert seen < 0.8 * gamma
+    times = _times(0.25, seen * g[:, 0], seen * g[:, 0], partial(_treated, half))
+    assert times * seen == pytest.approx(gamma, rel=0.02)
 
 
 def test_a_cohort_whose_products_would_be_missed_has_no_lines():

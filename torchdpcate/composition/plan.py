@@ -66,7 +66,7 @@ class ComposedPlan(PlanSteps):
 
     @property
     def line_clip(self) -> float:
-        r"""Clip of scores in their deviations, :math:`(\sqrt n \mu / 2)^{2/3}`.
+        r"""Clip of scores in their deviations, :math:`(\sqrt n \mu / 2)^{.63}`.
 
         Noise over sampling error falls with it, and so does what is clipped; from some size on it grows with the fourth
         root only of that.
