@@ -126,8 +126,9 @@ class ComposedRelease(EffectRelease):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are confidence intervals of the effect."""
-        return self.law is not None
+        """Whether there are confidence intervals of the effect: of a constant one those of the average."""
+        of_average = self.lines is not None and not self.arms and self.form == "constant"
+        return self.law is not None or of_average
 
     @property
     def reference(self) -> Tensor:
@@ -246,13 +247,13 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
         """
-        law, x = self._required_law(), self._covariates(X)
-        psi = self.features(x)
-        rows = len(psi) if rows is None else rows
-        if rows < 1 or len(psi) % rows:
-            raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        x = self._covariates(X)
+        rows = len(x) if rows is None else rows
+        if rows < 1 or len(x) % rows:
+            raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
         if self.form == "constant":
-            return np.tile(self.average(level), (len(psi) // rows, 1))
+            return np.tile(self.average(level), (len(x) // rows, 1))
+        law, psi = self._required_law(), self.features(x)
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         found = (
             law.interval(psi, level)

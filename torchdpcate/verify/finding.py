@@ -12,7 +12,7 @@ from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.composition_plan import stated_plan
+from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined
@@ -116,11 +116,10 @@ def noise_of(release: Release) -> float | None:
     """
     effect = release.function
     if isinstance(effect, ComposedRelease):
-        try:
-            plan = stated_plan(effect)
-        except (InputError, KeyError, TypeError, ValueError, AttributeError):
-            return None  # of no plan of the library's
-        return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
+        plan = known_plan(effect)
+        if plan is None or plan.budget is None:
+            return None
+        return planned_error(plan, effect.domain.outcome_range, effect.scale)
     if effect is not None:
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
         scales = effect.known_noise(rows)
