@@ -200,16 +200,16 @@ def _sliders(release: Release) -> dict[str, Any]:
     schema = release.schema
     actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
     model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
-    model["note"], model["against"] = "", _first(release)
+    model["against"] = _first(release)
     model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else outcome_unit(schema)
-    effect = model.get("effect", {})
-    if "variances" in effect:
-        model["note"] = f"the band holds {LEVEL:.0%} {OF_REGRESSION}"
-    elif isinstance(release, ComposedRelease):
-        model["note"] = _NO_BAND
+    effect, notes = model.get("effect", {}), []
     if isinstance(release, DecisionRelease):
-        decides = f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"
-        model["note"] = "; ".join(filter(None, [decides, model["note"]]))
+        notes = [f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"]
+    if "variances" in effect:
+        notes.append(f"the band holds {LEVEL:.0%} {OF_REGRESSION}")
+    elif effect and not notes:
+        notes = [_NO_BAND]
+    model["note"] = "; ".join(notes)
     short = "law" in effect or not isinstance(release, ComposedRelease) or release.law is None
     return {"model": model, "too_many": 0 if short else MOST_FEATURES}
 
