@@ -210,8 +210,8 @@ def _sliders(release: Release) -> dict[str, Any]:
     elif effect and not notes:
         notes = [_NO_BAND]
     model["note"] = "; ".join(notes)
-    short = "law" in effect or not isinstance(release, ComposedRelease) or release.law is None
-    return {"model": model, "too_many": 0 if short else MOST_FEATURES}
+    many = getattr(release, "has_intervals", False) and "law" not in effect
+    return {"model": model, "too_many": MOST_FEATURES if many else 0}
 
 
 def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
