@@ -385,11 +385,9 @@ def offline_model(release: Release) -> dict[str, Any] | str:
     Returns:
         Numbers and names; or one sentence that says why this release has no such form.
     """
-    if release.arms and isinstance(release, ComposedRelease):
-        arms = {"arms": list(release.arm_titles), "arm": 0}  # the page asks which, the first one before
-        return _requested(release) | {"effect": _effect(release)} | arms
     if isinstance(release, ComposedRelease):
-        return _requested(release) | {"effect": _effect(release)}
+        arms = {"arms": list(release.arm_titles), "arm": 0} if release.arms else {}  # the page asks which
+        return _requested(release) | {"effect": _effect(release)} | arms
     if isinstance(release, ComposedRule):
         cost = release.cost + release.cutoff
         return _requested(release) | {
