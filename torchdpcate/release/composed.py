@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
-_OF_RULE = "value of the rule"
+_OF_RULE, _OF_POLICY = "value of the rule", "value of a policy"
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
 
@@ -410,6 +410,7 @@ class ComposedRelease(EffectRelease):
         """
         lines, n = self.required_lines, self.privacy.n
         kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
+        kinds |= dict.fromkeys(lines.policies, _OF_POLICY)
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
         titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
         found = lines.table(level).assign(cell=titles)
@@ -688,7 +689,7 @@ class ComposedRule(DecisionRelease):
         return self.effect.line_assumptions
 
     def line_table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return the rule's values in outcome units, costs counted: cell, estimate, low, high, records and partition.
+        """Return the values of the rule, and of public policies, in outcome units, costs counted, as of a release.
 
         Args:
             level: Probability of each interval, in (0, 1).
@@ -701,7 +702,7 @@ class ComposedRule(DecisionRelease):
             reason = self.effect.no_lines or "those of its effect are about another rule; request its own (task=rule)"
             raise MissingError(NO_LINES.format(reason))
         found = self.effect.line_table(level)
-        return found[found["partition"] == _OF_RULE].reset_index(drop=True)
+        return found[found["partition"].isin([_OF_RULE, _OF_POLICY])].reset_index(drop=True)
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""

@@ -349,6 +349,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         second, schema = self._second_stage(), TableSchema.of(self.domain)
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
+            second = second.within(schema)
             return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
         return Blocks(
