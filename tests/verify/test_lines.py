@@ -15,7 +15,7 @@ from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.lines import OVER, REQUESTS
 from torchdpcate.verify.file import verify_release
 
 CELLS = Subgroups.of([{"x0": [0.3]}, {"x0": [0.5], "x1": [0.4]}], TableSchema.of(TRIAL))
@@ -31,7 +31,7 @@ def shared_rule() -> ComposedRelease:
 
 MADE = {
     "cells": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), cells=CELLS).release_function(),
-    "lines": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), lines=REQUESTS).release_function(),
+    "lines": lambda: fitted(TRIAL, PrivacyBudget(8.0, 1e-5), lines=REQUESTS, cells=CELLS).release_function(),
     "share": lambda: shared_rule(),
     "average alone": lambda: fitted(TRIAL, lines=[]).release_function(),
     "none": lambda: fitted(TRIAL, lines=False).release_function(),
@@ -69,6 +69,7 @@ def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
 def test_names_are_of_what_was_requested(made):
     lines = load_release(made("lines")).lines
     assert {"average", "ATT", "ATC", "ATO", "slope", "rule over none", "rule over all"} <= set(lines.names)
+    assert set(lines.policies) == {f"{cell}{over}" for cell in CELLS.labels for over in OVER}
     assert load_release(made("average alone")).lines.names == ("average",)
     release = load_release(made("cells"))
     assert list(release.lines.cells) == CELLS.labels

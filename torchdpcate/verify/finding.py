@@ -388,7 +388,8 @@ def _policies(release: ComposedRelease) -> list[str]:
         clear = [cell for cell in cells if lines.interval(f"{cell}{over}", LEVEL)[0] > 0]
         if cells:
             found.append(f"over treating {of} in {len(clear)} of {len(cells)}{_named(clear)}")
-    what = f"Treating exactly the people of one subgroup improves {outcome_words(schema)}{less}"
+    improves = "raises" if schema.domain.better is None else "improves"
+    what = f"Treating exactly the people of one subgroup {improves} {outcome_words(schema)}{less}"
     return [f"{what} {'; '.join(found)} (each {LEVEL:.0%} interval by itself lies above zero)."]
 
 
