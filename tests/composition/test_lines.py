@@ -782,6 +782,35 @@ def test_values_count_what_treatments_cost(name, cost):
             assert stated >= ((cells == k) * gains).var() / N
 
 
+@pytest.mark.slow
+def test_intervals_of_policies_hold_what_people_gain():
+    """Of 40 cohorts whose models are right; binomial(40, .05) exceeds 12 with probability 1e-7."""
+    domain, many, cost = DOMAINS["cohort"], np.random.default_rng(0).normal(size=(10**6, 2)).clip(-3, 3), 0.3
+    gains = 0.4 + 1.6 * many[:, 0] - cost
+    places = CELLS.positions(torch.from_numpy(many)).numpy()
+    truths = {}
+    for place, partition in enumerate(CELLS.partitions):
+        first = sum(SIZES[:place])
+        for k, label in enumerate(partition.labels):
+            treated = places[:, place] == first + k
+            truths |= {f"{label} over none": (treated * gains).mean(), f"{label} over all": -(~treated * gains).mean()}
+    plan, missed = planned("cohort", lines=(POLICIES,), cost=cost), dict.fromkeys(truths, 0)
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(N, 2, generator=generator, dtype=torch.float64).clamp(-3, 3)
+        a = (torch.rand(N, generator=generator) < (x[:, 0] / 2).sigmoid()).double()
+        noise = torch.randn(N, generator=generator, dtype=torch.float64)
+        y = (x[:, 1] / 2 + a * (0.4 + 1.6 * x[:, 0]) + noise).clamp(-8, 10)
+        rows, paid = rows_of(CausalData(x, a, y), domain), session_of(BUDGET, seed)
+        fit = fit_composition(rows, domain, plan, paid, domain.two_levels, schema=TableSchema.of(domain))
+        lines = lines_of(fit.lines, plan, domain)
+        for name, truth in truths.items():
+            low, high = lines.interval(name)
+            missed[name] += not low <= truth <= high
+    assert max(missed.values()) <= 12
+    assert sum(missed.values()) < 0.1 * 40 * len(missed)
+
+
 def test_policies_need_no_further_sums():
     plan, without = (planned("cohort", lines=lines) for lines in (ALL, tuple(set(ALL) - {POLICIES})))
     assert plan.shares == without.shares
