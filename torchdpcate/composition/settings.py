@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,8 +32,6 @@ from torchdpcate.composition.sites import Site
 from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
@@ -425,22 +423,9 @@ class AdaptiveSecondStage:
                     "from 0 to 1), each once"
                 )
         if self.lines is False and self.cells is not None:
-            raise InputError(
-                f"cells = {self.cells!r}: have lines, of which lines=false requests none; leave lines=auto"
-            )
+            raise InputError(f"cells = {self.cells!r}: lines=false requests no line of theirs; leave lines=auto")
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
-
-    def within(self, schema: TableSchema) -> Self:
-        """Return the settings with the cells of a schema.
-
-        Args:
-            schema: Columns and public bounds.
-
-        Raises:
-            InputError: As of ``Subgroups.of``.
-        """
-        return self if self.cells is None else replace(self, cells=Subgroups.of(self.cells, schema))
 
     def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain, arms: int = 2) -> ComposedPlan:
         """Return the public plan for n records of a domain.

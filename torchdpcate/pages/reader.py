@@ -462,11 +462,8 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
             assert law is not None
             middle, variance = law.average, law.average_variance
         alone = {"estimates": [middle], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
-        return found | {
-            "features": [],
-            "betas": [[release.average_effect]],
-            "law": alone | {"variance": variance},
-        }
+        one = {"features": [], "betas": [[release.average_effect]]}
+        return found | one | {"law": alone | {"variance": variance}}
     variances = regression_variances(release)
     found |= {} if variances is None else {"variances": (variances * roots.square()).tolist()}
     if law is None or release.basis.dimension > MOST_FEATURES:
