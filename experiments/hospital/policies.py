@@ -2,8 +2,9 @@
 
 ``python -m experiments.hospital.policies [--records 5000] [--epsilon 1] [--seeds 0:20] [--law NAME]``
 
-Treatments cost what they gain on average. Values by lines are sums of the cells of public partitions, whose largest
-is taken; by the effect its mean over released people. Regrets are over the mean size of gains.
+Treatments cost what they gain on average. Values by lines are sums of those of treating single cells, of which the
+largest is taken; by the effect its mean over released people. Regrets are over the mean size of gains. Covered is the
+share of 95 % intervals of treating exactly one cell, over nobody and over everybody, that hold what the records gain.
 """
 
 import argparse
@@ -15,12 +16,14 @@ import pandas as pd
 import torch
 
 from experiments.hospital.cases import DELTA
-from experiments.hospital.laws import LAWS
-from torchdpcate import AverageEffect, PrivacyBudget
+from experiments.hospital.laws import LAWS, Draw
+from torchdpcate import PrivacyBudget, RLearner
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.release.lines import OVER, Lines
 
 LIBRARIES = {4: (2, [0.0]), 42: (4, np.linspace(-1.5, 1.5, 10).round(2).tolist())}
 """Covariates and cuts of policies by one covariate, by the number of policies: nobody and everybody come first."""
@@ -46,9 +49,10 @@ def rows_of(law: str, seed: int, n: int, epsilon: float) -> Iterator[dict[str, f
         assert chosen.mechanism_ is not None
         chances = chosen.mechanism_.probabilities(chosen.utilities_).numpy()
         cells = [{name: cuts} for name in names]
-        release = AverageEffect(domain, budget, subgroups=cells).fit(draw.x, draw.a, y).release()
+        stage = AdaptiveSecondStage(intervals=False, lines=["policies"], cells=cells)
+        release = RLearner(domain, budget, second_stage=stage).fit(draw.x, draw.a, y).release_function()
         lines, people = release.required_lines, release.population(4096)
-        sums = [lines.estimate(cell) * float(lines.records[lines.place(cell)]) for cell in lines.cells]
+        sums = [lines.estimate(f"{cell} over none") for cell in lines.cells]
         above = np.cumsum(np.reshape(sums, (covariates, -1))[:, ::-1], 1)[:, -2::-1]  # of the cells above each cut
         by_lines = np.concatenate([[0.0, lines.estimate()], above.ravel()])
         by_effect = release.effect_tensor(people).numpy() @ library.decide(people).numpy()
@@ -59,7 +63,17 @@ def rows_of(law: str, seed: int, n: int, epsilon: float) -> Iterator[dict[str, f
             "choice": chances @ regret,
             "lines": regret[by_lines.argmax()],
             "effect": regret[by_effect.argmax()],
+            "covered": np.mean([low <= truth <= high for low, high, truth in _values(lines, draw, gain, cuts)]),
         }
+
+
+def _values(lines: Lines, draw: Draw, gain: np.ndarray, cuts: list[float]) -> Iterator[tuple[float, float, float]]:
+    """Yield the interval of treating each cell, over nobody and over everybody, and what the records gain by it."""
+    for k, cell in enumerate(lines.cells):
+        covariate, place = divmod(k, len(cuts) + 1)
+        treated = np.digitize(draw.x[:, covariate], cuts) == place
+        for over, truth in zip(OVER, ((treated * gain).mean(), -(~treated * gain).mean()), strict=True):
+            yield *lines.interval(f"{cell}{over}"), float(truth)
 
 
 def _main() -> None:

@@ -37,7 +37,7 @@ from torchdpcate.composition.lines import (
     tilt,
     tilted_clip,
 )
-from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, why_no_lines
+from torchdpcate.composition.planned import Lost, hardly_adjusted, lost_of, planned_line, why_no_lines
 from torchdpcate.composition.priors import prior_variances
 from torchdpcate.composition.records import ComposedFit, encoded_features, fit_composition, rows_of
 from torchdpcate.composition.regressions import lacking, residuals, within_overlap
@@ -60,7 +60,9 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import Choices, without_noise
 from torchdpcate.release.lines import (
     AVERAGE,
+    OVER,
     PARTS,
+    POLICIES,
     REQUESTS,
     TILTS,
     LineFacts,
@@ -101,7 +103,10 @@ def session_of(budget: PrivacyBudget | None, seed: int = 0) -> FitSession:
 
 
 def planned(name: str, budget: PrivacyBudget | None = BUDGET, lines: tuple[str, ...] = ALL, **settings):
-    return plan_within(N, budget, DOMAINS[name], **{"lines": lines, "cells": CELLS, **settings})
+    settings = {"cells": CELLS, **settings}
+    if settings["cells"] is None:
+        lines = tuple(name for name in lines if name != POLICIES)
+    return plan_within(N, budget, DOMAINS[name], **{"lines": lines, **settings})
 
 
 def fitted(name: str, records=None, budget: PrivacyBudget | None = None) -> ComposedFit:
@@ -630,7 +635,7 @@ def test_the_noise_of_sums_is_what_their_variances_say():
         sums = exact + noise * torch.randn(len(exact), generator=generator, dtype=torch.float64)
         runs.append(lines_of(LineNumbers(facts, square, sums), plan, DOMAINS["cohort"]).estimates)
     stated = lines_of(LineNumbers(facts, square, exact), plan, DOMAINS["cohort"])
-    of_cells = (*stated.groups, *stated.cells)  # whose tails add noise of their own
+    of_cells = (*stated.groups, *stated.cells, *stated.policies)  # whose tails add noise of their own
     without = [name for name in stated.names if name not in of_cells]
     spread = torch.stack(runs).var(0)
     for name in without:
@@ -659,7 +664,9 @@ def test_requested_lines_are_there_and_others_are_not():
     numbers = fitted("cohort").lines
     groups, rule = ("group 1", "group 2", "group 3"), ("rule over none", "rule over all")
     lines = lines_of(numbers, planned("cohort", None), DOMAINS["cohort"])
-    assert lines.names == (AVERAGE, *groups, *CELLS.labels, *WEIGHTED, "slope", *rule)
+    policies = tuple(f"{cell}{over}" for cell in CELLS.labels for over in OVER)
+    assert lines.names == (AVERAGE, *groups, *CELLS.labels, *policies, *WEIGHTED, "slope", *rule)
+    assert tuple(lines.policies) == policies
     assert (lines.groups, lines.cells) == (groups, tuple(CELLS.labels))
     few, none = planned("cohort", BUDGET, ("ATT",), cells=None), torch.zeros(0).double()
     alone = made_facts(cuts=none, rule=None, tilts=torch.ones(1, 2).double())
@@ -703,6 +710,74 @@ def test_values_count_what_treatments_cost(name, cost):
     spread = (dense.x[treated] ** 2).mean()  # about the centre of all, which is more than about their own mean
     assert stated == pytest.approx((share * spread + share * (1 - share) * mean**2) / N + (seems / 2) ** 2, rel=1e-6)
     assert stated >= (treated * gains).var() / N
+    for cells, partition in zip(dense.cells, CELLS.partitions, strict=True):
+        for k, label in enumerate(partition.labels):
+            over_none, over_all = (lines.estimate(f"{label}{over}") for over in OVER)
+            assert over_none == pytest.approx(((cells == k) * gains).mean(), abs=1e-9)
+            assert over_all == pytest.approx(-((cells != k) * gains).mean(), abs=1e-9)
+            assert over_none - over_all == pytest.approx(gains.mean(), abs=1e-9)
+            assert lines.records[lines.place(f"{label} over all")] == pytest.approx((cells != k).mean(), abs=1e-12)
+            stated = float(lines.variances[lines.place(f"{label} over none"), PARTS.index("sampling")])
+            assert stated >= ((cells == k) * gains).var() / N
+
+
+@pytest.mark.slow
+def test_intervals_of_policies_hold_what_people_gain():
+    """Of 40 cohorts whose models are right; binomial(40, .05) exceeds 12 with probability 1e-7."""
+    domain, many, cost = DOMAINS["cohort"], np.random.default_rng(0).normal(size=(10**6, 2)).clip(-3, 3), 0.3
+    gains = 0.4 + 1.6 * many[:, 0] - cost
+    places = CELLS.positions(torch.from_numpy(many)).numpy()
+    truths = {}
+    for place, partition in enumerate(CELLS.partitions):
+        first = sum(SIZES[:place])
+        for k, label in enumerate(partition.labels):
+            treated = places[:, place] == first + k
+            truths |= {f"{label} over none": (treated * gains).mean(), f"{label} over all": -(~treated * gains).mean()}
+    plan, missed = planned("cohort", lines=(POLICIES,), cost=cost), dict.fromkeys(truths, 0)
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(N, 2, generator=generator, dtype=torch.float64).clamp(-3, 3)
+        a = (torch.rand(N, generator=generator) < (x[:, 0] / 2).sigmoid()).double()
+        noise = torch.randn(N, generator=generator, dtype=torch.float64)
+        y = (x[:, 1] / 2 + a * (0.4 + 1.6 * x[:, 0]) + noise).clamp(-8, 10)
+        rows, paid = rows_of(CausalData(x, a, y), domain), session_of(BUDGET, seed)
+        fit = fit_composition(rows, domain, plan, paid, domain.two_levels, schema=TableSchema.of(domain))
+        lines = lines_of(fit.lines, plan, domain)
+        for name, truth in truths.items():
+            low, high = lines.interval(name)
+            missed[name] += not low <= truth <= high
+    assert max(missed.values()) <= 12
+    assert sum(missed.values()) < 0.1 * 40 * len(missed)
+
+
+def test_policies_need_no_further_sums():
+    plan, without = (planned("cohort", lines=lines) for lines in (ALL, tuple(set(ALL) - {POLICIES})))
+    assert plan.shares == without.shares
+    blocks = [[(b.name, b.part, b.sensitivity) for b in line_blocks(of, made_facts(), 1.5)] for of in (plan, without)]
+    assert sorted(blocks[0]) == sorted(blocks[1])
+    assert planned_line(plan, 18.0) == planned_line(without, 18.0)
+
+
+def test_everybody_as_the_one_cell_gains_the_average_less_the_cost():
+    domain = DOMAINS["trial"]
+    plan = planned("trial", None, (POLICIES,), cells=Subgroups.of("everybody", TableSchema.of(domain)), cost=0.2)
+    facts = session_of(None), domain.two_levels
+    fit = fit_composition(rows_of(drawn("trial"), domain), domain, plan, *facts, schema=TableSchema.of(domain))
+    lines = lines_of(fit.lines, plan, domain)
+    assert lines.names == (AVERAGE, "everybody", "everybody over none")  # over all it gains nothing
+    assert lines.estimate("everybody over none") == pytest.approx(-lines.estimate() - 0.2, abs=1e-9)
+
+
+def test_policies_without_cells_or_with_cells_of_their_names_are_refused():
+    with pytest.raises(InputError, match=r"policies treat exactly the people .* give second_stage.cells, as \[{sex"):
+        plan_within(N, BUDGET, DOMAINS["cohort"], lines=(POLICIES,))
+    facts = {"x": {"categories": ["a", "a over all"]}}
+    schema = TableSchema.from_dict(
+        {"treatment": "t", "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": facts}
+    )
+    cells = Subgroups.of([{"x": True}], schema)
+    with pytest.raises(InputError, match="'x = a over all' is the name of a policy's value"):
+        plan_within(N, BUDGET, schema.domain, lines=(), cells=cells)
 
 
 def test_a_share_of_public_people_says_at_which_effect_a_rule_decides():
@@ -807,6 +882,10 @@ def test_intervals_count_what_the_overlap_makes_up_for():
     for k, name in enumerate(some.groups):
         expected[name] = float(each[group == k].sum()) / mass[name]
     expected["rule over none"], expected["rule over all"] = (float(each[gains == k].sum()) / N for k in (1, 0))
+    for place, partition in enumerate(CELLS.partitions):
+        each = lacks[f"cells {place}: overlap"].sum(1).numpy()
+        for k, label in enumerate(partition.labels):
+            expected[f"{label} over none"], expected[f"{label} over all"] = each[k] / N, np.delete(each, k).sum() / N
     assert set(expected) == set(some.names)
     for line, missing in expected.items():
         assert float(added[some.place(line)]) == pytest.approx(residual * missing, rel=1e-6, abs=1e-9), line

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -30,6 +31,17 @@ def composed():
     y = 3 + 2.0 * a * torch.tensor((frame["site"] == "b").to_numpy()) + 0.5 * ((i // 7) % 2)
     learner = RLearner(SCHEMA, PrivacyBudget(50.0, 1e-5), noise=FixedNoise(1))
     return learner.fit(frame, a.numpy(), y.numpy()).release_function()
+
+
+@cache
+def cohort():
+    """An effect without intervals of persons: that of x1, where x0 confounds."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (4_000, 2))
+    a = (rng.uniform(size=4_000) < 1 / (1 + np.exp(-x[:, 0]))).astype(float)
+    y = np.clip(x[:, 0] + a * x[:, 1] + rng.normal(size=4_000), -6, 6)
+    domain = Domain([-1.0] * 2, [1.0] * 2, -6.0, 6.0, overlap=0.2, better="higher")
+    return RLearner(domain, PrivacyBudget(2.0, 1e-5)).fit(x, a, y).release_function()
 
 
 def rule():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages.releases import cohort
 from tests.pages.test_offline import rich
 from torchdpcate.pages.reader import write_page
 from torchdpcate.release import rule
@@ -49,6 +50,19 @@ def test_a_slider_moves_the_answer_and_its_interval(browser, tmp_path: Path, wid
     assert not said
     assert not [url for url in requested if not url.startswith(("file:", "data:"))]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_curve_has_a_band_or_is_not_drawn(browser, tmp_path: Path) -> None:
+    page, (banded, alone) = browser.new_page(), (tmp_path / name for name in ("banded", "alone"))
+    banded.mkdir()
+    alone.mkdir()
+    page.goto(written(cohort(), banded))
+    assert page.locator("#chart polygon.band").count() == 1
+    assert "no confidence interval" in page.locator("#ends").inner_text()
+    page.goto(written(replace(rich(False), law=None, privacy=rule._example().privacy), alone))
+    assert page.locator("#chart svg").count() == 0
+    assert not page.locator("#against").is_visible()
+    assert "no curve is drawn" in page.locator("#ends").inner_text()
 
 
 def test_a_rule_says_whom_it_treats(browser, tmp_path: Path) -> None:

@@ -9,14 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.estimators.cate.test_composition_plan import of_arms
+from tests.pages.releases import cohort
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
-from torchdpcate.pages.reader import columns_used, offline_model
+from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.pages.figures import arm_panels
+from torchdpcate.pages.reader import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release import rule
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
@@ -103,6 +109,16 @@ def test_effects_and_intervals_agree(node: str, nuisances: bool) -> None:
 
 def test_a_value_that_is_not_known_agrees(node: str) -> None:
     """The page takes it as the release does, by the released mean of the others."""
+    release = with_missing()
+    requested, rows = queries()
+    rows["age"][::2] = np.nan
+    requested = [[None, *one[1:]] if i % 2 == 0 else one for i, one in enumerate(requested)]
+    answers = answered(node, offline_model(release), requested)
+    assert [one["value"] for one in answers] == pytest.approx(release.effect(rows), abs=1e-9)
+
+
+def with_missing() -> ComposedRelease:
+    """Return a composed effect of covariates of which one may be missing."""
     found = rich(False)
     facts = found.schema.to_dict()
     facts["covariates"]["age"]["missing"] = "indicator"
@@ -114,12 +130,73 @@ def test_a_value_that_is_not_known_agrees(node: str) -> None:
     theta, mean = torch.randn(p, generator=draws).double(), torch.randn(k, generator=draws).double() / 4
     basis = WeightedBasis(features, torch.full((p,), 1 / p).double())
     units = Standardisation(mean, torch.full((k,), 0.5).double())
-    release = ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy)
-    requested, rows = queries()
-    rows["age"][::2] = np.nan
-    requested = [[None, *one[1:]] if i % 2 == 0 else one for i, one in enumerate(requested)]
-    answers = answered(node, offline_model(release), requested)
-    assert [one["value"] for one in answers] == pytest.approx(release.effect(rows), abs=1e-9)
+    return ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy)
+
+
+def banded(kind: str) -> ComposedRelease:
+    """Return an effect without intervals whose regression a plan states."""
+    if kind == "three arms":
+        return of_arms()
+    if kind == "two arms":
+        return cohort()
+    found = with_missing() if kind == "missing values" else rich(False)
+    return replace(found, law=None, privacy=cohort().privacy)
+
+
+@pytest.mark.parametrize("kind", ["two arms", "three arms", "missing values", "hidden units"])
+def test_bands_are_those_of_figures(node: str, kind: str) -> None:
+    release = banded(kind)
+    first, profile, asked = {
+        "two arms": ("x1", {"x0": 0.3}, lambda value: [0.3, value]),
+        "three arms": ("x0", {"x1": 0.3}, lambda value: [value, 0.3]),
+        "missing values": ("sex", {"age": "missing", "site": "b"}, lambda value: [None, int(value), 1]),
+        "hidden units": ("age", {"sex": "m", "site": "b"}, lambda value: [value, 1, 1]),
+    }[kind]
+    where = FigurePoints(release.schema, first, profile)
+    requested = [asked(value) for value in where.grid.tolist()]
+    model = offline_model(release)
+    assert isinstance(model, dict)
+    panels = arm_panels(release, where, 0.95)
+    assert len(panels) == max(len(release.arms), 1)
+    for arm, panel in enumerate(panels):
+        found = answered(node, model | {"arm": arm}, requested)
+        assert np.array([one["band"] for one in found]) == pytest.approx(panel.band, abs=1e-9)
+        assert {one["ends"] for one in found} == {None}
+        assert np.ptp(panel.band, 1).min() > 0
+
+
+def test_an_arm_s_band_is_that_of_both_functions_together() -> None:
+    """Of three arms the second differs from the first by a sum of two functions, here by numpy."""
+    release = of_arms()
+    model = offline_model(release)
+    assert isinstance(model, dict)
+    v = effect_variances(stated_plan(release), release.curvatures, release.scale).view(2, -1).numpy()
+    roots = release.basis.feature_weights.numpy()
+    expected = np.stack([v[0], v[0] / 4 + 3 * v[1] / 4]) * roots  # points of a triangle with sides of one
+    np.testing.assert_allclose(model["effect"]["variances"], expected, rtol=1e-9)
+
+
+def test_a_rule_s_gain_has_the_band_of_its_effect(node: str) -> None:
+    release = banded("hidden units")
+    requested = queries()[0]
+    effects = answered(node, offline_model(release), requested)
+    gains = answered(node, offline_model(release.rule(cost=0.1)), requested)
+    widths = [[np.ptp(one["band"]) for one in found] for found in (effects, gains)]
+    assert widths[0] == pytest.approx(widths[1])
+    assert [np.mean(one["band"]) for one in gains] == pytest.approx([one["value"] for one in gains])
+
+
+def test_many_features_have_a_band_in_the_place_of_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = replace(rich(False), privacy=cohort().privacy)
+    model = offline_model(release)
+    assert isinstance(model, dict)
+    assert "law" in model["effect"]
+    assert release.basis.dimension < MOST_FEATURES
+    monkeypatch.setattr("torchdpcate.pages.reader.MOST_FEATURES", release.basis.dimension - 1)
+    model = offline_model(release)
+    assert isinstance(model, dict)
+    assert "law" not in model["effect"]
+    assert len(model["effect"]["variances"][0]) == release.basis.dimension
 
 
 def test_a_rule_s_gain_agrees(node: str) -> None:

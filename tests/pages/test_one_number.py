@@ -98,11 +98,18 @@ def test_the_page_and_its_controls_have_them(release: ComposedRelease) -> None:
     page, model = reader_page(release), offline_model(release)["effect"]
     assert findings(release)[0].replace("'", "&#39;") in page
     assert model["features"] == []
-    assert model["beta"] == [pytest.approx(release.average_effect)]
-    half = model["law"]["deviations"] * model["law"]["variance"] ** 0.5
+    assert model["betas"] == [[pytest.approx(release.average_effect)]]
+    half = model["deviations"] * model["law"]["variance"] ** 0.5
     ends = [model["law"]["estimates"][0] - half, model["law"]["estimates"][0] + half]
     bound = release.domain.outcome_range
     assert np.clip(ends, -bound, bound) == pytest.approx(release.average())
+
+
+def test_an_average_s_interval_is_there_without_a_law(release: ComposedRelease) -> None:
+    alone = replace(release, law=None)
+    assert alone.has_intervals
+    np.testing.assert_allclose(alone.mean_interval(PEOPLE), [release.average()], rtol=1e-12)
+    assert offline_model(alone)["effect"]["law"] == offline_model(release)["effect"]["law"]
 
 
 def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:

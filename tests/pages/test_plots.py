@@ -6,9 +6,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from tests.pages.releases import composed
+from tests.pages.releases import cohort, composed
 from tests.release.test_reader import DRAWN, RELEASES
-from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.errors import InputError
@@ -48,12 +47,7 @@ def test_a_composed_effect_is_a_mean_over_its_population_with_intervals():
 
 def test_an_effect_without_intervals_has_the_band_of_its_own_regression():
     """Of estimates before they were shrunk, at a mean of features, by numpy."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1, 1, (4_000, 2))
-    a = (rng.uniform(size=4_000) < 1 / (1 + np.exp(-x[:, 0]))).astype(float)
-    y = np.clip(x[:, 0] + a * x[:, 1] + rng.normal(size=4_000), -6, 6)
-    learner = RLearner(Domain([-1.0] * 2, [1.0] * 2, -6.0, 6.0, overlap=0.2), PrivacyBudget(2.0, 1e-5))
-    found = learner.fit(x, a, y).release_function()
+    found = cohort()
     assert not found.has_intervals
     figure = found.plot("x1")
     drawn = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.pages.releases import cohort
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.evaluation.figures import OF_REGRESSION
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
 from torchdpcate.release import average_effect, rule
 from torchdpcate.release.file import SUMS_FILE, check_sums, write_sums
@@ -66,9 +68,22 @@ def test_a_reference_changes_the_shares() -> None:
 
 
 def test_each_covariate_in_use_has_a_figure() -> None:
-    page = reader_page(replace(composed_effect(), privacy=OWN))
+    page = reader_page(replace(composed_effect(law=True), privacy=OWN))
     assert re.findall(r'alt="answers against (\w+)"', page) == ["age"]
     assert "The answers do not depend on sex, site." in page
+
+
+def test_an_effect_without_a_band_is_not_drawn() -> None:
+    page = reader_page(replace(composed_effect(), privacy=OWN))
+    assert 'alt="answers against' not in page
+    assert "No band of noise is known, and no curve is drawn." in page
+    assert "it has no interval, and no band of noise; hence no curve is drawn" in page
+
+
+def test_an_effect_without_intervals_has_a_band_and_words_for_it() -> None:
+    page = reader_page(cohort()).replace("&#39;", "'").replace("\\u0027", "'")
+    assert 'alt="answers against' in page
+    assert page.count(f"95% {OF_REGRESSION}") == 2  # below the answer, and below the figures
 
 
 def test_checksums_of_the_folder_are_renewed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.release.file import load_release
 from torchdpcate.release.lines import Lines
 from torchdpcate.verify.card import card_html
 from torchdpcate.verify.finding import findings, noise_of, numbers
@@ -111,6 +112,27 @@ def test_groups_are_named_by_who_gains(better, most, least):
     shown = numbers([float(estimates[1 + most]), float(estimates[1 + least])])
     assert shown[0] in said.split(", of the third")[0]
     assert shown[1] in said.split(", of the third")[1]
+
+
+def test_policies_are_said_by_the_cells_whose_treatment_gains(tmp_path):
+    """The drug takes 2 points off everybody's pain: treating some is better than nobody, and worse than everybody."""
+    stage = AdaptiveSecondStage(lines=["policies"], cells=[{"sex": True}])
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), second_stage=stage).release_function()
+    lines, table = release.lines, release.line_table()
+    assert lines.cells == ("sex = f", "sex = m")
+    assert lines.estimate("sex = f over none") == pytest.approx(1.0, abs=0.4)
+    assert lines.estimate("sex = f over all") == pytest.approx(-1.0, abs=0.4)
+    own = table[table["partition"] == "value of a policy"]
+    against = [f"treating sex = {sex} over treating {of}" for sex in "fm" for of in ("nobody", "everybody")]
+    assert list(own["cell"]) == against
+    assert [row["of"] for row in release.summary()["averages"]][2:] == list(own["cell"])
+    said = next(words for words in findings(release) if words.startswith("Treating exactly"))
+    assert said == (
+        "Treating exactly the people of one subgroup improves pain over treating nobody in 2 of 2: sex = f; sex = m; "
+        "over treating everybody in 0 of 2 (each 95% interval by itself lies above zero)."
+    )
+    assert "treating sex = f over treating nobody" in reader_page(release)
+    assert load_release(release.save(tmp_path / "release.safetensors")).line_table().equals(table)
 
 
 def test_a_cohort_rests_on_its_confounders_first_and_says_how_strong_another_would_be():

@@ -34,7 +34,9 @@ from torchdpcate.fit.weighted_basis import Levels
 from torchdpcate.release.lines import (
     ARM,
     AVERAGE,
+    OVER,
     PARTS,
+    POLICIES,
     SLOPE,
     VALUES,
     LineFacts,
@@ -190,7 +192,7 @@ def lines_of(
     Args:
         numbers: Released.
         plan: The public plan, at the released weight.
-        domain: Public bounds; where it does not say which outcomes are better, a rule takes higher ones.
+        domain: Public bounds; where it does not say which outcomes are better, rules and policies take higher ones.
         levels: As of ``lost_of``.
         per_person: Records of each person, which may err alike.
         follow_up: Released counts of the ends of follow-up, where outcomes may be censored.
@@ -448,6 +450,7 @@ class _Law(NamedTuple):
         rows |= dict(self._groups())
         for place, partition in enumerate(() if self.plan.cells is None else self.plan.cells.partitions):
             rows |= {label: self.mean_of(f"cells {place}", [k]) for k, label in enumerate(partition.labels)}
+        rows |= dict(self._policies())
         rows |= dict(self._tilted())
         rows |= dict(self._slope())
         rows |= dict(self._rule())
@@ -526,7 +529,7 @@ class _Law(NamedTuple):
         They are less what a rule that was found on the same records seems to gain by them (``optimism``); half of that
         counts as a standard error.
         """
-        facts, sign = self.facts, -1.0 if self.better == "lower" else 1.0
+        facts, sign = self.facts, self._sign
         if facts.rule is None:
             return
         parts = BY_EFFECT if BY_EFFECT in self.sizes else None
@@ -536,19 +539,40 @@ class _Law(NamedTuple):
         for name, side in zip(VALUES, (1, 0) if sign > 0 else (0, 1), strict=True):
             cells = torch.nonzero(above == side).flatten().tolist()
             if cells:  # else it treats everybody, or nobody: one of its values is the average's, and the other nought
-                value, (sampling, *others), share = self._gain(facts.rule, parts, cells, sign)
+                value, (sampling, *others), share = self._gain(facts.rule.cost, parts, cells)
                 seems = 0.0 if parts is None else self.optimism(facts.rule.at)
                 gain = (value if name == VALUES[0] else -value) - seems
                 yield name, Line(gain, [sampling + (seems / 2) ** 2, *others], share)
 
-    def _gain(self, rule: Ruled, parts: str | None, cells: list[int], sign: float) -> Line:
+    def _policies(self) -> Iterator[tuple[str, Line]]:
+        """Values of treating exactly the people of one public cell, over treating nobody, and over everybody."""
+        public = self.plan.cells
+        if POLICIES not in self.plan.requested_lines or public is None:
+            return
+        over_none, over_all = OVER
+        for place, partition in enumerate(public.partitions):
+            parts, count = f"cells {place}", range(partition.size)
+            for k, label in enumerate(partition.labels):
+                yield f"{label}{over_none}", self._gain(self.plan.cost, parts, [k])
+                others = [other for other in count if other != k]
+                if others:  # else everybody is treated
+                    lost = self._gain(self.plan.cost, parts, others)
+                    yield f"{label}{over_all}", lost._replace(estimate=-lost.estimate)
+
+    @property
+    def _sign(self) -> float:
+        """-1 where lower outcomes are better."""
+        return -1.0 if self.better == "lower" else 1.0
+
+    def _gain(self, cost: float, parts: str | None, cells: list[int]) -> Line:
         r"""Return what a treatment of some cells gains, over all records: effects in the better direction, less costs.
 
         .. math:: \frac1n \Big(s \sum_k (S_k + b_k) + (s c - \text{cost}) \sum_k N_k\Big)
 
         with counts whose sum is n.
         """
-        n, unit = self.plan.mass, sign * self.facts.centre - rule.cost
+        n, sign = self.plan.mass, self._sign
+        unit = sign * self.facts.centre - cost
         count, counted = n, 0.0
         if parts is not None:
             own, noise, of = self.found[f"{parts}: counts"], self.noise(f"{parts}: counts") ** 2, len(cells)

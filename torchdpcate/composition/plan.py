@@ -17,6 +17,7 @@ from torchdpcate.composition.pure_fits import least_ridge, places_of, sums_regre
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
+from torchdpcate.release.lines import POLICIES
 from torchdpcate.release.lines import RULE as VALUE
 
 RULE = "rule"
@@ -234,7 +235,8 @@ class ComposedPlan(PlanSteps):
             **({"hidden_units": True} if self.units else {}),
             **({"sites": self.sites} if self.sites > 1 else {}),
             **({} if self.lines is None else {"lines": list(self.lines)}),
-            **({"cost": self.cost, "cutoff": self.cutoff} if VALUE in self.requested_lines else {}),
+            **({"cost": self.cost} if {VALUE, POLICIES} & {*self.requested_lines} else {}),
+            **({"cutoff": self.cutoff} if VALUE in self.requested_lines else {}),
             **({} if self.cells is None else {"cells": json.dumps(self.cells.config())}),
             **({"effect_by": self.way} if self.by_sums else {}),
         }

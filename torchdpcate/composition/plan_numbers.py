@@ -22,7 +22,7 @@ from torchdpcate.composition.steps import COUNT_VARIANCE, HALVINGS, QUANTILES, t
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import REQUESTS, tilts_of
+from torchdpcate.release.lines import OVER, POLICIES, REQUESTS, tilts_of
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans; windows, chosen products, hidden units and reduced rules are those of ``EFFECT`` alone."""
@@ -56,7 +56,7 @@ class PlanFacts:
         sites: Number of sites that have the records, and add noise to sums of their own each.
         lines: What is requested beside the average of scores (``REQUESTS`` of lines); None: no lines.
         cells: Public partitions whose cells have lines; None: none.
-        cost: Of a treatment by the rule whose values are requested, outcome units.
+        cost: Of a treatment by the rule, or the policies, whose values are requested, outcome units.
         cutoff: Gain beyond the cost above which that rule treats; None: a share of public people says.
 
     Raises:
@@ -92,6 +92,7 @@ class PlanFacts:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
         if not set(self.requested_lines) <= {*REQUESTS, *tilts_of(self.requested_lines)}:
             raise InputError(f"lines = {list(self.requested_lines)}: give some of {', '.join(REQUESTS)}, beta:a:b")
+        self._check_policies()
         if self.kind == ARMS and self.budget is not None and self.budget.delta == 0:
             raise InputError(
                 f"delta = 0: effects of {self.arms} arms have Gaussian steps, which are only (epsilon, delta)-private; "
@@ -104,6 +105,22 @@ class PlanFacts:
                 "intervals = true: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6, or "
                 "leave intervals=auto"
             )
+
+    def _check_policies(self) -> None:
+        """Refuse values of treating public cells where there are none, and cells whose names would be those of values.
+
+        Raises:
+            InputError: So it is.
+        """
+        if POLICIES in self.requested_lines and self.cells is None:
+            raise InputError(
+                f"lines = {list(self.requested_lines)}: {POLICIES} treat exactly the people of one public cell; give "
+                "second_stage.cells, as [{sex: true}, {age: [40, 60]}]"
+            )
+        names = set() if self.cells is None else set(self.cells.labels)
+        clash = sorted(names & {f"{name}{over}" for name in names for over in OVER})
+        if clash:
+            raise InputError(f"cells: {clash[0]!r} is the name of a policy's value; call its level otherwise")
 
     @property
     def kind(self) -> str:

@@ -42,6 +42,7 @@ from torchdpcate.fit.weighted_basis import KINDS, Levels, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism
+from torchdpcate.release.lines import POLICIES
 
 
 def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
@@ -440,7 +441,7 @@ def planned_line(
     clip = plan.line_clip * deviation
     partitions = 0 if plan.cells is None else len(plan.cells.partitions)
     rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
-    part = rest / (1 + len(plan.requested_lines) + partitions)
+    part = rest / (1 + len(set(plan.requested_lines) - {POLICIES}) + partitions)
     size = n
     if cells is not None:
         part, size = part * (1 - own.counts), n / cells

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,7 +32,6 @@ from torchdpcate.composition.sites import Site
 from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
@@ -386,7 +385,7 @@ class AdaptiveSecondStage:
             its planned noise is too large for intervals to hold.
         lines: Lines that are requested beside the average, of ``REQUESTS``: a quarter of mu^2 for all. ``auto`` takes
             groups by effect; false requests none.
-        cells: Public partitions whose cells have lines.
+        cells: Public partitions whose cells have lines, in the forms of ``Subgroups.of``.
         rule: Public choices of the rule whose values lines are about; None: treat whom the effect favours. With
             ``lines=auto`` its values are requested in the place of groups.
         site: Which of several sites holds the records, all of which run this plan (``Site``); None: there is one.
@@ -409,7 +408,7 @@ class AdaptiveSecondStage:
     nuisance: ComposedNuisance = field(default_factory=Auto)
     intervals: bool | str = "auto"
     lines: bool | str | Sequence[str] = "auto"
-    cells: Subgroups | None = None
+    cells: Any = None
     rule: Choices | None = None
     site: Site | None = None
 
@@ -423,6 +422,8 @@ class AdaptiveSecondStage:
                     f"lines = {self.lines!r}: give false, auto, or a list of {', '.join(REQUESTS)}, beta:a:b (a and b "
                     "from 0 to 1), each once"
                 )
+        if self.lines is False and self.cells is not None:
+            raise InputError(f"cells = {self.cells!r}: lines=false requests no line of theirs; leave lines=auto")
         if self.site is not None and self.needs_all_records is not None:
             raise InputError(f"sites: add up sums over their records alone; {self.needs_all_records}")
 
@@ -482,12 +483,12 @@ class AdaptiveSecondStage:
         reason = None
         if budget is not None and budget.delta == 0:
             reason = NO_LINES_OF_PURE
-        elif arms > 2 and self.lines not in (False, "auto") and (self._requested or self.cells is not None):
+        elif arms > 2 and (self.cells is not None or (self.lines not in (False, "auto") and self._requested)):
             reason = "of more than two arms they are the averages of each"
         if reason is None and self.lines is not False:
             return () if arms > 2 else self._requested
-        if reason is not None and self.lines not in (False, "auto"):
-            raise InputError(f"lines = {self.lines!r}: {reason}; leave lines=auto")
+        if reason is not None and (self.lines not in (False, "auto") or self.cells is not None):
+            raise InputError(f"lines = {self.lines!r}: {reason}; leave lines=auto, without cells")
         return None
 
     def _adjusted(self, plan: ComposedPlan) -> ComposedPlan:
@@ -499,7 +500,7 @@ class AdaptiveSecondStage:
         reason = hardly_adjusted(plan)
         if reason is None:
             return plan
-        if self.lines != "auto":
+        if self.lines != "auto" or self.cells is not None:
             raise InputError(f"lines = {self.lines!r}: {reason}" if self.lines else reason)
         return rebuilt(plan, lines=None)
 

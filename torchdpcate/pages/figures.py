@@ -16,7 +16,7 @@ from torchdpcate._text import spreadsheet_cell
 from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.composition_plan import stated_plan
+from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.figures import (
     BAND,
@@ -32,8 +32,8 @@ from torchdpcate.evaluation.figures import (
     rule_figure,
 )
 from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.privacy.charge import COMPOSED_EFFECT
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import ALL_SITES, Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -68,7 +68,7 @@ def effect_figure_of(release: EffectRelease, panels: Sequence[EffectPanel], leve
 
     Args:
         release: What was released.
-        panels: As ``effect_panel`` makes them.
+        panels: As ``arm_panels`` makes them.
         level: Probability of the bands.
     """
     holds, assumptions = band_words(release)
@@ -80,86 +80,57 @@ def band_words(release: Any) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
     if release.has_intervals:
         return OF_AVERAGE if release.form == "constant" else INTERVAL, release.assumptions
-    return OF_REGRESSION if _of_regression(release) else BAND, ""
+    return BAND if regression_variances(release) is None else OF_REGRESSION, ""
 
 
-def _of_regression(release: Any) -> bool:
-    """Whether an effect is of a regression of a composition whose plan is stated; one by sums has no curvatures."""
-    public = release.privacy.public
-    stated = "learner" in public and "effect_by" not in public
-    return release.privacy.mechanism == COMPOSED_EFFECT.mechanism and stated
+def regression_variances(release: Any) -> Tensor | None:
+    r"""Return how far noise and sampling of the effect's regression move each coefficient of arms, [K - 1, 1 + p].
+
+    .. math:: v_{kj} = \sum_f c_{kf}^2\, v_{fj}, \qquad \tau_k = \sum_f c_{kf}\, \psi^\top \theta_f
+
+    with the variances v of the estimates before they were shrunk, and K - 1 functions f (``effects_of``; of two arms
+    one, c = 1); from released numbers and public facts. What the nuisances err by is not in it.
+
+    Args:
+        release: Any; None of one that is no regression of a composition, or of a plan that is none of the library's.
+    """
+    plan = known_plan(release) if isinstance(release, ComposedRelease) else None
+    if plan is None or plan.by_sums:  # sums have no curvatures
+        return None
+    variances = effect_variances(plan.at_weight(release.weight), release.curvatures, release.scale)
+    points = simplex(plan.arms)
+    return (points[1:] - points[0]).square() @ variances.view(plan.arms - 1, -1)
 
 
 def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> list[EffectPanel]:
     """Return the panels of the released effect against one covariate: one, or one an arm where there are more.
+
+    Each has what there is of an interval or a band.
 
     Args:
         release: What was released.
         where: Its points.
         level: Probability of the bands, in (0, 1).
     """
-    if not release.arms:
-        return [effect_panel(release, where, level)]
-    quantile(level)  # refuses what is no level
-    grid = where.grid.numpy()
-    effects = release.effect_tensor(where.points(release)).unbind(1)
-    place, common = where.place(release), where.common(release)
-    return [
-        EffectPanel(
-            where.name,
-            grid,
-            means(effect.numpy(), grid),
-            levels=where.levels,
-            place=place,
-            common=common,
-            title=title,
-        )
-        for title, effect in zip(release.arm_titles, effects, strict=True)
-    ]
-
-
-def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> EffectPanel:
-    """Return the released effect of two arms against one covariate, with what there is of an interval or a band.
-
-    Args:
-        release: What was released.
-        where: Its points.
-        level: Probability of the band, in (0, 1).
-    """
-    quantile(level)  # refuses what is no level
-    x, grid = where.points(release), where.grid.numpy()
-    band: np.ndarray | None = None
+    z, (x, grid) = quantile(level).item(), (where.points(release), where.grid.numpy())
+    released = np.asarray(release.effect(x)).reshape(len(grid), len(x) // len(grid), -1).mean(1).T
+    bands: Sequence[np.ndarray | None] = [None] * len(released)
     function: Any = release.function
+    variances = regression_variances(function)
     if release.has_intervals:
-        band = function.mean_interval(x, level, len(x) // len(grid))
-    elif len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
-        band = release.noise_band(x, level)
-    released = means(release.effect(x), grid)
-    if band is None and _of_regression(release):
-        half = quantile(level).item() * curve_deviation(function, x, len(grid))
-        band = np.stack([released - half, released + half], 1)
-    place, common = where.place(release), where.common(release)
-    return EffectPanel(where.label, grid, released, band, levels=where.levels, place=place, common=common)
-
-
-def curve_deviation(release: ComposedRelease, x: Tensor, count: int) -> np.ndarray:
-    r"""Return how far noise and sampling of the effect's regression move means of the effect, [count], outcome units.
-
-    .. math:: \Big(\sum_j \bar\psi_j^2\, v_j\Big)^{1/2}
-
-    with the variances v of the estimates before they were shrunk; from released numbers and public facts. What the
-    nuisances err by is not in it.
-
-    Args:
-        release: Of one composition.
-        x: Covariates, [count rows, q].
-        count: How many means.
-    """
-    plan = stated_plan(release).at_weight(release.weight)
-    variances = effect_variances(plan, release.curvatures, release.scale)
-    psi = release.features(release.schema.within(release.schema.matrix(x, "query"), "query"))
-    found: np.ndarray = (psi.view(count, -1, psi.shape[1]).mean(1).square() @ variances).sqrt().numpy()
-    return found
+        bands = [function.mean_interval(x, level, len(x) // len(grid))]
+    elif not release.arms and len(x) == len(grid) and release.known_noise(x) is not None:  # a band is about one point
+        bands = [release.noise_band(x, level)]
+    elif variances is not None:
+        psi = function.features(x).view(len(grid), -1, variances.shape[1]).mean(1)
+        half = z * (variances @ psi.square().T).sqrt().numpy()
+        bands = list(np.stack([released - half, released + half], 2))
+    about: dict[str, Any] = {"levels": where.levels, "place": where.place(release), "common": where.common(release)}
+    titles = release.arm_titles if release.arms else [""]
+    return [
+        EffectPanel(where.label, grid, effects, band, title=title, **about)
+        for title, effects, band in zip(titles, released, bands, strict=True)
+    ]
 
 
 def means(values: Any, grid: np.ndarray) -> np.ndarray:

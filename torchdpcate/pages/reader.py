@@ -17,7 +17,7 @@ from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
-from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
+from torchdpcate.evaluation.figures import OF_REGRESSION, decision_picture, effect_picture, svg_of
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.pages.effect_points import FigurePoints
@@ -29,6 +29,7 @@ from torchdpcate.pages.figures import (
     plot_lines,
     plot_sites,
     plot_subgroups,
+    regression_variances,
     released_rows,
 )
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -47,6 +48,7 @@ _ROWS = 256
 _MOST_FIGURES = 16
 _NOTHING = dict.fromkeys(("estimate", "lines", "sites", "subgroups", "queries", "figures", "bands", "assumptions"))
 """What the template shows of some kinds of release alone."""
+_NO_BAND = "it has no interval, and no band of noise; hence no curve is drawn"
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
@@ -198,12 +200,18 @@ def _sliders(release: Release) -> dict[str, Any]:
     schema = release.schema
     actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
     model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
-    model["note"], model["against"] = "", _first(release)
+    model["against"] = _first(release)
     model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else outcome_unit(schema)
+    effect, notes = model.get("effect", {}), []
     if isinstance(release, DecisionRelease):
-        model["note"] = f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"
-    short = "law" in model.get("effect", {}) or not isinstance(release, ComposedRelease) or release.law is None
-    return {"model": model, "too_many": 0 if short else MOST_FEATURES}
+        notes = [f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"]
+    if "variances" in effect:
+        notes.append(f"the band holds {LEVEL:.0%} {OF_REGRESSION}")
+    elif effect and not notes:
+        notes = [_NO_BAND]
+    model["note"] = "; ".join(notes)
+    many = getattr(release, "has_intervals", False) and "law" not in effect
+    return {"model": model, "too_many": MOST_FEATURES if many else 0}
 
 
 def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
@@ -217,6 +225,8 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
         where = FigurePoints(release.schema, name, None, rows if average else None)
         if isinstance(release, EffectRelease):
             panels = arm_panels(release, where, LEVEL)
+            if isinstance(release, ComposedRelease):  # a curve says too much without a band
+                panels = [panel for panel in panels if panel.band is not None]
             drawn += [(panel.title or name, effect_picture(panel, outcome_axis(release.schema))) for panel in panels]
             continue
         assert isinstance(release, DecisionRelease | PolicyRelease)
@@ -237,7 +247,8 @@ def _bands(release: Any) -> dict[str, Any]:
     if release.has_intervals:
         words = f"{LEVEL:.0%} {holds}: {release.target}."
     elif composed:
-        words = f"There are no intervals: {release.without_words or 'the release has none'}."
+        drawn = f"{LEVEL:.0%} {holds}" if holds == OF_REGRESSION else "No band of noise is known, and no curve is drawn"
+        words = f"{drawn}. There are no intervals: {release.without_words or 'the release has none'}."
     return {
         "bands": {"words": words, "composed": composed, "intervals": bool(assumptions)},
         "assumptions": assumptions,
@@ -356,7 +367,7 @@ def _question(covariate: Covariate, typical: Tensor | None) -> Question:
 
 
 MOST_FEATURES = 150
-"""Features beyond which a page has no intervals beside its sliders: two matrices of them would make it too long."""
+"""Features beyond which a page has bands, not intervals, beside its sliders: two matrices would make it too long."""
 
 
 def offline_model(release: Release) -> dict[str, Any] | str:
@@ -364,9 +375,9 @@ def offline_model(release: Release) -> dict[str, Any] | str:
 
     A composed effect is :math:`g(x) = \mathrm{clip}(\sum_j \beta_j f_j(z), \pm R)` with
     :math:`\beta_j = \theta_j \sqrt{e_j}` over features f_j of standardised covariates z; its interval has the middle
-    and variance of ``EffectLaw.interval``, in the same features. Of more than two arms there are such coefficients for
-    each. A linear rule is an affine function of covariates
-    scaled to [-1, 1]; a policy by cuts is a tree.
+    and variance of ``EffectLaw.interval``, in the same features; its band the variances of ``regression_variances``.
+    Each of more than two arms has such coefficients. A linear rule is an affine function of covariates scaled to
+    [-1, 1]; a policy by cuts is a tree.
 
     Args:
         release: Of effects, of a rule, or of a chosen policy.
@@ -374,11 +385,9 @@ def offline_model(release: Release) -> dict[str, Any] | str:
     Returns:
         Numbers and names; or one sentence that says why this release has no such form.
     """
-    if release.arms and isinstance(release, ComposedRelease):
-        arms = {"arms": list(release.arm_titles), "arm": 0}  # the page asks which, the first one before
-        return _requested(release) | {"effect": _effect(release)} | arms
     if isinstance(release, ComposedRelease):
-        return _requested(release) | {"effect": _effect(release)}
+        arms = {"arms": list(release.arm_titles), "arm": 0} if release.arms else {}  # the page asks which
+        return _requested(release) | {"effect": _effect(release)} | arms
     if isinstance(release, ComposedRule):
         cost = release.cost + release.cutoff
         return _requested(release) | {
@@ -419,14 +428,9 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
 def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
     """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
     each = torch.eye(release.basis.dimension, dtype=torch.float64)
-    return (effects_of(each, release.coefficients, len(release.arms) + 1).T * roots).tolist()
-
-
-def _beta(release: ComposedRelease, roots: Tensor) -> list[float]:
-    """Return the coefficients of the effect in the features without their weights, [1 + p]."""
-    beta = release.coefficients * roots
-    beta[0] += release.shift
-    return beta.tolist()
+    betas = effects_of(each, release.coefficients, len(release.schema.actions)).view(len(each), -1).T * roots
+    betas[:, 0] += release.shift
+    return betas.tolist()
 
 
 def _units(units: HiddenUnits) -> dict[str, Any]:
@@ -436,7 +440,7 @@ def _units(units: HiddenUnits) -> dict[str, Any]:
 
 
 def _effect(release: ComposedRelease) -> dict[str, Any]:
-    """Return coefficients in the features without their weights, standardisation, and the law of the error."""
+    """Return coefficients in the features without their weights, standardisation, and what is known of errors."""
     roots, law = release.basis.feature_weights.sqrt(), release.law
     columns = range(release.domain.dimension) if release.columns is None else release.columns
     found = {
@@ -446,20 +450,24 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "most": MOST,
         "features": release.basis.config(),
         **({} if release.basis.units is None else {"units": _units(release.basis.units)}),
-        **({"betas": _betas(release, roots)} if release.arms else {"beta": _beta(release, roots)}),
+        "betas": _betas(release, roots),
         "bound": release.domain.outcome_range,
+        "deviations": torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item(),
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
-    if law is None or release.basis.dimension > MOST_FEATURES:
-        return found
-    deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
-    if release.form == "constant":  # whose interval is the average's
-        middle, variance = law.average, law.average_variance
+    if release.form == "constant" and release.has_intervals:  # those of the average
         if release.lines is not None:
             middle, variance = release.lines.estimate(), release.lines.error() ** 2
+        else:
+            assert law is not None
+            middle, variance = law.average, law.average_variance
         alone = {"estimates": [middle], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
-        one = {"features": [], "beta": [release.average_effect]}
-        return found | one | {"law": alone | {"variance": variance, "deviations": deviations}}
+        one = {"features": [], "betas": [[release.average_effect]]}
+        return found | one | {"law": alone | {"variance": variance}}
+    variances = regression_variances(release)
+    found |= {} if variances is None else {"variances": (variances * roots.square()).tolist()}
+    if law is None or release.basis.dimension > MOST_FEATURES:
+        return found
     square = roots[:, None] * roots
     return found | {
         "law": {
@@ -469,7 +477,6 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
             "covariance": _lower(law.covariance * square),
             "nuisances": None if law.nuisances is None else _lower(law.nuisances * square),
             "variance": law.correction_variance + law.missed,
-            "deviations": deviations,
         }
     }
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
-_OF_RULE = "value of the rule"
+_OF_RULE, _OF_POLICY = "value of the rule", "value of a policy"
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
 
@@ -126,8 +126,9 @@ class ComposedRelease(EffectRelease):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are confidence intervals of the effect."""
-        return self.law is not None
+        """Whether there are confidence intervals of the effect: of a constant one those of the average."""
+        of_average = self.lines is not None and not self.arms and self.form == "constant"
+        return self.law is not None or of_average
 
     @property
     def reference(self) -> Tensor:
@@ -246,13 +247,13 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
         """
-        law, x = self._required_law(), self._covariates(X)
-        psi = self.features(x)
-        rows = len(psi) if rows is None else rows
-        if rows < 1 or len(psi) % rows:
-            raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        x = self._covariates(X)
+        rows = len(x) if rows is None else rows
+        if rows < 1 or len(x) % rows:
+            raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
         if self.form == "constant":
-            return np.tile(self.average(level), (len(psi) // rows, 1))
+            return np.tile(self.average(level), (len(x) // rows, 1))
+        law, psi = self._required_law(), self.features(x)
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         found = (
             law.interval(psi, level)
@@ -409,6 +410,7 @@ class ComposedRelease(EffectRelease):
         """
         lines, n = self.required_lines, self.privacy.n
         kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
+        kinds |= dict.fromkeys(lines.policies, _OF_POLICY)
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
         titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
         found = lines.table(level).assign(cell=titles)
@@ -687,7 +689,7 @@ class ComposedRule(DecisionRelease):
         return self.effect.line_assumptions
 
     def line_table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return the rule's values in outcome units, costs counted: cell, estimate, low, high, records and partition.
+        """Return the values of the rule, and of public policies, in outcome units, costs counted, as of a release.
 
         Args:
             level: Probability of each interval, in (0, 1).
@@ -700,7 +702,7 @@ class ComposedRule(DecisionRelease):
             reason = self.effect.no_lines or "those of its effect are about another rule; request its own (task=rule)"
             raise MissingError(NO_LINES.format(reason))
         found = self.effect.line_table(level)
-        return found[found["partition"] == _OF_RULE].reset_index(drop=True)
+        return found[found["partition"].isin([_OF_RULE, _OF_POLICY])].reset_index(drop=True)
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""

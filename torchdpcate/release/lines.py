@@ -20,10 +20,12 @@ AVERAGE, ARM = "average", "arm "
 """The line of everybody, and how those of more than two arms begin: each against the reference."""
 TILTS = {"ATT": (1.0, 0.0), "ATC": (0.0, 1.0), "ATO": (1.0, 1.0)}
 """Averages of people weighted by e^a (1 - e)^b that have a name: a and b; others are called ``beta:a:b``."""
-GROUPS, RULE, SLOPE = "groups", "rule", "slope"
-REQUESTS = (GROUPS, *TILTS, SLOPE, RULE)
+GROUPS, RULE, SLOPE, POLICIES = "groups", "rule", "slope", "policies"
+REQUESTS = (GROUPS, *TILTS, SLOPE, RULE, POLICIES)
 """Lines that may be requested beside the average."""
-VALUES = ("rule over none", "rule over all")
+OVER = {" over none": "nobody", " over all": "everybody"}
+"""How names of values end, and whom a treatment is compared with."""
+VALUES = tuple(f"rule{over}" for over in OVER)
 """Values of treating by the released effect, over treating nobody and everybody."""
 PARTS = ("sampling", "noise", "clip", "nuisances")
 """What the variance of a line is made of."""
@@ -225,7 +227,7 @@ class Lines:
 
     Attributes:
         names: Of the lines: ``average``, ``group 1`` (least effects) to ``group K``, ``ATT``, ``ATC``, ``ATO``,
-            ``slope``, ``rule over none``, ``rule over all``.
+            ``slope``, ``rule over none``, ``rule over all``, and those of a cell with the same ends.
         estimates: [L], outcome units a person; the slope without a unit.
         variances: Of each of ``PARTS``, [L, 4].
         records: Released share of the records that a line is about, [L].
@@ -297,8 +299,16 @@ class Lines:
     @property
     def cells(self) -> tuple[str, ...]:
         """Names of the lines of public cells."""
-        others = (AVERAGE, *tilts_of(self.names), SLOPE, *VALUES, *self.groups)
+        others = (AVERAGE, *tilts_of(self.names), SLOPE, *VALUES, *self.groups, *self.policies)
         return tuple(name for name in self.names if name not in others)
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """Names of the lines of values of treating exactly one public cell, with what they are about in words."""
+        found = {
+            f"{cell}{over}": f"treating {cell} over treating {of}" for cell in self.names for over, of in OVER.items()
+        }
+        return {name: found[name] for name in self.names if name in found}
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -309,7 +319,7 @@ class Lines:
         """Return whom each line is about, in words; ``better`` as of ``group_title``."""
         groups = self.groups
         words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
-        words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))}
+        words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))} | self.policies
         return [words.get(name, name) for name in self.names]
 
     def table(self, level: float = 0.95) -> "pd.DataFrame":

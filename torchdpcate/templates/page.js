@@ -66,28 +66,34 @@ function quadratic(lower, f) {
 
 const product = (a, b) => a.reduce((total, value, i) => total + value * b[i], 0);
 
-// {value, ends, action}: an effect or score, its interval where there is one, an action where one is decided.
+// {value, ends, band, action}: an effect or score, its interval or its regression's band where there is one, an action
+// where one is decided.
 function evaluate(model, asked) {
   const x = encoded(model, asked);
   if (model.tree !== undefined) {
     let node = model.tree;
     while (typeof node === "object") node = x[node.column] > node.cut ? node.above : node.below;
-    return { value: node, ends: null, action: node };
+    return { value: node, ends: null, band: null, action: node };
   }
   const u = scaled(model, x);
   if (model.score) {
     const value = model.score.intercept + product(model.score.slopes, u);
-    return { value, ends: null, action: value > 0 ? 1 : 0 };
+    return { value, ends: null, band: null, action: value > 0 ? 1 : 0 };
   }
-  const effect = model.effect, f = features(effect, u);
-  const g = clip(product(model.arms ? effect.betas[model.arm] : effect.beta, f), -effect.bound, effect.bound);
-  if (model.least !== undefined) return { value: model.direction * g - model.least, ends: null, action: model.direction * g - model.least > 0 ? 1 : 0 };
-  if (!effect.law) return { value: g, ends: null, action: null };
+  const effect = model.effect, f = features(effect, u), arm = model.arm || 0;
+  const g = clip(product(effect.betas[arm], f), -effect.bound, effect.bound);
+  const wide = effect.variances && effect.deviations * Math.sqrt(product(effect.variances[arm], f.map((one) => one * one)));
+  const band = (middle) => (effect.variances ? [middle - wide, middle + wide] : null);
+  if (model.least !== undefined) {
+    const gain = model.direction * g - model.least;
+    return { value: gain, ends: null, band: band(gain), action: gain > 0 ? 1 : 0 };
+  }
+  if (!effect.law) return { value: g, ends: null, band: band(g), action: null };
   const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
   const variance = quadratic(law.covariance, off) + law.variance + (law.nuisances ? quadratic(law.nuisances, f) : 0);
-  const middle = product(law.estimates, f) + law.correction, half = law.deviations * Math.sqrt(variance);
+  const middle = product(law.estimates, f) + law.correction, half = effect.deviations * Math.sqrt(variance);
   const ends = [Math.min(middle - half, g), Math.max(middle + half, g)].map((end) => clip(end, -effect.bound, effect.bound));
-  return { value: g, ends: ends, action: null };
+  return { value: g, ends: ends, band: null, action: null };
 }
 
 function shown(value) {
@@ -127,7 +133,8 @@ function chart(model, asked, place) {
   const from = Math.min(ends[0], here), to = Math.max(ends[1], here);
   const at = [...Array(count).keys()].map((i) => (covariate.levels ? i : from + ((to - from) * i) / (count - 1)));
   const answers = at.map((value) => evaluate(model, asked.map((old, i) => (i === place ? value : old))));
-  const all = answers.flatMap((a) => [a.value, ...(a.ends || [])]).concat(model.tree === undefined ? [0] : model.actions);
+  const drawn = answers.map((a) => a.ends || a.band);
+  const all = answers.flatMap((a, i) => [a.value, ...(drawn[i] || [])]).concat(model.tree === undefined ? [0] : model.actions);
   let low = Math.min(...all), most = Math.max(...all);
   const margin = (most - low || 1) * 0.06;
   low -= margin; most += margin;
@@ -149,15 +156,15 @@ function chart(model, asked, place) {
         ? { x: px(i), y: high - below + 14, "text-anchor": "end", transform: `rotate(-35 ${px(i)} ${high - below + 14})` }
         : { x: px(i), y: high - below + 18, "text-anchor": "middle" }, level.length > 16 ? `${level.slice(0, 15)}…` : level));
       const a = answers[i];
-      if (a.ends) root.append(draw("line", { x1: px(i), x2: px(i), y1: py(a.ends[0]), y2: py(a.ends[1]), class: "whisker" }));
+      if (drawn[i]) root.append(draw("line", { x1: px(i), x2: px(i), y1: py(drawn[i][0]), y2: py(drawn[i][1]), class: "whisker" }));
       root.append(draw("circle", { cx: px(i), cy: py(a.value), r: i === asked[place] ? 7 : 4, class: "point" }));
     });
   } else {
     for (const v of [first, (first + last) / 2, last])
       root.append(draw("text", { x: px(v), y: high - below + 18, "text-anchor": v === first ? "start" : v === last ? "end" : "middle" }, plain(v)));
-    if (answers[0].ends) {
-      const upper = at.map((v, i) => `${px(v)},${py(answers[i].ends[1])}`);
-      const lower = at.map((v, i) => `${px(v)},${py(answers[i].ends[0])}`).reverse();
+    if (drawn[0]) {
+      const upper = at.map((v, i) => `${px(v)},${py(drawn[i][1])}`);
+      const lower = at.map((v, i) => `${px(v)},${py(drawn[i][0])}`).reverse();
       root.append(draw("polygon", { points: [...upper, ...lower].join(" "), class: "band" }));
     }
     root.append(draw("polyline", { points: at.map((v, i) => `${px(v)},${py(answers[i].value)}`).join(" "), class: "line" }));
@@ -177,7 +184,9 @@ function start(model) {
     if (model.tree === undefined) by("number").textContent = `${shown(found.value)} ${model.unit}`.trim();
     by("ends").textContent = found.ends
       ? `${Math.round(100 * model.level)}% interval ${shown(found.ends[0])} to ${shown(found.ends[1])}` : model.note;
-    by("chart").replaceChildren(chart(model, asked, place));
+    const curve = found.ends || found.band || found.action !== null;
+    by("against").parentElement.hidden = !curve;
+    by("chart").replaceChildren(...(curve ? [chart(model, asked, place)] : []));
   }
   if (model.arms) {
     const row = document.createElement("label"), name = document.createElement("span"), input = document.createElement("select");

@@ -12,13 +12,13 @@ from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.composition_plan import stated_plan
+from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import ABOUT, VALUES, powers, tilts_of, whom
+from torchdpcate.release.lines import ABOUT, OVER, VALUES, powers, tilts_of, whom
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -116,11 +116,10 @@ def noise_of(release: Release) -> float | None:
     """
     effect = release.function
     if isinstance(effect, ComposedRelease):
-        try:
-            plan = stated_plan(effect)
-        except (InputError, KeyError, TypeError, ValueError, AttributeError):
-            return None  # of no plan of the library's
-        return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
+        plan = known_plan(effect)
+        if plan is None or plan.budget is None:
+            return None
+        return planned_error(plan, effect.domain.outcome_range, effect.scale)
     if effect is not None:
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
         scales = effect.known_noise(rows)
@@ -338,7 +337,7 @@ def _of_lines(release: ComposedRelease) -> list[str]:
     found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
     for name in tilts_of(lines.names):
         found.append(_said(schema, f"among {whom(name)}", lines.estimate(name), lines.interval(name), None))
-    found += _cells(release)
+    found += _cells(release) + _policies(release)
     if lines.groups:
         found.append(_groups(release))
     elif release.form == "constant":
@@ -374,6 +373,24 @@ def _cells(release: ComposedRelease) -> list[str]:
         f"In {int(clear.sum())} of {len(clear)} subgroups the interval of the effect, each by itself, leaves zero "
         f"out{named}."
     ]
+
+
+def _policies(release: ComposedRelease) -> list[str]:
+    """Return of which public cells treating exactly their people is better than treating nobody, and everybody."""
+    schema, lines = release.schema, release.required_lines
+    if not lines.policies:
+        return []
+    cost = release.privacy.public.get("cost", 0.0)
+    less = f", less its cost of {amount(schema, number(cost))} a treatment," if cost else ""
+    found = []
+    for over, of in OVER.items():
+        cells = [cell for cell in lines.cells if f"{cell}{over}" in lines]
+        clear = [cell for cell in cells if lines.interval(f"{cell}{over}", LEVEL)[0] > 0]
+        if cells:
+            found.append(f"over treating {of} in {len(clear)} of {len(cells)}{_named(clear)}")
+    improves = "raises" if schema.domain.better is None else "improves"
+    what = f"Treating exactly the people of one subgroup {improves} {outcome_words(schema)}{less}"
+    return [f"{what} {'; '.join(found)} (each {LEVEL:.0%} interval by itself lies above zero)."]
 
 
 def _groups(release: ComposedRelease) -> str:

@@ -1,12 +1,14 @@
 """The rule by a composed effect: what it releases, what it costs, and what it refuses before anything is spent."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from torchdpcate import load_release
+from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, MissingError
@@ -132,6 +134,22 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     assert all(cell in page for cell in table["cell"])
     again = load_release(path)
     assert again.line_table().equals(rule.line_table())
+
+
+def test_public_policies_have_the_costs_of_the_rule_and_stand_beside_its_values():
+    stage = AdaptiveSecondStage(
+        constants=RuleConstants(), intervals=False, lines=["rule", "policies"], cells=[{"x0": [0.5]}]
+    )
+    learner = EffectRule(TRIAL, BUDGET, cost=0.2, second_stage=stage, noise=NoiseSource.fixed(2)).fit(*records(4_000))
+    rule, x = learner.release(), records(4_000)[0]
+    table, gains = rule.line_table(0.999), 2 * x[:, 0] - 1 - 0.2  # by the law of ``records``
+    assert list(table["partition"].unique()) == ["value of a policy", "value of the rule"]
+    row = table[table["cell"] == "treating x0 >= 0.5 over treating nobody"].iloc[0]
+    assert row["low"] <= float(((x[:, 0] >= 0.5) * gains).mean()) <= row["high"]
+    alone = EffectRule(TRIAL, BUDGET, cost=0.2, second_stage=replace(stage, lines=["policies"]))
+    found = alone.fit(*records()).release().effect
+    assert found.privacy.public["cost"] == 0.2
+    assert "less its cost of +0.200 a treatment" in " ".join(findings(found))
 
 
 def test_a_rule_of_a_share_has_values_too_and_another_rule_by_its_effect_has_none():

@@ -94,14 +94,13 @@ class AverageEffect(AnswersAverage, RLearner):
                 f"privacy.delta above 0, for instance 1e-5, or take {pure}, which is pure"
             )
         lines = () if self.line == AVERAGE else (self.line,)
-        cells = None if self.subgroups is None else self.cells
-        if TableSchema.of(self.domain).compared and (lines or cells is not None):
+        if TableSchema.of(self.domain).compared and (lines or self.subgroups is not None):
             given = f"estimand = {self.estimand!r}" if lines else f"subgroups = {self.subgroups!r}"
             raise InputError(
                 f"{given}: of more than two arms there is the average of each over everybody alone; leave it out, or "
                 "put the records of two arms into a file of their own"
             )
-        return AdaptiveSecondStage(intervals=False, lines=lines, cells=cells)
+        return AdaptiveSecondStage(intervals=False, lines=lines, cells=self.subgroups)
 
     @property
     def cells(self) -> Subgroups:

@@ -270,6 +270,14 @@ def stated_plan(release: Release) -> ComposedPlan:
     return plan_of_facts(privacy.public, privacy.n, release.domain, len(release.schema.actions), cells)
 
 
+def known_plan(release: Release) -> ComposedPlan | None:
+    """Return ``stated_plan`` of a release; None where it states none of the library's."""
+    try:
+        return stated_plan(release)
+    except (InputError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 ANSWERS = (
     *("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight", "follow_up"),
     "line_numbers",

@@ -1,7 +1,7 @@
 """The R- and DR-learner: private nuisances, a second stage, and releases from them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +15,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream
+from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.average.balance import Comparability
@@ -349,6 +350,8 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         second, schema = self._second_stage(), TableSchema.of(self.domain)
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
+            if second.cells is not None:
+                second = replace(second, cells=Subgroups.of(second.cells, schema))
             return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
         return Blocks(
