@@ -43,10 +43,10 @@ def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float
 
     of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
     M and N and the variances s^2 + M and s^2 + N, alpha is even on [1.2, 10], and T is 0 with probability .3, else even
-    in its logarithm over as many sizes as there are records. With a prior probability of one half both sides have the same T
-    and alpha: they cancel, but for .3 of what the clip took of both as a deviation. Else the variance is the posterior
-    one and that of the model: a part of b, and a third of that part of what both sides have. Counts without noise are
-    what they are.
+    in its logarithm over as many sizes as there are records. With a prior probability of one half both sides have the
+    same T and alpha: they cancel, but for .3 of what the clip took of both as a deviation. Else the variance is the
+    posterior one and that of the model: a part of b, and a third of that part of what both sides have. Counts without
+    noise are what they are.
 
     Args:
         counts: Near and beyond the clip above, then below, [4].

@@ -295,7 +295,7 @@ class ComposedRelease(EffectRelease):
 
         It is the line of everybody, where there are lines. Else the mean weighs records by pi (1 - pi): all alike where
         the propensity is one number. ``average_effect`` is in it, as ``interval`` says, within a standard error of its
-        middle.
+        middle where no rule has values.
 
         Args:
             level: Probability in (0, 1).
