@@ -26,7 +26,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
 from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
-from torchdpcate.composition.tails import Tail, tail_of
+from torchdpcate.composition.tails import ALIKE, Tail, tail_of
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -373,13 +373,14 @@ class _Law(NamedTuple):
         return (self.plan.line_constants.extrapolated * self.facts.residual * missing) ** 2
 
     def tail(self, parts: str | None, cells: list[int]) -> Tail:
-        """Return what the clip took in some cells of a partition."""
+        """Return what the clip took in some cells of a partition, whose sides are alike as far as everybody's are."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
-        counts, noise = self.sum_of("tails", parts, "tails", cells)
+        (counts, noise), alike = self.sum_of("tails", parts, "tails", cells), ALIKE
         if parts is not None and len(cells) < self.sizes[parts]:
             share = float(self.found[f"{parts}: counts"][cells].sum()) / self.plan.mass
             counts, noise = self._pooled(counts, noise, min(max(share, 0.0), 1.0))
-        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass)
+            alike = self.tail(None, [0]).alike
+        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass, alike)
 
     def _pooled(self, counts: Tensor, noise: float, share: float) -> tuple[Tensor, float]:
         """Return counts of some cells, and the variance of their noise, moved to their share of all.
