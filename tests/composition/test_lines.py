@@ -44,7 +44,6 @@ from torchdpcate.composition.regressions import lacking, residuals, within_overl
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import LINE_SUMS, LINES, NoisySteps, Shares, total_mu
-from torchdpcate.composition.tails import tail_of
 from torchdpcate.composition.worst_case import scored_pair
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -213,7 +212,6 @@ def test_sums_are_those_of_a_dense_computation(case):
     for parts, (cells, count) in labels.items():
         one = np.eye(count)[cells]
         expected |= {f"{parts}: scores": one.T @ t, f"{parts}: counts": one.sum(0), f"{parts}: squares": one.T @ t**2}
-        expected[f"{parts}: tails"] = (one.T @ bins).flatten()
         expected |= {} if name == "trial" else {f"{parts}: overlap": np.zeros(2 * count)}
     if name != "trial":
         expected["overlap"] = [0.0, 0.0]  # which is true here
@@ -407,7 +405,7 @@ def pair(name: str) -> Scored:
 BY_CELLS = [
     f"{parts}: {what}"
     for parts in ("by effect", "cells 0", "cells 1")
-    for what in ("scores", "counts", "tails", "squares", "overlap")
+    for what in ("scores", "counts", "squares", "overlap")
 ]
 
 
@@ -572,12 +570,12 @@ def facts_at(e: np.ndarray) -> LineFacts:
     return line_facts(people, torch.zeros(len(e)).double(), nuisances, DOMAINS["cohort"], plan, quantile)
 
 
-@pytest.mark.parametrize("what", ["scores", "tails"])
+@pytest.mark.parametrize("what", ["scores", "overlap"])
 @pytest.mark.parametrize("cells", [[0], [1, 2], [0, 1, 2, 3]])
 def test_sums_over_cells_are_generalised_least_squares(cells, what):
     """Of the released total and the released cells: estimate and variance, against a dense computation."""
     plan, generator = planned("cohort"), np.random.default_rng(0)
-    everybody, width = {"scores": ("total", 1), "tails": ("tails", 4)}[what]
+    everybody, width = {"scores": ("total", 1), "overlap": ("overlap", 2)}[what]
     total, each = generator.normal(size=width), generator.normal(size=(4, width))
     found = {everybody: torch.from_numpy(total), f"by effect: {what}": torch.from_numpy(each.flatten())}
     units = {everybody: 3.0, f"by effect: {what}": 2.0}
@@ -596,27 +594,27 @@ def test_sums_over_cells_are_generalised_least_squares(cells, what):
     assert own == law.noise(everybody) ** 2
 
 
-def test_counts_of_a_cell_s_tails_are_moved_to_their_share_of_all():
-    """By the variances of their noise and of how far cells are from even; without noise they stay."""
-    plan, total = planned("cohort"), torch.tensor([400.0, 120.0, 80.0, 20.0]).double()
-    numbers = LineNumbers(made_facts(), 0.1, torch.zeros(1).double())
-    law = _Law(numbers, plan, 1.5, {"by effect": 4}, {"tails": total}, {"tails": 1.0}, Lost(0.0, 0.0, 1.0), None, 1)
-    own, noise, share = torch.tensor([150.0, 10.0, 20.0, 9.0]).double(), 900.0, 0.25
-    even = share * total
-    off = float((0.5 * even).square().mean()) + (share * law.noise("tails")) ** 2
-    found, left = law._pooled(own, noise, share)
-    torch.testing.assert_close(found, (own * off + even * noise) / (off + noise))
-    assert left == pytest.approx(noise * off / (off + noise))
-    same, none = law._pooled(own, 0.0, share)
-    assert torch.equal(same, own)
-    assert none == 0.0
-    counts = plan.mass * torch.tensor([0.02, 0.4, 0.3, 0.28], dtype=torch.float64)  # the first cell is rare
-    blocks = {"by effect: tails": own.repeat(4), "by effect: counts": counts}
-    units = {"tails": 1.0, "by effect: tails": 1.0, "by effect: counts": 1.0}
-    rare = law._replace(found={"tails": total, **blocks}, units=units)
-    moved, own_noise = rare._pooled(*rare.sum_of("tails", "by effect", "tails", [0]), 0.02)
-    expected = tail_of(moved, math.sqrt(own_noise), 1.5, math.inf, plan.line_constants.model, plan.mass)
-    assert rare.tail("by effect", [0]).taken == pytest.approx(expected.taken, rel=1e-9)
+def test_a_cell_s_tail_is_its_share_of_everybody_s_by_squares():
+    """Twice the squares of the others: twice their tail; half of it, and of a third of both sides, may be off."""
+    plan = planned("cohort")
+    plan = replace(plan, shares=Shares(1e6, plan.shares.shares))  # squares nearly without noise
+    n, square = plan.mass, 0.05
+    far = far_clip(plan, made_facts()) ** 2
+    counts, squares = (
+        torch.tensor([0.3, 0.7]).double() * n,
+        torch.tensor([0.3 * 2, 0.7 * 4 / 7]).double() * square * far * n,
+    )
+    found = {"tails": torch.tensor([400.0, 120.0, 80.0, 20.0]).double()}
+    found |= {"by effect: counts": counts, "by effect: squares": squares}
+    units = dict.fromkeys(found, 1e-3)
+    numbers = LineNumbers(made_facts(), square, torch.zeros(1).double())
+    law = _Law(numbers, plan, 1.5, {"by effect": 2}, found, units, Lost(0.0, 0.0, 1.0), None, 1)
+    whole, cell = law.tail(None, [0], n), law.tail("by effect", [0], 0.3 * n)
+    assert whole == law.tail("by effect", [0, 1], n)
+    assert cell.taken == pytest.approx(0.6 / made_facts().hidden * whole.taken, rel=1e-3)
+    share = cell.taken / whole.taken
+    off = 0.25 * (whole.taken**2 + (whole.size / 3) ** 2)
+    assert cell.variance == pytest.approx(share**2 * (whole.variance + off))
 
 
 def test_the_noise_of_sums_is_what_their_variances_say():

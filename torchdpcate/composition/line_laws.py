@@ -26,7 +26,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
 from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
-from torchdpcate.composition.tails import ALIKE, Tail, tail_of
+from torchdpcate.composition.tails import Tail, tail_of
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -372,30 +372,27 @@ class _Law(NamedTuple):
         missing = min(float((found.new_tensor([reference, arm]) * found * kept).sum()), 1.0)
         return (self.plan.line_constants.extrapolated * self.facts.residual * missing) ** 2
 
-    def tail(self, parts: str | None, cells: list[int]) -> Tail:
-        """Return what the clip took in some cells of a partition, whose sides are alike as far as everybody's are."""
+    @property
+    def whole_tail(self) -> Tail:
+        """What the clip took of all scores."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
-        (counts, noise), alike = self.sum_of("tails", parts, "tails", cells), ALIKE
-        if parts is not None and len(cells) < self.sizes[parts]:
-            share = float(self.found[f"{parts}: counts"][cells].sum()) / self.plan.mass
-            counts, noise = self._pooled(counts, noise, min(max(share, 0.0), 1.0))
-            alike = self.tail(None, [0]).alike
-        return tail_of(counts, math.sqrt(noise), self.clip, most, self.plan.line_constants.model, self.plan.mass, alike)
+        model, mass = self.plan.line_constants.model, self.plan.mass
+        return tail_of(self.found["tails"], self.noise("tails"), self.clip, most, model, mass)
 
-    def _pooled(self, counts: Tensor, noise: float, share: float) -> tuple[Tensor, float]:
-        """Return counts of some cells, and the variance of their noise, moved to their share of all.
-
-        That is off by about half of it: cells have heavy tails where others have them.
+    def tail(self, parts: str | None, cells: list[int], mass: float) -> Tail:
+        """Return what the clip took in some cells of a partition: their share of all squares, which is off by half.
 
         Args:
-            counts: Of the cells, [4].
-            noise: Variance of a count's noise.
-            share: Of the records in the cells, released.
+            parts: As of ``mean_of``.
+            cells: As of ``mean_of``.
+            mass: Their records.
         """
-        even = share * self.found["tails"].clamp_min(0)
-        off = (_UNEVEN * even).square().mean() + (share * self.noise("tails")) ** 2
-        kept = float(off / (off + noise)) if noise else 1.0
-        return kept * counts + (1 - kept) * even, kept * noise
+        whole = self.whole_tail
+        if parts is None or len(cells) == self.sizes[parts]:
+            return whole
+        share = min(mass / self.plan.mass * self.spread_of(parts, cells, mass) / self.variance, 1.0)
+        off = whole.variance + _UNEVEN**2 * (whole.taken**2 + (whole.size / 3) ** 2)
+        return Tail(share * whole.taken, share**2 * off, share * whole.size)
 
     def sum_of(self, everybody: str, parts: str | None, what: str, cells: list[int]) -> tuple[Tensor, float]:
         """Return sums over some cells, [d], and the variance of their noise: by least squares of two blocks.
@@ -433,7 +430,7 @@ class _Law(NamedTuple):
         if not everybody:
             mass = max(float(self.found[f"{parts}: counts"][cells].sum()), _FEWEST)
             counted = len(cells) * self.noise(f"{parts}: counts") ** 2
-        (found, noise), tail = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells)
+        (found, noise), tail = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells, mass)
         middle = (float(found[0]) + tail.taken) / mass
         sampling = self.spread_of(parts, cells, mass) / mass
         parts_of_it = [
@@ -495,7 +492,7 @@ class _Law(NamedTuple):
             yield from ((f"group {k + 1}", line) for k, line in enumerate(found))
 
     def _tilted(self) -> Iterator[tuple[str, Line]]:
-        facts, n, tail = self.facts, self.plan.mass, self.tail(None, [0])
+        facts, n, tail = self.facts, self.plan.mass, self.whole_tail
         for name, (size, most) in zip(tilts_of(self.plan.requested_lines), facts.tilts.tolist(), strict=True):
             (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, size, self.clip), self.noise(name)
             mass = max(most * below, _FEWEST)
@@ -513,7 +510,7 @@ class _Law(NamedTuple):
         if SLOPE not in self.found:
             return
         (top, below), noise, deviation = self.found[SLOPE].tolist(), self.noise(SLOPE), self.facts.effect_deviation
-        mass, tail = max(4 * below, _FEWEST), self.tail(None, [0])
+        mass, tail = max(4 * below, _FEWEST), self.whole_tail
         unit = 1 / (mass * deviation)
         slope = 4 * self.clip * top * unit
         variances = [
@@ -580,7 +577,8 @@ class _Law(NamedTuple):
             part = of / self.sizes[parts]
             count = min(max(float(own[cells].sum() + part * (n - own.sum())), 0.0), n)
             counted = of * noise * (1 - part)
-        (found, noise), tail, share = self.sum_of("total", parts, "scores", cells), self.tail(parts, cells), count / n
+        (found, noise), share = self.sum_of("total", parts, "scores", cells), count / n
+        tail = self.tail(parts, cells, max(count, _FEWEST))
         value = (sign * (float(found[0]) + tail.taken) + unit * count) / n
         apart = share * (1 - share) * (value / share) ** 2 * self.per_person if share else 0.0
         sampling = (share * self.spread_of(parts, cells, max(count, _FEWEST)) + apart) / n

@@ -249,11 +249,10 @@ def cell_terms(parts: Parts, clip: float, power: int, rows: Scored) -> Tensor:
     return parts.of(rows) * clipped(clip, rows).pow(power)[:, None]
 
 
-def tail_terms(clip: float, parts: Parts | None, rows: Scored) -> Tensor:
-    """Return in which bin a score lies, [n, 4] or by cells [n, 4 K]: near and beyond the clip on both sides."""
+def tail_terms(clip: float, rows: Scored) -> Tensor:
+    """Return in which bin a score lies, [n, 4]: near and beyond the clip on both sides."""
     x = rows.y / clip
-    bins = torch.stack([(x > 0.5) & (x <= 1), x > 1, (x < -0.5) & (x >= -1), x < -1], 1).double()
-    return bins if parts is None else (parts.of(rows)[:, :, None] * bins[:, None]).flatten(1)
+    return torch.stack([(x > 0.5) & (x <= 1), x > 1, (x < -0.5) & (x >= -1), x < -1], 1).double()
 
 
 def lacking_terms(parts: Parts | None, rows: Scored) -> Tensor:
@@ -327,7 +326,7 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
 
     The average, each partition, each tilted average and the slope have equal parts of what tails and the spreads of
     cells leave; of a partition's part a tenth is for counts. Where the propensity is estimated a small part says how
-    much of it the overlap makes up for. Half of what that and tails have is for those of cells.
+    much of it the overlap makes up for, half of which is for cells.
 
     Args:
         plan: The public plan.
@@ -342,7 +341,7 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
     one = math.sqrt(2)  # record leaves a cell, and one enters
     blocks = [
         Block("total", 1, 2 * clip, partial(total_terms, clip), each),
-        Block("tails", 4, one, partial(tail_terms, clip, None), own.tails / (2 if partitions else 1)),
+        Block("tails", 4, one, partial(tail_terms, clip), own.tails),
     ]
     if not plan.known_propensity:
         half = own.overlap / (2 if partitions else 1)
@@ -353,7 +352,6 @@ def line_blocks(plan: ComposedPlan, facts: LineFacts, clip: float) -> tuple[Bloc
         blocks += [
             Block(f"{name}: scores", k, 2 * clip, sums, (1 - own.counts) * each),
             Block(f"{name}: counts", k, one, cells.of, own.counts * each),
-            Block(f"{name}: tails", 4 * k, one, partial(tail_terms, clip, cells), share * own.tails / 2),
             Block(f"{name}: squares", k, one * clip**2, squares, share * own.spreads),
         ]
         if not plan.known_propensity:

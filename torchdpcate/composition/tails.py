@@ -11,19 +11,16 @@ _GRID = 61  # numbers of records in a tail, and powers, that are thought of
 _LEAST_TAIL = 0.5  # records, if there are any
 _EXCESS = 0.85  # mean excess over a clip, over that by Pareto's law of the same counts: .4 to 1.1 on generated laws
 _NO_TAIL = 0.3  # prior probability that there are none
-ALIKE = 0.5
-"""Prior probability that both sides are alike."""
-_EDGE = 1e-9  # of the probability that both are
+_ALIKE = 0.5  # prior probability that both sides are alike
 _APART = 0.3  # deviation of what does not cancel between sides that are alike, over both together
 
 
 class Tail(NamedTuple):
-    """What a clip took of a sum, the variance of that, what it took of both sides, and whether these may be alike."""
+    """What a clip took of a sum, the variance of that, and what it took on both sides together."""
 
     taken: float
     variance: float
     size: float
-    alike: float = ALIKE
 
 
 class _Side(NamedTuple):
@@ -38,9 +35,7 @@ class _Side(NamedTuple):
         return max(self.square - self.mean**2, 0.0)
 
 
-def tail_of(
-    counts: Tensor, noise: float, clip: float, most: float, model: float, mass: float, alike: float = ALIKE
-) -> Tail:
+def tail_of(counts: Tensor, noise: float, clip: float, most: float, model: float, mass: float) -> Tail:
     r"""Return what the clip took of a sum, by counts in (C/2, C] and beyond C on either side.
 
     .. math:: b = \sum_\pm \pm N_\pm \min\Big(\frac{.85\, C}{\alpha_\pm - 1}, .85\, C, B\Big), \quad
@@ -48,7 +43,7 @@ def tail_of(
 
     of a tail whose mean excess is .85 of that by Pareto's law: the posterior mean of b, where the counts have the means
     M and N and the variances s^2 + M and s^2 + N, alpha is even on [1.2, 10], and T is 0 with probability .3, else even
-    in its logarithm over as many sizes as there are records. With some probability both sides have the same T and
+    in its logarithm over as many sizes as there are records. With probability .5 both sides have the same T and
     alpha: they cancel, but for .3 of what the clip took of both as a deviation. Else the variance is the
     posterior one and that of the model: a part of b, and a third of that part of what both sides have. Counts without
     noise are what they are.
@@ -60,7 +55,6 @@ def tail_of(
         most: B, largest mean excess.
         model: Part of the correction that is taken for its own standard error.
         mass: Records.
-        alike: Prior probability that both sides are alike.
 
     Example:
         >>> found = tail_of(torch.tensor([30.0, 10.0, 0.0, 0.0]).double(), 0.0, 1.0, math.inf, 0.5, 1e3)
@@ -74,13 +68,13 @@ def tail_of(
         return Tail(above - below, _of_model(above - below, above + below, model), above + below)
     own, other = (_posterior(near[k : k + 1], far[k : k + 1], noise, clip, most, mass) for k in (0, 1))
     both = _posterior(near, far, noise, clip, most, mass)
-    odds = torch.logit(torch.tensor(alike, dtype=torch.float64), _EDGE) + both.evidence - own.evidence - other.evidence
-    alike = float(torch.sigmoid(odds))
+    odds = math.log(_ALIKE / (1 - _ALIKE)) + both.evidence - own.evidence - other.evidence
+    alike = float(torch.sigmoid(torch.tensor(odds, dtype=torch.float64)))
     taken, size = own.mean - other.mean, own.mean + other.mean
     apart = own.variance + other.variance + _of_model(taken, size, model)
     cancels = _APART**2 * 4 * both.square
     variance = alike * cancels + (1 - alike) * (apart + alike * taken**2)
-    return Tail((1 - alike) * taken, variance, (1 - alike) * size + alike * 2 * both.mean, alike)
+    return Tail((1 - alike) * taken, variance, (1 - alike) * size + alike * 2 * both.mean)
 
 
 def _of_model(taken: float, size: float, model: float) -> float:
