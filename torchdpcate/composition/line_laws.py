@@ -49,6 +49,7 @@ PEOPLE = 1024
 _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
+_LEAST_APART = 1.0  # deviation of effects that have groups, over the sampling error of their mean
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _POWERS = (1.2, 10.0)  # alpha; an excess is that of 2 at most
 _GRID = 61  # numbers of records in a tail, and powers, that are thought of
@@ -101,22 +102,22 @@ def line_facts(
         quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
         residual = min(scale / quantile, y_range / 2)
         spread = math.hypot(residual, float(m.std()))
-    deviation = float(tau.std())
-    varies = deviation > _LEAST_SPREAD * y_range
+    deviation, of_scores = float(tau.std()), residual * math.sqrt(inverse)
+    apart = deviation > _LEAST_APART * of_scores / math.sqrt(plan.mass)
     found = LineFacts(
         centre=float(tau.mean()),
-        deviation=residual * math.sqrt(inverse),
+        deviation=of_scores,
         inverse=inverse,
         residual=residual,
         largest=y_range * float(torch.quantile(1 / torch.minimum(e, other), _LARGEST)),
         outcome=float(m.mean()),
         treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
-        effect_deviation=deviation if varies else 0.0,
+        effect_deviation=deviation if deviation > _LEAST_SPREAD * y_range else 0.0,
         left_over=left_over,
         hidden=1.0,
         tilts=torch.tensor([_tilted(name, e, bounds) for name in tilts_of(plan.requested_lines)]).double().view(-1, 2),
-        cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
+        cuts=group_cuts(tau, plan.line_groups) if apart else tau.new_zeros(0),
     )
     if plan.binary:
         return found
@@ -638,13 +639,15 @@ class _Law(NamedTuple):
 
         .. math:: \frac12\, f(k)\, \frac{\hat\sigma_\varphi^2}{n} \sum_j w_j
 
-        with the density f of effects at the cut, as normal ones have it: a record moves the effect at itself by its
-        score times w / n, and so across the cut in its own favour. The half is what generated laws showed: residuals
-        are clipped in the effect's regression, and not all effects are normal (experiments/hospital).
+        with the density f of effects at the cut, as normal ones have it, their mean being known but for its sampling
+        error: a record moves the effect at itself by its score times w / n, and so across the cut in its own favour.
+        The half is what generated laws showed: residuals are clipped in the effect's regression, and not all effects
+        are normal (experiments/hospital).
 
         Args:
             at: k, as the regression has effects.
         """
-        facts, spread = self.facts, self.facts.effect_deviation
+        facts = self.facts
+        spread = math.hypot(facts.effect_deviation, facts.deviation / math.sqrt(self.plan.mass))
         density = math.exp(-(((at - facts.centre) / spread) ** 2) / 2) / (math.sqrt(2 * math.pi) * spread)
         return density * facts.deviation**2 * self.influence * self.per_person / (2 * self.plan.mass)

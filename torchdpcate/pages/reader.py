@@ -419,12 +419,12 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
 def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
     """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
     each = torch.eye(release.basis.dimension, dtype=torch.float64)
-    return (effects_of(each, release.coefficients, len(release.arms) + 1).T * roots).tolist()
+    return (effects_of(each, release.theta, len(release.arms) + 1).T * roots).tolist()
 
 
 def _beta(release: ComposedRelease, roots: Tensor) -> list[float]:
     """Return the coefficients of the effect in the features without their weights, [1 + p]."""
-    beta = release.coefficients * roots
+    beta = release.theta * roots
     beta[0] += release.shift
     return beta.tolist()
 
@@ -453,13 +453,6 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
     if law is None or release.basis.dimension > MOST_FEATURES:
         return found
     deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
-    if release.form == "constant":  # whose interval is the average's
-        middle, variance = law.average, law.average_variance
-        if release.lines is not None:
-            middle, variance = release.lines.estimate(), release.lines.error() ** 2
-        alone = {"estimates": [middle], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
-        one = {"features": [], "beta": [release.average_effect]}
-        return found | one | {"law": alone | {"variance": variance, "deviations": deviations}}
     square = roots[:, None] * roots
     return found | {
         "law": {
