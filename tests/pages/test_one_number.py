@@ -108,7 +108,12 @@ def test_what_was_shrunk_away_has_no_groups_and_its_range_is_said(shrunk: Compos
     assert not shrunk.lines.groups
     facts = shrunk.line_numbers.facts
     assert 0 < facts.effect_deviation < facts.deviation / shrunk.privacy.n**0.5
-    assert any(words.startswith("For the middle 90% of the reference population") for words in findings(shrunk))
+    (said,) = (
+        words for words in findings(shrunk) if words.startswith("For the middle 90% of the reference population")
+    )
+    assert said.endswith("(estimates are drawn towards their mean: true effects may spread more).")
+    ends = np.quantile(shrunk.effect_tensor(shrunk.reference), [0.05, 0.95])
+    assert "between {} and {} (".format(*numbers(ends.tolist())) in said
 
 
 def test_the_finding_has_them_and_says_that_it_is_one_number(release: ComposedRelease) -> None:

@@ -332,7 +332,10 @@ def _spread(release: EffectRelease, reference: Tensor) -> str:
     effects = release.effect_tensor(reference)
     edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
     least, most = numbers(edges)
-    return f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}"
+    return (
+        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most} "
+        "(estimates are drawn towards their mean: true effects may spread more)"
+    )
 
 
 def _of_lines(release: ComposedRelease, reference: Tensor) -> list[str]:
