@@ -226,7 +226,7 @@ def answer_ratio(path: Path, covariates: int) -> float:
     ratios = []
     for _ in range(REPEATS):
         start = time.process_time()
-        torch.cat([release.features(part) @ release.coefficients for part in rows.split(BATCH)])
+        torch.cat([release.features(part) @ release.theta for part in rows.split(BATCH)])
         bare, start = time.process_time() - start, time.process_time()
         release.effect(x)
         ratios.append((time.process_time() - start) / bare)

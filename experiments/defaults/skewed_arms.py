@@ -93,12 +93,11 @@ def draw(key: tuple[str, int, float, int]) -> Draw:
     own, bare, psi = release._required_law(), _bare(learner, release), release.features(queries)
     projection = target_of(release, points, effect, torch.full_like(effect, 0.5))(queries)
     persons, mean = torch.from_numpy(release.interval(queries, LEVEL)), effect.mean()[None]
-    one_number = release.form == "constant"  # whose interval is the average's
     at, at_bare = own.mean_interval(psi, LEVEL), bare.mean_interval(psi, LEVEL)
     average, average_bare = own.average_interval(LEVEL)[None], bare.average_interval(LEVEL)[None]
     return Draw(
         *key,
-        held(persons, mean.expand(QUERIES) if one_number else one.effect(queries)),
+        held(persons, one.effect(queries)),
         held(at, projection),
         held(average, mean),
         held(at_bare, projection),
@@ -229,8 +228,7 @@ _ABOUT = (
     "Default releases of trials by a coin with three covariates and a linear effect, whose residuals are skewed, or of "
     "a size, by arm and covariate; each draw has another law of the family. Constants were chosen on the families in "
     f"italics with seeds below {len(TUNING)}; the others were not tuned on, and seeds begin at {REPORTED[0]:,} in all. "
-    "*Persons*: share of the intervals of a person's effect that hold it, at 20 fixed points (of the mean effect where "
-    "the released one is one number); *projection*: the same "
+    "*Persons*: share of the intervals of a person's effect that hold it, at 20 fixed points; *projection*: the same "
     "of intervals of the projection, with the standard error over the draws; *average*: of the mean effect, whose "
     "standard error is .025 for 100 draws where it is held in .93; *bare*: without what clipping is expected to hide; "
     "*ratio*: median of the width over the bare one's. *Met*: all three at least .93; *within noise*: up to two "

@@ -81,8 +81,8 @@ def persons(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     """Yield what intervals of persons hold."""
     release = _fitted(case, epsilon, seed, AdaptiveSecondStage(intervals=True))
     effect = np.asarray(release.effect(case.people.x))
-    if release.law is None or release.form == "constant":  # whose interval is of the average
-        yield case.persons(effect) | {"refused": "one number for everybody" if release.law is not None else "no law"}
+    if release.law is None:
+        yield case.persons(effect) | {"refused": "no law"}
     else:
         yield case.persons(effect, *release.interval(case.people.x, LEVEL).T)
 

@@ -21,6 +21,7 @@ from torchdpcate.errors import MissingError
 from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.lines import PARTS, LineFacts
 from torchdpcate.verify.finding import findings
 
@@ -279,10 +280,15 @@ def test_lines_need_a_propensity_near_the_share_of_the_treated(mean, there, stat
         assert f"have the mean {mean:.2g}, where about 0.5 are treated" in found
 
 
-def test_where_no_share_is_known_nothing_is_compared():
+@pytest.mark.parametrize(("mean", "there"), [(0.12, True), (0.5, True), (0.88, True), (0.06, False), (0.94, False)])
+def test_where_no_share_is_known_neither_arm_is_rare(mean, there):
     own = domain(Censoring("t", "d", TAU, EVENT_BY_HORIZON, by_arm=False), overlap=0.05)
     plan = plan_within(20_000, PrivacyBudget(1.0, 1e-5), own, lines=())
-    assert unlike(facts_of(0.06, own), plan, own, torch.full((21,), 900.0).double()) is None
+    found = unlike(facts_of(mean, own), plan, own, torch.full((21,), 900.0).double())
+    assert (found is None) is there
+    if not there:
+        assert f"have the mean {mean:.2g}" in found
+        assert "state treated: in the domain" in found
 
 
 def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says_so():
@@ -296,3 +302,23 @@ def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says
     assert "There is no interval: the released propensities" in said[1]
     with pytest.raises(MissingError, match=r"where about 0\.1 are treated"):
         _ = release.required_lines
+
+
+def test_an_effect_of_a_rare_treatment_that_nobody_stated_varies_and_has_no_lines():
+    """Two of a hundred are treated, with one effect: stated, nothing varies; else it does, and says what to state."""
+    rng = np.random.default_rng(0)
+    x = np.clip(rng.normal(size=(5000, 6)), -2, 2)
+    a = (rng.uniform(size=5000) < 1 / (1 + np.exp(3.9 - 0.5 * x[:, 0]))).astype(float)
+    y = np.clip(x @ np.full(6, 0.4) + 0.5 * a + rng.normal(size=5000), -20, 20)
+    bounds = [-2.0] * 6, [2.0] * 6, -20.0, 20.0
+    found = {}
+    for share in (None, 0.02):
+        own = Domain(*bounds, overlap=0.01, treated=share)
+        learner = RLearner(own, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(1))
+        found[share] = learner.fit(x, a, y).release_function()
+        assert found[share].lines is None
+    spread = {share: float(np.std(release.effect(x))) for share, release in found.items()}
+    assert spread[None] > 0.2
+    assert spread[0.02] < 0.05
+    assert "There is no interval" in findings(found[None])[1]
+    assert "state treated: in the domain" in findings(found[None])[1]

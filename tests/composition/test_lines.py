@@ -56,7 +56,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import Choices, without_noise
+from torchdpcate.release.composed import Choices
 from torchdpcate.release.lines import (
     AVERAGE,
     OVER,
@@ -130,10 +130,8 @@ def residuals_of(name: str, fit: ComposedFit) -> InMemory:
 
 
 def scored_by(name: str, fit: ComposedFit) -> ScoredBy:
-    basis = fit.effect.regression.basis
-    theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
     features = partial(encoded_features, replace(fit, worked=None), DOMAINS[name])
-    return ScoredBy(features, theta, DOMAINS[name].outcome_range, fit.lines.facts.centre, CELLS)
+    return ScoredBy(features, fit.effect.shrunk, DOMAINS[name].outcome_range, fit.lines.facts.centre, CELLS)
 
 
 class Dense:
@@ -143,9 +141,7 @@ class Dense:
         domain, records = DOMAINS[name], drawn(name)
         nuisances = nuisances_at(name, fit)
         m, e = nuisances.outcome.numpy(), nuisances.propensity.numpy()
-        basis = fit.effect.regression.basis
-        theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis).numpy()
-        tau = fit.features(domain.scale(records.x)).numpy() @ theta
+        tau = fit.features(domain.scale(records.x)).numpy() @ fit.effect.shrunk.numpy()
         tau = np.clip(tau, -domain.outcome_range, domain.outcome_range)
         a, y = records.a.numpy(), records.y.numpy()
         mu1, mu0 = m + (1 - e) * tau, m - e * tau
@@ -179,12 +175,16 @@ def parts_of(plan, numbers: LineNumbers) -> dict[str, np.ndarray]:
 
 
 def optimism(plan, facts: LineFacts) -> float:
-    """Half the density of normal effects at the cut, times a score's variance over n and what records move effects."""
+    """Half the density of effects at the cut, times a score's variance over n and what records move effects.
+
+    Effects are normal about a mean that is known but for its sampling error.
+    """
     effect = plan.effect()
     noise = (effect.noise / effect.basis.feature_weights).numpy()[1:]
     influence = 1 + sum(prior / (prior + v) for prior, v in zip(effect.prior.tolist(), noise, strict=True))
-    density = np.exp(-(((facts.rule.at - facts.centre) / facts.effect_deviation) ** 2) / 2)
-    return density / np.sqrt(8 * np.pi) / facts.effect_deviation * facts.deviation**2 * influence / N
+    spread = np.sqrt(facts.effect_deviation**2 + facts.deviation**2 / N)
+    density = np.exp(-(((facts.rule.at - facts.centre) / spread) ** 2) / 2)
+    return density / np.sqrt(8 * np.pi) / spread * facts.deviation**2 * influence / N
 
 
 # -- what is summed
@@ -786,9 +786,7 @@ def test_a_share_of_public_people_says_at_which_effect_a_rule_decides():
     assert (plan.lines, plan.cost, plan.cutoff) == (("rule",), 0.1, None)
     facts = session_of(None), domain.two_levels
     fit = fit_composition(rows_of(drawn("trial"), domain), domain, plan, *facts, schema=schema, rule=rule)
-    basis = fit.effect.regression.basis
-    theta = without_noise(fit.effect.shrunk, fit.effect.estimates, basis)
-    effects = fit.features(domain.scale(people)) @ theta
+    effects = fit.features(domain.scale(people)) @ fit.effect.shrunk
     assert int((effects < fit.lines.facts.rule.at).sum()) == 100  # lower outcomes are better
 
 

@@ -73,6 +73,19 @@ def test_facts_that_no_plan_has_are_refused(facts, refused):
         composed_plan(**{"n": 4_000, "budget": ONE, "covariates": 6} | facts)
 
 
+@pytest.mark.parametrize(("n", "covariates", "binary"), [(400, 6, False), (1_000, 82, False), (3_000, 82, True)])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_effect_of_one_number_has_the_plan_that_it_would_have_on_request(n, covariates, binary, known):
+    """Below n mu = 270, or where features are not worth their noise: the same steps, shares and covariates."""
+    facts = {"known_propensity": known, "binary": binary, "lines": (), "intervals": known}
+    found, asked = (composed_plan(n, ONE, covariates, constant_only=one, **facts) for one in (False, True))
+    assert found.form == "constant"
+    assert (found.retained, found.choices, found.shares) == (asked.retained, asked.choices, asked.shares)
+    assert found.effect().noise == asked.effect().noise
+    assert found.facts() == asked.facts() | {"constant_only": False}
+    assert rebuilt(found, n=300_000).form != "constant"  # it is not what was requested
+
+
 @pytest.mark.parametrize("covariates", [6, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     sizes, budgets = [round(100 * 4.8**i) for i in range(6)], (0.25, 1.0, 4.0)

@@ -314,7 +314,9 @@ def test_one_number_everywhere() -> None:
     value, (low, high) = made.average_effect, made.average()
     assert low <= value <= high
     np.testing.assert_allclose(made.effect(PEOPLE), value)
-    np.testing.assert_allclose(made.interval(PEOPLE), [[low, high]] * 3)
+    persons = made.interval(PEOPLE)
+    np.testing.assert_allclose(persons, persons[:1].repeat(3, 0))
+    assert not np.allclose(persons[0], [low, high])
     np.testing.assert_allclose(made.mean_interval(PEOPLE), [[low, high]])
     assert made.ate_interval(PEOPLE) == pytest.approx((low, high))
     shown, last = made.summary(), made.parts().iloc[-1]

@@ -56,8 +56,8 @@ def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
         assert release.no_lines is None
         (low, high), effect = release.lines.interval(), release.average_effect
         assert release.average().tolist() == [min(low, effect), max(high, effect)]
-        most = 1 if release.lines.level is None else 3  # a rule's level is by the sums before those of its values
-        assert abs(effect - release.lines.estimate()) <= most * release.lines.error()
+        if release.lines.level is None:  # where a rule has values, the level is that of sums before them
+            assert abs(effect - release.lines.estimate()) <= release.lines.error()
         twin = load_release(release.save(made(kind).parent / "twin.safetensors", overwrite=True))
         assert twin.lines.table().equals(release.lines.table())
         assert torch.equal(twin.line_numbers.sums, release.line_numbers.sums)

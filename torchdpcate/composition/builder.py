@@ -140,13 +140,16 @@ def rebuilt(plan: ComposedPlan, **changes: Any) -> ComposedPlan:
 def best_plan(facts: PlanFacts) -> ComposedPlan:
     r"""Return the plan of least planned regret: of a rule at small n mu there are several.
 
-    One by Gaussian events may be reduced: what it leaves out would cost its effect more than it gains. One by pure
-    events may have its effect as one event of sums (``private_sums``), with private or with public constants.
+    An effect that turns out to be one number has the plan that it would have on request. One by Gaussian events may be
+    reduced: what it leaves out would cost its effect more than it gains. One by pure events may have its effect as one
+    event of sums (``private_sums``), with private or with public constants.
 
     Args:
         facts: What it is made of.
     """
     plan, rule = _plan_by(facts), facts.rule
+    if rule is None and facts.kind == EFFECT and plan.form == CONSTANT and not plan.alone:
+        return _plan_by(facts, alone=True)
     if rule is None or facts.binary or facts.constant_only:
         return plan
     if facts.kind == PURE:
@@ -161,9 +164,9 @@ def best_plan(facts: PlanFacts) -> ComposedPlan:
     return max(plan, _plan_by(facts, reduced=True), key=ComposedPlan.planned_correlation)
 
 
-def _plan_by(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) -> ComposedPlan:
+def _plan_by(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, alone: bool = False) -> ComposedPlan:
     """Return the plan by one way, see ``numbers_of``, of steps that serve something."""
-    numbers, left_out = numbers_of(facts, way, reduced), set[str]()
+    numbers, left_out = numbers_of(facts, way, reduced, alone), set[str]()
     retained = retained_of(numbers)
     while True:
         plan = plan_of(steps_of(numbers, retained, left_out))
@@ -222,7 +225,7 @@ def retained_of(numbers: PlanNumbers) -> int:
         return q
     if pure and not numbers.shrinks:  # judged by its constant alone, whose noise a choice would add to
         return 1 if numbers.many else q
-    if numbers.constant_only and not pure:
+    if numbers.alone and not pure:
         return most
     if numbers.budget is None:
         return q
@@ -253,7 +256,7 @@ def _choices(numbers: PlanNumbers, retained: int) -> dict[str, int]:
         return {}
     if not numbers.windows:
         return {SCREENING: retained}
-    if numbers.constant_only:
+    if numbers.alone:
         return {PROGNOSTIC: retained}
     heads = (retained + 1) // 2
     return {PROGNOSTIC: heads, **({MODIFIERS: retained - heads} if retained > heads else {})}
@@ -472,14 +475,14 @@ def _effect(steps: PlanSteps, looked_at: bool) -> Request:
         return _unshrunk(steps, steps.retained, kinds)
     variance, least = steps.shrinking_variance, steps.unit_sampling(steps.effect_curvature)
     noise = steps.unit_noise(steps.shares.of("effect"), steps.effect_curvature)
-    return _request(steps, 0.0 if steps.constant_only else variance, noise, kinds, steps.constant_variance, least)
+    return _request(steps, 0.0 if steps.alone else variance, noise, kinds, steps.constant_variance, least)
 
 
 def _unshrunk(numbers: PlanNumbers, k: int, kinds: str) -> Request:
     """Return that of k covariates that is not shrunk: linear where its sign is worth it, else a constant."""
     noise = _effect_noise(numbers, k)
     alone = _request(numbers, 0.0, noise, constant=numbers.constant_variance)
-    if numbers.rule is None or numbers.constant_only:
+    if numbers.rule is None or numbers.alone:
         return alone
     linear = _request(numbers, numbers.unshrunk_variance, noise, kinds[:1], numbers.constant_variance)
     least = max(_correlation(numbers, alone, k), numbers.rule.least_correlation)

@@ -52,6 +52,7 @@ PEOPLE = 1024
 _LARGEST = 0.9  # quantile of inverse propensities
 _LEAST_RATE = 0.002  # of a binary outcome, whose residuals vary by it
 _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
+_LEAST_APART = 1.0  # deviation of effects that have groups, over the sampling error of their mean
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _SIDE = 2.0  # deviations of noise that a share is at least apart from its number
 _UNEVEN = 0.5  # deviation of a cell's tails from their even share, over it
@@ -59,6 +60,7 @@ _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
 _APART = 0.8  # of logits: that of the mean propensity, and that of the share of the treated
+_RARE = 0.1  # of either arm: a plan that expects half errs too much there
 
 
 def line_facts(
@@ -99,22 +101,22 @@ def line_facts(
         quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
         residual = min(scale / quantile, y_range / 2)
         spread = math.hypot(residual, float(m.std()))
-    deviation = float(tau.std())
-    varies = deviation > _LEAST_SPREAD * y_range
+    deviation, of_scores = float(tau.std()), residual * math.sqrt(inverse)
+    apart = deviation > _LEAST_APART * of_scores / math.sqrt(plan.mass)
     found = LineFacts(
         centre=float(tau.mean()),
-        deviation=residual * math.sqrt(inverse),
+        deviation=of_scores,
         inverse=inverse,
         residual=residual,
         largest=y_range * float(torch.quantile(1 / torch.minimum(e, other), _LARGEST)),
         outcome=float(m.mean()),
         treated=float((e / (e + other)).mean()),
         outcome_deviation=spread,
-        effect_deviation=deviation if varies else 0.0,
+        effect_deviation=deviation if deviation > _LEAST_SPREAD * y_range else 0.0,
         left_over=left_over,
         hidden=1.0,
         tilts=torch.tensor([_tilted(name, e, bounds) for name in tilts_of(plan.requested_lines)]).double().view(-1, 2),
-        cuts=group_cuts(tau, plan.line_groups) if varies else tau.new_zeros(0),
+        cuts=group_cuts(tau, plan.line_groups) if apart else tau.new_zeros(0),
     )
     if plan.binary:
         return found
@@ -211,12 +213,15 @@ def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
 
 
 def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:
-    r"""Return in one line why lines would not hold, where the released propensity is far from the share of the treated.
+    r"""Return in one line why lines would not hold, where the released propensity is far from what was planned by.
 
     .. math:: \Big|\log\frac{\bar e}{1 - \bar e} - \log\frac{s}{1 - s}\Big| > 0.8 + \frac{2\,\sigma_s}{s (1 - s)}
 
     with the mean propensity of public people, and the share s of the treated that the domain states, or that counts of
-    the ends of follow-up by arm tell, with their noise. Post-processing; None where it is near, or no share is known.
+    the ends of follow-up by arm tell, with their noise. Where no share is known half was planned by, and the smaller
+    mean of both arms is to be .1 at least: below it effects that do not vary were released as varying by up to .9
+    residual deviations, and averages covered in .7 (2 to 3 % treated, experiments/hospital). Post-processing; None
+    where it is near.
 
     Args:
         facts: Released.
@@ -234,8 +239,14 @@ def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tens
         total = max(float(counts.sum()), _FEWEST)
         share, noise = float(counts[1]) / total, curve_noise(censoring, plan) * math.sqrt(len(follow_up) / 2) / total
         share = min(max(share, plan.overlap), 1 - plan.overlap)
-    else:
+    elif min(facts.treated, 1 - facts.treated) >= _RARE:
         return None
+    else:
+        return (
+            f"no interval: the released propensities of public people have the mean {facts.treated:.2g}, and the plan "
+            "expected half to be treated, so that the effect and the propensity err too much; state treated: in the "
+            "domain, the share of the treated as the public knows it"
+        )
     apart = math.log(facts.treated / (1 - facts.treated)) - math.log(share / (1 - share))
     if abs(apart) <= _APART + 2 * noise / (share * (1 - share)):
         return None
@@ -591,13 +602,15 @@ class _Law(NamedTuple):
 
         .. math:: \frac12\, f(k)\, \frac{\hat\sigma_\varphi^2}{n} \sum_j w_j
 
-        with the density f of effects at the cut, as normal ones have it: a record moves the effect at itself by its
-        score times w / n, and so across the cut in its own favour. The half is what generated laws showed: residuals
-        are clipped in the effect's regression, and not all effects are normal (experiments/hospital).
+        with the density f of effects at the cut, as normal ones have it, their mean being known but for its sampling
+        error: a record moves the effect at itself by its score times w / n, and so across the cut in its own favour.
+        The half is what generated laws showed: residuals are clipped in the effect's regression, and not all effects
+        are normal (experiments/hospital).
 
         Args:
             at: k, as the regression has effects.
         """
-        facts, spread = self.facts, self.facts.effect_deviation
+        facts = self.facts
+        spread = math.hypot(facts.effect_deviation, facts.deviation / math.sqrt(self.plan.mass))
         density = math.exp(-(((at - facts.centre) / spread) ** 2) / 2) / (math.sqrt(2 * math.pi) * spread)
         return density * facts.deviation**2 * self.influence * self.per_person / (2 * self.plan.mass)

@@ -230,6 +230,7 @@ class PlanNumbers(PlanFacts):
         interval_spread: Clip of the mean's correction, in standard deviations of normal residuals.
         interval_clip: Clip of the effect in the average, in its planned standard deviations: wider with less noise.
         line_groups: How many groups by released effect have lines; 1: none.
+        alone: Whether the effect is one number, on request or as no more can be learnt; its plan is the same.
     """
 
     way: str
@@ -263,6 +264,7 @@ class PlanNumbers(PlanFacts):
     interval_spread: float
     interval_clip: float
     line_groups: int
+    alone: bool
 
     @property
     def by_sums(self) -> bool:
@@ -310,7 +312,7 @@ def values_of(facts: PlanFacts) -> dict[str, Any]:
     return {f.name: getattr(facts, f.name) for f in fields(facts)}
 
 
-def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) -> PlanNumbers:
+def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, alone: bool = False) -> PlanNumbers:
     """Return the numbers that follow from public facts.
 
     Args:
@@ -319,6 +321,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) ->
             constants are all public.
         reduced: Whether a rule by Gaussian events is to be without an outcome regression, with a propensity of one
             number, and all covariates.
+        alone: Whether the effect is to be one number.
     """
     constants, rule, pure = facts.constants, facts.rule, of_kind(PURE)["pure"] if facts.kind == PURE else {}
     total = _total(facts)
@@ -329,10 +332,12 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) ->
     shrinking = pure["head"] * head if pure else head
     quantile = _huber_quantile(facts, size)
     spread = next(spread for below, spread in EXPECTED.spreads if size < below)
-    rich = facts.kind == EFFECT and not facts.constant_only and rule is None
+    least = line_constants().group_size
+    alone = alone or facts.constant_only or (facts.kind == EFFECT and rule is None and size < least)
+    rich = facts.kind == EFFECT and not alone and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
     units = rich and facts.hidden and facts.budget is not None and facts.weight is None
-    groups = "groups" in facts.requested_lines and not facts.constant_only
+    groups = "groups" in facts.requested_lines and not alone and size >= least
     each = tuple(f"propensity {arm}" for arm in range(1, facts.arms + 1))
     return PlanNumbers(
         **values_of(facts),
@@ -363,7 +368,8 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) ->
         sign=_sign(facts, way, reduced, shrinks, shrinking if shrinks else _unshrunk_variance(facts, reduced)),
         interval_spread=spread,
         interval_clip=constants.interval_clip * spread / EXPECTED.spreads[0][1],
-        line_groups=line_constants().groups if groups and size >= line_constants().group_size else 1,
+        line_groups=line_constants().groups if groups else 1,
+        alone=alone,
     )
 
 

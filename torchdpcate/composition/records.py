@@ -54,7 +54,7 @@ from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Levels, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import Choices, without_noise
+from torchdpcate.release.composed import Choices
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 from torchdpcate.release.lines import RULE, LineFacts, LineNumbers
 from torchdpcate.release.population import released_population
@@ -411,15 +411,14 @@ class _Fit:
         assert self.schema is not None
         domain, effect, plan, made = self.domain, found.effect, self.plan, []
         features = partial(encoded_features, replace(found, worked=None), domain)
-        coefficients = without_noise(effect.shrunk, effect.estimates, effect.regression.basis)
         people = released_population(self.schema, found.standardisation, found.columns, PEOPLE)
         bound = domain.outcome_range
-        effects = effects_of(features(people), coefficients, plan.arms).clamp(-bound, bound)
+        effects = effects_of(features(people), effect.shrunk, plan.arms).clamp(-bound, bound)
         for arm in range(1, plan.arms):
             tau = effects if plan.arms == 2 else effects[:, arm - 1]
             error = 0.0 if left is None else left.error
             facts = line_facts(people, tau, found.nuisances, domain, plan, effect.scale, arm, error)
-            own = features, coefficients, bound, facts.centre
+            own = features, effect.shrunk, bound, facts.centre
             by = ScoredBy(*own, plan.cells) if plan.arms == 2 else ArmScoredBy(*own, arm=arm)
             rule = self._ruled(features, by) if RULE in plan.requested_lines else None
             made.append(private_lines(self.rows, plan, self.steps, partial(scored, found.nuisances, by), facts, rule))

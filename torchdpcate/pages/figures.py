@@ -284,7 +284,7 @@ def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     """Return those of a rule by an effect that is linear in the standardised covariates."""
     effect = release.effect
     names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
-    theta = effect.domain.direction * effect.coefficients
+    theta = effect.domain.direction * effect.theta
     slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
     middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift
     slopes[0] = slopes[0] - middle - release.cost - release.cutoff

@@ -428,7 +428,7 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
 def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
     """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
     each = torch.eye(release.basis.dimension, dtype=torch.float64)
-    betas = effects_of(each, release.coefficients, len(release.schema.actions)).view(len(each), -1).T * roots
+    betas = effects_of(each, release.theta, len(release.schema.actions)).view(len(each), -1).T * roots
     betas[:, 0] += release.shift
     return betas.tolist()
 
@@ -455,15 +455,9 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "deviations": torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item(),
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
-    if release.form == "constant" and release.has_intervals:  # those of the average
-        if release.lines is not None:
-            middle, variance = release.lines.estimate(), release.lines.error() ** 2
-        else:
-            assert law is not None
-            middle, variance = law.average, law.average_variance
-        alone = {"estimates": [middle], "correction": 0.0, "centre": [1.0], "covariance": [0.0], "nuisances": None}
-        one = {"features": [], "betas": [[release.average_effect]]}
-        return found | one | {"law": alone | {"variance": variance}}
+    if law is None and release.form == "constant" and release.lines is not None:  # those of the average
+        alone = {"estimates": [release.lines.estimate()], "correction": 0.0, "centre": [1.0], "covariance": [0.0]}
+        return found | {"law": alone | {"nuisances": None, "variance": release.lines.error() ** 2}}
     variances = regression_variances(release)
     found |= {} if variances is None else {"variances": (variances * roots.square()).tolist()}
     if law is None or release.basis.dimension > MOST_FEATURES:

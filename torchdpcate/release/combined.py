@@ -357,8 +357,8 @@ class CombinedEffect(Combined, EffectRelease):
 
     The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
     of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.csv). It
-    need not be the middle of its interval. Where all sites' effects are one number so is it, and its interval is the
-    average's: by lines where all sites have them, as of ``CombinedLines``.
+    need not be the middle of its interval. Where all sites' effects are one number so is it, and intervals of means are
+    the average's: by lines where all sites have them, as of ``CombinedLines``.
 
     Attributes:
         sites: The sites' releases, each with intervals.
@@ -468,7 +468,7 @@ class CombinedEffect(Combined, EffectRelease):
 
         They hold sampling, all privacy noise, how sites differ (``between=random``), and what effects are expected to
         have beyond the released features. The effect, which is shrunk, is in them: where it lies beyond an end, that
-        end is moved to it. Of a constant effect they are the average's. They hold if what ``assumptions`` says is so.
+        end is moved to it. They hold if what ``assumptions`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -478,8 +478,6 @@ class CombinedEffect(Combined, EffectRelease):
             InputError: A level outside (0, 1).
         """
         x = self._covariates(X)
-        if self.form == "constant":
-            return np.tile(self.average(level), (len(x), 1))
         return self._about(self.pooled_at(x), self.effect_tensor(x), level).numpy()
 
     def mean_interval(self, X: Covariates, level: float = LEVEL, rows: int | None = None) -> np.ndarray:
@@ -488,7 +486,7 @@ class CombinedEffect(Combined, EffectRelease):
         rows = len(x) if rows is None else rows
         if rows < 1 or len(x) % rows:
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
-        if self.form == "constant":
+        if self.form == "constant" and rows > 1:
             return np.tile(self.average(level), (len(x) // rows, 1))
         return self._about(self.pooled_at(x, rows), self.effect_tensor(x).view(-1, rows).mean(1), level).numpy()
 
@@ -505,7 +503,8 @@ class CombinedEffect(Combined, EffectRelease):
     @property
     def target(self) -> str:
         """What intervals are about, in one sentence."""
-        sites = "of the sites' average effects" if self.form == "constant" else "over sites of the effect at x"
+        average = "of the sites' average effects, and of a person of the effect at x"
+        sites = average if self.form == "constant" else "over sites of the effect at x"
         like = "which is the same at all of them" if self.between == FIXED else "each site counted once"
         return f"the mean {sites}, {like}"
 

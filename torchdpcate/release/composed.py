@@ -51,7 +51,6 @@ from torchdpcate.typing import Covariates
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEFT = 0.25  # of the deviation of an effect that shrinkage leaves: less is nothing
 _OF_RULE, _OF_POLICY = "value of the rule", "value of a policy"
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
@@ -63,8 +62,8 @@ class ComposedRelease(EffectRelease):
     Of K > 2 arms the coefficients are those of K - 1 functions :math:`b(x)`, one after the other, and the effects
     those of ``arms`` against the reference, see ``effects_of``.
 
-    One that is constant, or of whose features shrinkage left next to nothing, is the average effect, and its interval
-    everywhere is the average's. The average effect of any release is the mean of its effects, see ``shift``.
+    The average effect of a release is the mean of its effects, see ``shift``. One that was planned as one number is the
+    average effect of everybody; persons' intervals say how far theirs is expected to lie from it.
 
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
@@ -118,7 +117,7 @@ class ComposedRelease(EffectRelease):
     def features_used(self) -> set[int]:
         """Positions of the encoded columns that the effect may depend on."""
         columns = range(self.domain.dimension) if self.columns is None else self.columns
-        left = self.coefficients.view(-1, self.basis.dimension)[:, 1:].any(0).tolist()
+        left = self.theta.view(-1, self.basis.dimension)[:, 1:].any(0).tolist()
         features = [feature for feature, there in zip(self.basis.features, left, strict=True) if there]
         if any(feature.kind == UNITS for feature in features):
             return set(columns)
@@ -144,15 +143,6 @@ class ComposedRelease(EffectRelease):
         """
         return released_population(self.schema, self.standardisation, self.columns, count)
 
-    @cached_property
-    def coefficients(self) -> Tensor:
-        """Those of the effect, float64 [1 + p]: theta, without features where shrinkage left next to nothing of them.
-
-        An effect whose features deviate over people by less than a quarter of what they did before they were shrunk is
-        a constant: what is left is noise by the same empirical Bayes. Of K > 2 arms this is so of each function.
-        """
-        return without_noise(self.theta, self.estimates, self.basis)
-
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
         if self.columns is None:
@@ -172,7 +162,7 @@ class ComposedRelease(EffectRelease):
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
         bound, arms = self.domain.outcome_range, len(self.schema.actions)
-        found = torch.cat([effects_of(self.features(rows), self.coefficients, arms) for rows in x.split(BATCH)])
+        found = torch.cat([effects_of(self.features(rows), self.theta, arms) for rows in x.split(BATCH)])
         return (found + self.shift).clamp(-bound, bound)
 
     def module(self) -> nn.Module:
@@ -181,7 +171,7 @@ class ComposedRelease(EffectRelease):
 
     def values(self) -> ComposedValues:
         """Return the effect at covariates within their bounds as a module."""
-        of, arms = (self.coefficients, self.shift, self.basis, self.standardisation), len(self.schema.actions)
+        of, arms = (self.theta, self.shift, self.basis, self.standardisation), len(self.schema.actions)
         return ComposedValues(*of, self.domain, self.columns, arms)
 
     @property
@@ -199,7 +189,7 @@ class ComposedRelease(EffectRelease):
                 return self.lines.level
             return level_of(self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance)
         if self.law is not None:
-            apart = self.law.average - float(self.law.centre @ self.coefficients)
+            apart = self.law.average - float(self.law.centre @ self.theta)
             return level_of(apart, self.law.average_variance)
         return 0.0
 
@@ -209,8 +199,8 @@ class ComposedRelease(EffectRelease):
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
         releases. ``target`` names what they are about. The released effect is shrunk and need not be their middle;
-        where it lies beyond an end, that end is moved to it, which can only raise the probability. Of a constant effect
-        they are the average's. They hold if what ``assumptions`` says is so.
+        where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
+        ``assumptions`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -222,10 +212,7 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
-        x, bound = self._covariates(X), self.domain.outcome_range
-        if self.form == "constant":
-            return np.tile(self.average(level, bias), (len(x), 1))
-        law = self._required_law()
+        law, x, bound = self._required_law(), self._covariates(X), self.domain.outcome_range
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -237,7 +224,7 @@ class ComposedRelease(EffectRelease):
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
         What the projection misses is zero on average over the records, and is not in them; of single rows it is, as of
-        ``interval``. The released effects' mean is in them, as ``interval`` says.
+        ``interval``. The released effects' mean is in them, as ``interval`` says. Of one number they are ``average``.
 
         Args:
             X: Covariates [m rows, q], as for ``effect``.
@@ -251,7 +238,7 @@ class ComposedRelease(EffectRelease):
         rows = len(x) if rows is None else rows
         if rows < 1 or len(x) % rows:
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
-        if self.form == "constant":
+        if self.form == "constant" and (rows > 1 or self.law is None):
             return np.tile(self.average(level), (len(x) // rows, 1))
         law, psi = self._required_law(), self.features(x)
         means = self.effect_tensor(x).view(-1, rows).mean(1)
@@ -325,7 +312,7 @@ class ComposedRelease(EffectRelease):
         """
         if self.arms:
             raise MissingError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
-        bound, theta = self.domain.outcome_range, self.coefficients
+        bound, theta = self.domain.outcome_range, self.theta
         if self.lines is not None and self.line_numbers is not None:
             found = self.line_numbers.facts.centre + self.shift
         elif self.law is None:
@@ -384,19 +371,14 @@ class ComposedRelease(EffectRelease):
     @property
     def target(self) -> str:
         """What intervals are about, in one sentence."""
-        if self.form == "constant":
-            return f"the average effect, {_WEIGHTS}"
-        found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
+        law, all_of_them = self._required_law(), self.basis.dimension
+        found, missed = law.directions.shape[1], math.sqrt(law.missed)
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
-        estimated = " by the released propensity" if self._required_law().nuisances is not None else ""
-        missed = math.sqrt(self._required_law().missed)
-        beyond = (
-            f", and what persons' effects are expected to have beyond that (deviation {missed:.3g})" if missed else ""
-        )
-        return (
-            f"the best linear projection of the effect on {features}, at the level of the average effect, "
-            f"{_WEIGHTS}{estimated}{beyond}"
-        )
+        projection = f"the best linear projection of the effect on {features}, at the level of the average effect"
+        first = "the average effect" if self.form == "constant" else projection
+        estimated = " by the released propensity" if law.nuisances is not None else ""
+        beyond = f", and what persons' effects are expected to have beyond that (deviation {missed:.3g})"
+        return f"{first}, {_WEIGHTS}{estimated}{beyond if missed else ''}"
 
     def line_table(self, level: float = 0.95) -> "pd.DataFrame":
         """Return the lines in outcome units, one row each: cell, estimate, low, high, records and partition.
@@ -472,7 +454,7 @@ class ComposedRelease(EffectRelease):
         if self.law is None and self.lines is not None:
             return self.line_assumptions
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
-        beyond = f"; {LIKE_PRIOR}" if self._required_law().missed and self.form != "constant" else ""
+        beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
         missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""
         return and_counting(f"{design}; {RESIDUALS}{beyond}{missing}", self.domain)
 
@@ -593,15 +575,6 @@ class ComposedRelease(EffectRelease):
 
 def _named(prefix: str, numbers: LineNumbers | None) -> dict[str, Tensor]:
     return {} if numbers is None else {f"{prefix}.{name}": value for name, value in numbers.tensors().items()}
-
-
-def without_noise(theta: Tensor, estimates: Tensor, basis: WeightedBasis) -> Tensor:
-    """Return coefficients without features where shrinkage left next to nothing of them; see ``coefficients``."""
-    found = theta.view(-1, basis.dimension).clone()
-    weights = basis.feature_weights[1:]
-    left, there = ((rows[:, 1:].square() * weights).sum(1) for rows in (found, estimates.view_as(found)))
-    found[left < _LEFT**2 * there, 1:] = 0.0
-    return found.flatten()
 
 
 def _hull(intervals: Tensor, points: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ class LineFacts:
         left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
         hidden: Variance of scores over that of clipped ones, of normal residuals.
         tilts: Of requested averages of people weighted by h mean h^2 / (e (1 - e)), and largest weight, [T, 2].
-        cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects do not vary.
+        cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects hardly vary.
         rule: What a rule decides by; None: its values are not requested.
     """
 

@@ -306,7 +306,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         mean = release.effect_tensor(reference).mean().item()
         return [_said(schema, "over the reference population", mean, None, noise, for_all=False)]
     if release.lines is not None:
-        return _of_lines(release)
+        return _of_lines(release, reference)
     if release.law is None:
         for_all = release.form == "constant"
         why = release.no_lines if release.no_lines and release.no_lines.startswith(_NONE) else ""
@@ -317,19 +317,27 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]
     if release.form == "constant":
         return [*found, "That is one number for everybody: so many records and this budget carry no more."]
-    effects = release.effect_tensor(reference)
-    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
-    least, most = numbers(edges)
     wide = release.interval(reference, LEVEL)
     apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
     return [
         *found,
-        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
+        f"{_spread(release, reference)}; "
         f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
     ]
 
 
-def _of_lines(release: ComposedRelease) -> list[str]:
+def _spread(release: EffectRelease, reference: Tensor) -> str:
+    """Return between which ends most effects of a public population are released, without a full stop."""
+    effects = release.effect_tensor(reference)
+    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
+    least, most = numbers(edges)
+    return (
+        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most} "
+        "(estimates are drawn towards their mean: true effects may spread more)"
+    )
+
+
+def _of_lines(release: ComposedRelease, reference: Tensor) -> list[str]:
     """Return the average and its meaning, the groups by effect, what all of it rests on, and how strongly."""
     schema, lines = release.schema, release.lines
     assert lines is not None
@@ -342,6 +350,8 @@ def _of_lines(release: ComposedRelease) -> list[str]:
         found.append(_groups(release))
     elif release.form == "constant":
         found.append("The effect is one number for everybody: so many records and this budget carry no more.")
+    else:
+        found.append(f"{_spread(release, reference)}.")
     rests = f"This rests on the following: {release.line_assumptions}."
     return [*found, *_at_overlap(release), rests, *_explained(release)]
 
@@ -436,13 +446,7 @@ def _combined(release: Combined, reference: Tensor) -> list[str]:
         return found
     if effect.form == "constant":
         return [*found, "That is one number for everybody: so many records and these budgets carry no more."]
-    effects = effect.effect_tensor(reference)
-    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
-    least, most = numbers(edges)
-    return [
-        *found,
-        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}.",
-    ]
+    return [*found, f"{_spread(effect, reference)}."]
 
 
 def _averages_over_sites(release: Combined) -> list[str]:

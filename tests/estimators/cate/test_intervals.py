@@ -222,12 +222,13 @@ def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> 
     assert problem.startswith("facts without = None is stated, but its plan makes it its propensity is estimated")
 
 
-def test_one_number_is_the_average_with_its_interval() -> None:
+def test_one_number_is_the_average_and_a_person_s_may_differ() -> None:
     stage = AdaptiveSecondStage(constant_only=True)
     release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()
     assert isinstance(release, ComposedRelease)
     assert release.form == "constant"
-    np.testing.assert_allclose(release.interval(POINTS[:1])[0], release.average())
+    np.testing.assert_allclose(release.mean_interval(POINTS)[0], release.average())
+    assert (np.diff(release.interval(POINTS)) > 2 * np.diff(release.average())).all()
     np.testing.assert_allclose(release.effect(POINTS), release.average_effect)
     apart = release.contrast(POINTS, POINTS.flip(0))
     np.testing.assert_allclose(apart.sum(1), 0, atol=1e-12)
