@@ -12,10 +12,10 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import LineConstants, RuleConstants, line_constants
 from torchdpcate.composition.plan_numbers import PURE, PlanFacts, PlanNumbers
-from torchdpcate.composition.priors import STEPS, Regression, Request, matrix_noise
+from torchdpcate.composition.priors import Regression, Request, matrix_noise
 from torchdpcate.composition.pure_fits import least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
-from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import PAIRED, UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.release.lines import RULE as VALUE
 
@@ -196,7 +196,7 @@ class ComposedPlan(PlanSteps):
 
         Args:
             two_levels: As of ``outcome``.
-            pairs: Products with a step that were chosen, at most ``pairs``; None plans for so many.
+            pairs: Products that were chosen, at most ``pairs``; None plans for so many.
             units: Combinations of released hidden units; None plans without.
         """
         request, levels = self.requests["effect"], [False] * self.retained if two_levels is None else two_levels
@@ -204,8 +204,8 @@ class ComposedPlan(PlanSteps):
             return self._sums(request, tuple(levels))
         if not self.shrinks:
             return request.regression(levels)
-        chosen = all_features(levels, STEPS)[: self.pairs] if pairs is None else tuple(pairs)
-        kinds = request.kinds + (STEPS if chosen else "") + (UNITS if units is not None else "")
+        chosen = all_features(levels, PAIRED)[: self.pairs] if pairs is None else tuple(pairs)
+        kinds = request.kinds + (PAIRED if chosen else "") + (UNITS if units is not None else "")
         while True:
             found = replace(request, kinds=kinds).regression(levels, chosen, units)
             if not self.intervals or len(kinds) == 1 or self._matrix_noise(found) <= self.constants.interval_edge:
