@@ -205,12 +205,13 @@ class ComposedPlan(PlanSteps):
         if not self.shrinks:
             return request.regression(levels)
         chosen = all_features(levels, PAIRED)[: self.pairs] if pairs is None else tuple(pairs)
-        kinds = request.kinds + (PAIRED if chosen else "") + (UNITS if units is not None else "")
-        while True:
-            found = replace(request, kinds=kinds).regression(levels, chosen, units)
-            if not self.intervals or len(kinds) == 1 or self._matrix_noise(found) <= self.constants.interval_edge:
-                return found
-            kinds = kinds[:-1]
+        pairs, more = PAIRED if chosen else "", UNITS if units is not None else ""
+        for size in range(max(len(request.kinds), 1), 0, -1):
+            for beside in dict.fromkeys((pairs + more, pairs, "")):  # few, and paid for: they come before other kinds
+                found = replace(request, kinds=request.kinds[:size] + beside).regression(levels, chosen, units)
+                if not self.intervals or self._matrix_noise(found) <= self.constants.interval_edge:
+                    return found
+        return found
 
     def planned_correlation(self) -> float:
         """Return the planned correlation of the effect and its estimate; see ``Sign``."""
