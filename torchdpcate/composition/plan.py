@@ -191,8 +191,8 @@ class ComposedPlan(PlanSteps):
 
         Squares, products and waves whose prior variance is below what sampling leaves of them are not requested, at
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
-        linear features, and further kinds as far as their matrix of second moments can be told from its noise. By sums
-        it is linear in all covariates, or a constant.
+        linear features, and further kinds as far as their matrix of second moments can be told from its noise, the chosen
+        products before all of a kind. By sums it is linear in all covariates, or a constant.
 
         Args:
             two_levels: As of ``outcome``.
@@ -205,9 +205,9 @@ class ComposedPlan(PlanSteps):
         if not self.shrinks:
             return request.regression(levels)
         chosen = all_features(levels, PAIRED)[: self.pairs] if pairs is None else tuple(pairs)
-        pairs, more = PAIRED if chosen else "", UNITS if units is not None else ""
+        products, combined = PAIRED if chosen else "", UNITS if units is not None else ""
         for size in range(max(len(request.kinds), 1), 0, -1):
-            for beside in dict.fromkeys((pairs + more, pairs, "")):  # few, and paid for: they come before other kinds
+            for beside in dict.fromkeys((products + combined, products, "")):  # few, and paid for
                 found = replace(request, kinds=request.kinds[:size] + beside).regression(levels, chosen, units)
                 if not self.intervals or self._matrix_noise(found) <= self.constants.interval_edge:
                     return found
