@@ -18,6 +18,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "trial": {"effect": "subgroup", "trial": True},
     "trial_death": {"outcome": "death", "effect": "subgroup", "trial": True},
     "interaction": {"effect": "threshold", "columns": range(5, 9)},
+    "older": {"effect": "older", "columns": range(5, 9)},
+    "older_trial": {"effect": "older", "columns": range(5, 9), "trial": True},
     "costs": {"outcome": "cost", "effect": "smooth", "columns": range(10, 16)},
     "costs_trial": {"outcome": "cost", "effect": "smooth", "columns": range(10, 16), "trial": True},
     "rare_treatment": {"effect": "subgroup", "treated": (0.02, 0.03, 0.05, 0.07, 0.1)},

@@ -216,6 +216,7 @@ class Hospital(GeneratedStudy):
     constant  1
     subgroup  1 for about a tenth of the patients: older ones with a condition, or with some levels of a code
     threshold age for those whose value of a laboratory covariate is above a bound, 0 for the others
+    older     a laboratory value's logarithm for those beyond an age, 0 for the others
     smooth    a sum of functions of single covariates
     ========= ==============================================================================================
 
@@ -225,7 +226,7 @@ class Hospital(GeneratedStudy):
 
     Args:
         outcome: ``score``, ``death`` or ``cost``.
-        effect: ``constant``, ``subgroup``, ``threshold`` or ``smooth``.
+        effect: ``constant``, ``subgroup``, ``threshold``, ``older`` or ``smooth``.
         trial: Whether a coin decides on treatment, with the known propensity ``treated``.
         treated: Mean of P(A = 1), between .005 and .995.
         columns: Number of covariates before codes are encoded, 5 to 400; 40 become 106.

@@ -208,7 +208,7 @@ class PatientLaw:
         treated: Mean propensity.
         overlap: Its clip.
         covariates: Number of covariates before encoding.
-        effect: ``constant``, ``subgroup``, ``threshold`` or ``smooth``.
+        effect: ``constant``, ``subgroup``, ``threshold``, ``older`` or ``smooth``.
 
     Attributes:
         patients: Law of the covariates.
@@ -365,6 +365,21 @@ class Threshold(Shape):
         return (0.5 + terms[:, 0]) * (x[:, self._lab] > self._bound).to(x.dtype)
 
 
+class Older(Shape):
+    """The logarithm of a laboratory value, in standard deviations, for the oldest 12 to 22 %."""
+
+    sizes = (0.5, 1.0)
+
+    def __init__(self, patients: Patients, x: Tensor, terms: Tensor, generator: torch.Generator) -> None:
+        super().__init__(patients, x, terms, generator)
+        self._lab = patients.vitals + int(torch.randint(patients.labs, (1,), generator=generator))
+        self._age = float(x[:, 0].quantile(float(uniform(0.78, 0.88, 1, generator))))
+
+    def of(self, x: Tensor, terms: Tensor) -> Tensor:
+        """Return that logarithm beyond the age and 0 below, [n]."""
+        return terms[:, self._lab] * (x[:, 0] > self._age).to(x.dtype)
+
+
 class Smooth(Shape):
     """A sum of functions of age, of two laboratory values and of a condition."""
 
@@ -385,6 +400,7 @@ SHAPES: dict[str, type[Shape]] = {
     "constant": Constant,
     "subgroup": Subgroup,
     "threshold": Threshold,
+    "older": Older,
     "smooth": Smooth,
 }
 """Effects by name."""

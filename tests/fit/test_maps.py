@@ -1,5 +1,7 @@
 """Feature maps against SciPy, the kernel they stand for, and their norm bound."""
 
+import math
+
 import pytest
 import torch
 from scipy.special import eval_legendre
@@ -8,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.fit.nuisance_kinds import Nuisances
-from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, step
+from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, hump, step
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 
@@ -122,6 +124,25 @@ def test_a_step_is_bounded_and_has_nearly_nothing_of_a_line():
     assert float(h.abs().max()) == pytest.approx(1.5108, abs=1e-4)
     assert float((weight * h.square()).sum()) == pytest.approx(0.7862, abs=1e-4)  # by quadrature, as the next one
     assert abs(float((weight * h * z).sum())) < 0.001
+
+
+def test_a_hump_is_bounded_and_its_products_are_apart_from_others():
+    z, weight = normal()
+    c, slope = hump(z), z.clamp(-1.5, 1.5)
+    assert (float(c.min()), float(c.max())) == (pytest.approx(-1.5 / math.sqrt(2)), 2.25)
+    square = float((weight * c.square()).sum()) * float((weight * slope.square()).sum())
+    assert square == pytest.approx(0.8523, abs=1e-4)  # by quadrature
+    assert abs(float((weight * c * z).sum())) + abs(float((weight * c * step(z)).sum())) < 1e-12
+
+
+def test_products_with_a_hump_are_those_of_their_covariates():
+    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0], [-2.0, 3.0, -3.0]], dtype=torch.float64)
+    features = all_features([False, False, True], "q")
+    assert features == tuple(Feature("q", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
+    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
+    squares = 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
+    expected = torch.stack([z[:, f.i].clamp(-1.5, 1.5) * squares[:, f.j] for f in features], 1)
+    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
 
 
 def test_products_with_a_step_are_those_of_their_covariates():

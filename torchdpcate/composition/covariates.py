@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import (
     HALVINGS,
@@ -32,6 +31,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import (
     MOST,
+    PAIRED,
     Feature,
     Indicators,
     Levels,
@@ -39,6 +39,7 @@ from torchdpcate.fit.weighted_basis import (
     absent,
     all_features,
     among,
+    hump,
     step,
 )
 from torchdpcate.privacy.events import PureEvent
@@ -47,7 +48,7 @@ from torchdpcate.privacy.selection import gumbel_top_k, top_k
 CENTRE = 0.1
 """Share of a centred choice's step that pays for the mean of what covariates are compared with."""
 _REACH = 2.0  # standard deviations of a covariate at which a slope ends
-_PAIR_REACH, _STEP_REACH = 1.5, 1.52  # the same of a product's slope; bound of its step
+_PAIR_REACH, _STEP_REACH, _HUMP_REACH = 1.5, 1.52, 2.25  # the same of a product's slope; bounds of step and hump
 _QUANTILES = (0.2, 0.8)
 _APART = 1.6832424671458283  # of these quantiles of a standard normal covariate
 CELLS = 2**HALVINGS
@@ -141,15 +142,22 @@ class WavesAbout(Waves):
 
 @dataclass(frozen=True, eq=False)
 class PairsAbout(Waves):
-    r"""Sums by which products of a covariate with a step of another are compared, [1, products].
+    r"""Sums by which products of a covariate with a step or a hump of another are compared, [1, products].
 
-    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, \frac{h(z_{ik})}{1.52}\, \mathrm{clip}(r_i - \bar r)\Big|
+    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, b(z_{ik})\, \mathrm{clip}(r_i - \bar r)\Big|, \quad
+        b \in \Big\{\frac{h}{1.52}, \frac{c}{2.25}\Big\}
 
-    with the step h of ``weighted_basis.step``, whose size is below 1.52.
+    with the step h of ``weighted_basis.step``, whose size is below 1.52, and the hump c of ``weighted_basis.hump``.
+
+    One record moves each sum by at most 2. Its term has three factors, each within [-1, 1]: a clipped slope, b, since
+    |h| <= 1.511 and :math:`c / 2.25 = \mathrm{clip}((z^2 - 1) / \sqrt2, \pm 1.5) / 1.5`, and a clipped residual. So two
+    terms differ by at most 2: a hump attains it, where both covariates are at an end and the residual changes sign, a
+    step 1.99. Candidates of both kinds are compared by one choice, whose noise depends on the largest move of one of
+    them, not on how many there are.
 
     Attributes:
         centre: The released mean of r.
-        two_levels: Whether each covariate has two levels; those do not step.
+        two_levels: Whether each covariate has two levels; those neither step nor have a hump.
         count: How many are chosen: zeros follow the sums where there are fewer.
     """
 
@@ -159,10 +167,12 @@ class PairsAbout(Waves):
 
     def __call__(self, batch: CausalData) -> Tensor:
         k = len(self.two_levels)
-        at = [feature.i * k + feature.j for feature in all_features(self.two_levels, STEPS)]
+        candidates = all_features(self.two_levels, PAIRED)
+        at = [feature.i * 2 * k + PAIRED.index(feature.kind) * k + feature.j for feature in candidates]
 
         def each(rows: Tensor, rest: Tensor) -> Tensor:
-            return (rows / _PAIR_REACH).clamp(-1, 1).T @ (step(rows) / _STEP_REACH * rest[:, None])
+            beside = torch.cat([step(rows) / _STEP_REACH, hump(rows) / _HUMP_REACH], 1)
+            return (rows / _PAIR_REACH).clamp(-1, 1).T @ (beside * rest[:, None])
 
         rest = times_weight((batch.y - self.centre).clamp(-1, 1), batch)
         found = summed(each, batch.x, rest).flatten()[at].cpu()
@@ -219,7 +229,7 @@ def chosen_about(
 def chosen_pairs(
     rows: Summed, two_levels: tuple[bool, ...], count: int, step: str, steps: NoisySteps
 ) -> tuple[Feature, ...]:
-    """Return products of a covariate with a step of another that are chosen; where there are fewer, there are fewer.
+    """Return products of a covariate with a step or a hump of another that are chosen; of fewer candidates, fewer.
 
     Args:
         rows: The records, r their outcomes.
@@ -229,7 +239,7 @@ def chosen_pairs(
         steps: Pays, and draws noise.
     """
     found = chosen_about(rows, lambda centre: PairsAbout(centre, two_levels, count), count, step, steps)
-    candidates = all_features(two_levels, STEPS)
+    candidates = all_features(two_levels, PAIRED)
     return tuple(candidates[place] for place in found if place < len(candidates))
 
 

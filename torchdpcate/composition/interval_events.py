@@ -22,7 +22,7 @@ from torchdpcate.composition.effect_law import (
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.priors import STEPS, held_shares, prior_variances
+from torchdpcate.composition.priors import held_shares, prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
     CORRECTION,
@@ -36,7 +36,7 @@ from torchdpcate.composition.steps import (
 )
 from torchdpcate.composition.summaries import LEAST_SCALE, unseen_scale
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.weighted_basis import UNITS, WeightedBasis, all_features, lengths
+from torchdpcate.fit.weighted_basis import PAIRED, UNITS, WeightedBasis, all_features, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see Correction
@@ -462,7 +462,7 @@ def missed_variance(
         \Big(\Big(\sum_j e_j (t_j^2 - V_{jj})\Big)_+ + \Big(2 \sum_j e_j^2 V_{jj}^2\Big)^{1/2}\Big)
 
     G is the share of the prior variance of effects that the features hold which are requested: covariates that are not
-    retained, and kinds of features that are not requested, have the rest; products with a step, where there are any,
+    retained, and kinds of features that are not requested, have the rest; chosen products, where there are any,
     add their own share to it, so that it is divided by that sum; hidden units are left out of it. Its size is that of
     what was found, and one standard deviation of the noise of that, or where no feature is requested the prior's. Gamma
     is the mean square of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are
@@ -481,11 +481,11 @@ def missed_variance(
     kappa = kappa * max(_tails(law, found, plan, facts), 1.0) ** 2
     if not basis.features:
         return kappa * plan.head_variance * facts.scale**2
-    steps = tuple(feature for feature in basis.features if feature.kind == STEPS)
-    every = all_features(two_levels, plan.constants.kinds) + steps
+    pairs = tuple(feature for feature in basis.features if feature.kind in PAIRED)
+    every = all_features(two_levels, plan.constants.kinds) + pairs
     prior = prior_variances(every, 1.0, plan.constants, _LARGE)
     prior = prior * held_shares(every, len(two_levels), plan.covariates)
-    prior = prior / (1 + (plan.constants.pair_variance if steps else 0))
+    prior = prior / (1 + (plan.constants.pair_variance if pairs else 0))
     held = float(prior[[every.index(feature) for feature in basis.features if feature.kind != UNITS]].sum())
     feature_weights, noise = basis.feature_weights[1:], found.covariance.diagonal()[1:]
     size = float((feature_weights * (found.t[1:].square() - noise)).sum())

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import LineConstants, RuleConstants, line_constants
 from torchdpcate.composition.plan_numbers import PURE, PlanFacts, PlanNumbers
-from torchdpcate.composition.priors import STEPS, Regression, Request, matrix_noise
+from torchdpcate.composition.priors import Regression, Request, matrix_noise
 from torchdpcate.composition.pure_fits import least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
-from torchdpcate.fit.weighted_basis import UNITS, Feature, HiddenUnits, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import PAIRED, UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.release.lines import POLICIES
 from torchdpcate.release.lines import RULE as VALUE
@@ -192,12 +192,12 @@ class ComposedPlan(PlanSteps):
 
         Squares, products and waves whose prior variance is below what sampling leaves of them are not requested, at
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
-        linear features, and further kinds as far as their matrix of second moments can be told from its noise. By sums
-        it is linear in all covariates, or a constant.
+        linear features, and further kinds as far as their matrix of second moments can be told from its noise, the chosen
+        products before all of a kind. By sums it is linear in all covariates, or a constant.
 
         Args:
             two_levels: As of ``outcome``.
-            pairs: Products with a step that were chosen, at most ``pairs``; None plans for so many.
+            pairs: Products that were chosen, at most ``pairs``; None plans for so many.
             units: Combinations of released hidden units; None plans without.
         """
         request, levels = self.requests["effect"], [False] * self.retained if two_levels is None else two_levels
@@ -205,13 +205,14 @@ class ComposedPlan(PlanSteps):
             return self._sums(request, tuple(levels))
         if not self.shrinks:
             return request.regression(levels)
-        chosen = all_features(levels, STEPS)[: self.pairs] if pairs is None else tuple(pairs)
-        kinds = request.kinds + (STEPS if chosen else "") + (UNITS if units is not None else "")
-        while True:
-            found = replace(request, kinds=kinds).regression(levels, chosen, units)
-            if not self.intervals or len(kinds) == 1 or self._matrix_noise(found) <= self.constants.interval_edge:
-                return found
-            kinds = kinds[:-1]
+        chosen = all_features(levels, PAIRED)[: self.pairs] if pairs is None else tuple(pairs)
+        products, combined = PAIRED if chosen else "", UNITS if units is not None else ""
+        for size in range(max(len(request.kinds), 1), 0, -1):
+            for beside in dict.fromkeys((products + combined, products, "")):  # few, and paid for
+                found = replace(request, kinds=request.kinds[:size] + beside).regression(levels, chosen, units)
+                if not self.intervals or self._matrix_noise(found) <= self.constants.interval_edge:
+                    return found
+        return found
 
     def planned_correlation(self) -> float:
         """Return the planned correlation of the effect and its estimate; see ``Sign``."""

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, UNITS, Feature, HiddenUnits, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import (
+    KINDS,
+    PAIRED,
+    PRODUCTS,
+    UNITS,
+    Feature,
+    HiddenUnits,
+    WeightedBasis,
+    all_features,
+)
 
 
 class Filling(NamedTuple):
@@ -125,10 +134,6 @@ def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> t
     return first, float((prior * noise / (prior * feature_weights + noise)).sum()) if noise else 0.0
 
 
-STEPS = "t"
-"""Kind of the features that a private choice gives the effect alone."""
-
-
 @dataclass(frozen=True)
 class Regression:
     """What one regression of the plan requests, and what it may expect.
@@ -156,7 +161,8 @@ def prior_variances(
 ) -> Tensor:
     """Return each feature's prior variance: its kind's share, evenly.
 
-    What bends and interacts enters as n mu grows; products with a step are there where they were chosen.
+    What bends and interacts enters as n mu grows; products of a private choice are there where they were
+    chosen, and have one part together.
 
     Args:
         features: All that may be requested.
@@ -171,9 +177,11 @@ def prior_variances(
     rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
     first = [heads is None or feature.j < heads for feature in features]
     counts = Counter(feature.kind for feature, own in zip(features, first, strict=True) if own)
-    share = {feature.kind: constants.part_share(feature.kind) for feature in features}
-    whole = KINDS[0], STEPS
-    each = {kind: variance * share[kind] / count * (1 if kind in whole else rough) for kind, count in counts.items()}
+    chosen = sum(counts[kind] for kind in PAIRED)
+    each = {}
+    for kind, count in counts.items():
+        own = variance * constants.part_share(kind) / (chosen if kind in PAIRED else count)
+        each[kind] = own if kind in (KINDS[0], *PAIRED) else own * rough
     if not all(first):
         linear = sum(feature.kind == KINDS[0] for feature in features)
         tail = (constants.tail_variance if confounds else 1.0) * variance * constants.part_share(KINDS[0]) / linear
@@ -237,7 +245,7 @@ class Request:
 
         Args:
             two_levels: Whether each covariate has two levels.
-            pairs: Products with a step beside the features of these.
+            pairs: Chosen products beside the features of these.
             units: Combinations of hidden units beside all those.
         """
         features = all_features(two_levels, self.constants.kinds, self.heads) + pairs if self.variance else ()

@@ -505,7 +505,7 @@ class _Fit:
     def _for_effect(
         self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float
     ) -> tuple[RetainedCovariates, Rows, Regressions]:
-        """Return the covariates that the effect has, records of these, and regressions with products that step.
+        """Return the covariates that the effect has, records of these, and regressions with chosen products.
 
         Those of a wide plan are the ones that were chosen for the outcome, and others that are chosen for the effect.
         """

@@ -366,7 +366,7 @@ class Regressions:
         two_levels: Whether each retained covariate has two levels.
         solver: How fits are solved.
         nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
-        pairs: Products with a step that were chosen for the effect.
+        pairs: Products that were chosen for the effect.
         units: Combinations of released hidden units that the effect has as features; None where there are none.
     """
 

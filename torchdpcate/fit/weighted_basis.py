@@ -12,10 +12,13 @@ from torch import Tensor
 MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
+_REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
 _SINE = 2.5  # of the waves: about one period over four standard deviations
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
-PRODUCTS = ("x", "t")
+PAIRED = "tq"
+"""Kinds of products that a private choice gives an effect: a slope times a step, and times a hump, of another."""
+PRODUCTS = ("x", *PAIRED)
 """Kinds of two covariates."""
 
 
@@ -165,9 +168,9 @@ class Feature(NamedTuple):
 
     Attributes:
         kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step,
-            ``h`` combination of hidden units.
+            ``q`` product with a hump, ``h`` combination of hidden units.
         i: Position of the covariate, or of the combination.
-        j: Position of the other one of a product, or of the one that steps; else i again.
+        j: Position of the other one of a product, or of the one that steps or has the hump; else i again.
     """
 
     kind: str
@@ -189,8 +192,24 @@ def step(z: Tensor) -> Tensor:
     return (_STEEP * z).tanh_().sub_(z.clamp(-_FLAT, _FLAT), alpha=_SLOPE).div_(_SIZE)
 
 
-# of mean square one for a standard normal covariate, but for waves (about one) and steps (.786). The first argument
-# holds the covariates and becomes the features in place: copies of some megabytes cost more than the arithmetic.
+def hump(z: Tensor) -> Tensor:
+    r"""Return a clipped square, at most 2.25 in size: the feature ``2`` within 1.5 of nothing.
+
+    .. math:: c(z) = 1.5\, \mathrm{clip}((z^2 - 1) / \sqrt2, \pm 1.5)
+
+    A product :math:`\mathrm{clip}(z_i, \pm 1.5)\, c(z_j)` is odd in one covariate and even in the other, and so is
+    uncorrelated with :math:`z_i z_j` and :math:`z_i h(z_j)` of independent normal ones. Its mean square is .852 then.
+
+    Example:
+        >>> hump(torch.tensor([-3.0, 0.0, 1.0], dtype=torch.float64)).round(decimals=3).tolist()
+        [2.25, -1.061, 0.0]
+    """
+    return z.square().sub_(1).div_(math.sqrt(2)).clamp_(-_REACH, _REACH).mul_(_HUMP)
+
+
+# of mean square one for a standard normal covariate, but for waves (about one), steps (.786) and humps (.852). The
+# first argument holds the covariates and becomes the features in place: copies of some megabytes cost more than the
+# arithmetic.
 _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "1": lambda a, b: a,
     "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
@@ -198,6 +217,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
     "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
     "t": lambda a, b: a.mul_(step(b)),
+    "q": lambda a, b: a.clamp_(-_REACH, _REACH).mul_(hump(b)),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
@@ -236,7 +256,7 @@ def all_features(
     for kind in kinds:
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
-        elif kind == "t":
+        elif kind in PAIRED:
             found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
             found += [Feature(kind, i, i) for i in range(k)]

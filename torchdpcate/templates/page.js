@@ -8,6 +8,7 @@ const FEATURES = {
   s: (a) => Math.sin(2.5 * a) * Math.SQRT2,
   c: (a) => Math.cos(2.5 * a) * Math.SQRT2,
   t: (a, b) => a * (Math.tanh(2.5 * b) - 0.787 * clip(b, -2, 2)) / 0.38,
+  q: (a, b) => clip(a, -1.5, 1.5) * clip((b * b - 1) / Math.SQRT2, -1.5, 1.5) * 1.5,
 };
 const clip = (value, low, high) => Math.min(Math.max(value, low), high);
 

@@ -27,7 +27,6 @@ from torchdpcate.composition.planned import (
     why_no_lines,
     why_none,
 )
-from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
@@ -37,7 +36,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown, told
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
-from torchdpcate.fit.weighted_basis import Levels, WeightedBasis, all_features, among
+from torchdpcate.fit.weighted_basis import PAIRED, Levels, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -214,8 +213,8 @@ class CompositionPlan(Plan):
         """Problems of what was chosen, and of numbers that no step of the plan paid for: nothing is concluded then."""
         plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
         pairs, units = _chosen(release.basis).values()
-        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, STEPS)):
-            yield "its products with a step are not those of a choice that its plan requests"
+        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED)):
+            yield "its products with a step or a hump are not those of a choice that its plan requests"
             return
         if units is not None and not plan.units:
             yield "it has features of hidden units that its plan does not request"
@@ -287,7 +286,7 @@ ANSWERS = (
 
 def _chosen(basis: WeightedBasis) -> dict[str, Any]:
     """Return the features that a private step chose, and the hidden units that the outcome's regression released."""
-    return {"pairs": tuple(feature for feature in basis.features if feature.kind == STEPS), "units": basis.units}
+    return {"pairs": tuple(feature for feature in basis.features if feature.kind in PAIRED), "units": basis.units}
 
 
 def _composes(learner: object) -> bool:
