@@ -314,10 +314,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) ->
     spread = next(spread for below, spread in EXPECTED.spreads if size < below)
     rich = facts.kind == EFFECT and not facts.constant_only and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
-    units, begins = (
-        rich and facts.hidden and facts.budget is not None and facts.weight is None,
-        of_kind(EFFECT)["units"],
-    )
+    units, start = rich and facts.hidden and facts.budget is not None and facts.weight is None, of_kind(EFFECT)["units"]
     groups = "groups" in facts.requested_lines and not facts.constant_only
     each = tuple(f"propensity {arm}" for arm in range(1, facts.arms + 1))
     return PlanNumbers(
@@ -331,7 +328,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False) ->
         quantiles=() if facts.binary or way == PUBLIC_SUMS else QUANTILES[:2] if reduced else QUANTILES,
         windows=not reduced and _has_windows(facts, total),
         pairs=constants.pairs if pairs and size >= constants.pair_size else 0,
-        units=units and size >= begins["size"] and facts.n >= begins["records"],
+        units=units and size >= start["size"] and facts.n >= start["records"],
         one_propensity=way != OBJECTIVE if pure else reduced,
         propensity_steps=each if facts.kind == ARMS else ("propensity",),
         propensity_slope=1 - facts.overlap,

@@ -85,7 +85,9 @@ def with_units(known: bool = True) -> ComposedRelease:
     y = a * torch.tanh(4 * (x[:, 0] - x[:, 1])) + torch.rand(n, generator=generator, dtype=torch.float64)
     constants = PlanConstants(step_bounds=(10, 10))
     stage = AdaptiveSecondStage(constants=constants)
-    return RLearner(domain, PrivacyBudget(20.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+    found = RLearner(domain, PrivacyBudget(20.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+    assert found.basis.units is not None
+    return found
 
 
 class Silent:
