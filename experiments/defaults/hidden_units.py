@@ -127,7 +127,7 @@ def main() -> None:
     if options.draw:
         draw(options.output)
         return
-    of_kind("effect")["units"]["size"] = options.least
+    of_kind("effect")["units"] |= {"size": options.least, "records": 0}
     torch.set_num_threads(1)
     for n in options.n:
         for epsilon in options.epsilon:

@@ -222,5 +222,5 @@ def test_a_stream_of_records_that_hardly_vary(family, table, tmp_path):
 @pytest.mark.parametrize("epsilon", [5.0, 60.0])
 def test_large_plans_of_records_that_hardly_vary(table, epsilon, tmp_path):
     """With hidden units of the effect at the larger epsilon."""
-    size = 20_000, PrivacyBudget(epsilon, 1e-5)
+    size = 50_000, PrivacyBudget(epsilon, 1e-5)
     assert walk(table, size, tmp_path, ("average", "effect", "rule of a trial")) == 3

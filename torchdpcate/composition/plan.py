@@ -192,8 +192,8 @@ class ComposedPlan(PlanSteps):
 
         Squares, products and waves whose prior variance is below what sampling leaves of them are not requested, at
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
-        linear features, and further kinds as far as their matrix of second moments can be told from its noise, the
-        chosen products before all of a kind. By sums it is linear in all covariates, or a constant.
+        linear features, and further kinds as far as their matrix of second moments can be told from its noise, chosen
+        products before whole kinds. By sums it is linear in all covariates, or a constant.
 
         Args:
             two_levels: As of ``outcome``.

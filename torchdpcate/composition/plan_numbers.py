@@ -336,7 +336,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
     alone = alone or facts.constant_only or (facts.kind == EFFECT and rule is None and size < least)
     rich = facts.kind == EFFECT and not alone and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
-    units = rich and facts.hidden and facts.budget is not None and facts.weight is None
+    units, start = rich and facts.hidden and facts.budget is not None and facts.weight is None, of_kind(EFFECT)["units"]
     groups = "groups" in facts.requested_lines and not alone and size >= least
     each = tuple(f"propensity {arm}" for arm in range(1, facts.arms + 1))
     return PlanNumbers(
@@ -350,7 +350,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
         quantiles=() if facts.binary or way == PUBLIC_SUMS else QUANTILES[:2] if reduced else QUANTILES,
         windows=not reduced and _has_windows(facts, total),
         pairs=constants.pairs if pairs and size >= constants.pair_size else 0,
-        units=units and size >= of_kind(EFFECT)["units"]["size"],
+        units=units and size >= start["size"] and facts.n >= start["records"],
         one_propensity=way != OBJECTIVE if pure else reduced,
         propensity_steps=each if facts.kind == ARMS else ("propensity",),
         propensity_slope=1 - facts.overlap,

@@ -3,6 +3,7 @@
 import pickle
 from typing import ClassVar
 
+import pytest
 import torch
 
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
@@ -78,13 +79,15 @@ def with_units(known: bool = True) -> ComposedRelease:
     """A release with features of hidden units: a step along a direction of two covariates."""
     facts = {"propensity": 0.5} if known else {"overlap": 0.25}
     domain = Domain([-2.0] * 2, [2.0] * 2, -3.0, 3.0, **facts)
-    generator, n = torch.Generator().manual_seed(8), 1_600
+    generator, n = torch.Generator().manual_seed(8), 50_000
     x = torch.randn(n, 2, generator=generator, dtype=torch.float64).clamp(-2, 2)
     a = (torch.rand(n, generator=generator) < 0.5).double()
     y = a * torch.tanh(4 * (x[:, 0] - x[:, 1])) + torch.rand(n, generator=generator, dtype=torch.float64)
     constants = PlanConstants(step_bounds=(10, 10))
     stage = AdaptiveSecondStage(constants=constants)
-    return RLearner(domain, PrivacyBudget(800.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+    found = RLearner(domain, PrivacyBudget(20.0, 1e-5), second_stage=stage).fit(x, a, y).release_function()
+    assert found.basis.units is not None
+    return found
 
 
 class Silent:
@@ -134,6 +137,14 @@ class TestContract(PlanContract):
         plan = plan_of(release)
         assert list(plan.problems(release)) == []
         assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (25_000, 12.0)])
+def test_few_records_train_no_hidden_units_however_large_the_budget_is(n, epsilon):
+    plan = composed_plan(n, PrivacyBudget(epsilon, 1e-5), 8, hidden=True)
+    assert plan.size >= 40_000
+    assert not plan.units
+    assert composed_plan(400_000, PrivacyBudget(epsilon, 1e-5), 8, hidden=True).units
 
 
 def test_planned_noise_says_whether_hidden_units_are_trained():
