@@ -1,7 +1,8 @@
 """What plans say of the effect's error before any record is read, beside the error that there is, on random laws.
 
-``python -m experiments.hospital.planned --out ROWS.csv [--seeds 1000:1002] [--law NAME]`` adds a row for each law, seed, n
-and epsilon, and prints what they say. The outcome's deviation is stated, as that of people who are not among the records.
+``python -m experiments.hospital.planned --out ROWS.csv [--seeds 1000:1002] [--law NAME]`` adds a row for each law,
+seed, n and epsilon, and prints what they say. The outcome's deviation is stated: that of people who are not among the
+records. Seeds 0 to 2 are those by which the prior of errors (``plans/effect.yaml``) was chosen.
 """
 
 import argparse
@@ -29,14 +30,17 @@ WITHIN = 0.7, 1.5
 
 
 def row(case: Case, law: str, seed: int, n: int, epsilon: float) -> dict[str, object]:
-    """Return what is planned and what is realised of the default effect, and of the private constant, in outcome units."""
+    """Return what is planned and realised of the default effect, and of the private constant, in outcome units."""
     people, errors = case.people, {}
     domain = copy(case.schema.domain)
     domain.outcome_sd = float(f"{people.y.std():.2g}")
     schema = replace(case.schema, domain=domain)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fixed seeds
-        for name, stage in {"error": AdaptiveSecondStage(), "constant": AdaptiveSecondStage(constant_only=True)}.items():
+        for name, stage in {
+            "error": AdaptiveSecondStage(),
+            "constant": AdaptiveSecondStage(constant_only=True),
+        }.items():
             noise = NoiseSource.fixed(seed_of(law, seed, n, epsilon, name))
             learner = RLearner(schema, PrivacyBudget(epsilon, DELTA), second_stage=stage, noise=noise)
             if name == "error":

@@ -54,7 +54,7 @@ class EffectErrors(NamedTuple):
         sampling: ... and by sampling.
         nuisances: What those lose of confounding.
         variation: What is missed of how effects differ, by noise, sampling, and features that show none of it.
-        deviation: Expected of effects over people: the variation of one number; zero of an effect that is one by design.
+        deviation: Expected of effects over people: the variation of one number; zero where that is requested.
     """
 
     constant: float
@@ -77,8 +77,8 @@ class EffectErrors(NamedTuple):
 def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None) -> EffectErrors:
     r"""Return the errors to expect of the effect; they fall as n and the budget grow.
 
-    With noise and sampling v_j of the features, the expected deviation h of effects over people, .9 of whose variance is
-    linear in the q covariates, and the shares f of it that the k retained ones hold, the variation is
+    With noise and sampling v_j of the features, the expected deviation h of effects over people, .9 of whose variance
+    is linear in covariates, and the share f of it that the k retained ones hold, the variation is
 
     .. math:: \Big(h^2 - \sum_{j \le k} \frac{t_j^2}{t_j + 1.69\, v_j}\Big)^{1/2}, \quad t_j = \frac{.9\, f h^2}{k}
 

@@ -249,7 +249,7 @@ def worth_asking(noise: float, outcome_range: float, sd: float | None = None, re
     """Return whether an effect with this noise is worth asking for: ``yes``, ``for large effects`` or ``no``.
 
     By the outcome's standard deviation where it is stated, .1 and .4 of it; else by its range, 2 and 10 per cent. A
-    function of covariates is by its error over that of one number for all, .7 and .9, but for noise beyond large effects.
+    function of covariates is by its error over that of one number for all, .7 and .9, where it is no worse than that.
 
     Args:
         noise: Standard deviation in outcome units.

@@ -348,16 +348,16 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     assert plan.budget is not None
     domain = schema.domain
     scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
-    by_sd = residual_scale is None and domain.outcome_sd is not None
-    residual = None if by_sd or plan.binary else scale
+    given, stated = residual_scale is not None, domain.outcome_sd is not None
+    residual = None if stated and not given else scale
+    size = expected_scale(plan, domain, residual)
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
-        given, stated = residual_scale is not None, domain.outcome_sd is not None
-        known = given or stated or domain.censoring is not None
-        at = f"{shown(expected_scale(plan, domain, residual))}{'' if known else ', by 1/14 of its range'}"
-        clipped = f"residuals of the outcome are clipped at {at}"
+        clipped = f"residuals of the outcome are clipped at {shown(size)}"
         clipped += " (residual_scale, as given)" if given else told(domain)
-    errors = effect_errors(plan, domain, expected_scale(plan, domain, residual))
+        if not (given or stated or domain.censoring is not None):
+            clipped += ", by 1/14 of its range; state outcome.sd, for that may be off by a factor of three"
+    errors = effect_errors(plan, domain, size)
     parts = {name: value for name, value in errors._asdict().items() if value and name != "deviation"}
     least, most = of_kind("effect")["errors"]["between"]
     return PlannedNoise.of_parts(
@@ -368,7 +368,7 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
         plan.budget,
         assumes=(
             f"{clipped}, and effects vary by {shown(errors.deviation)} over people, nearly linearly in covariates; in "
-            f"nine of ten generated laws the error was {least} to {most} times this",
+            f"nine of ten generated laws the error was {least} to {most} times the expected one",
         ),
         left_out=("what the covariates do not say of who is treated",) * (not plan.known_propensity),
         remarks=(
