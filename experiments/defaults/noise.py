@@ -71,7 +71,7 @@ def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
         errors.append(math.sqrt(case.error(effects[-1])[0]))
         scales.append(release.scale)
     plan, domain, scale = learner.plan_, case.schema.domain, median(scales)
-    planned = effect_errors(plan, domain, scale).total, planned_noise(plan, domain.outcome_range, scale)
+    planned = effect_errors(plan, domain, scale).total, planned_noise(plan, scale)
     numbers = learner.expected_noise(n).value, *planned
     return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
 

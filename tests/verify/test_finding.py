@@ -14,8 +14,8 @@ from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.lines import Lines
-from torchdpcate.verify.card import card_html
 from torchdpcate.verify import finding
+from torchdpcate.verify.card import card_html
 from torchdpcate.verify.finding import findings, noise_of, numbers
 
 FACTS = {

@@ -126,31 +126,20 @@ def _normal_clip(plan: ComposedPlan) -> float:
     return NormalDist().inv_cdf((1 + plan.huber_quantile) / 2)
 
 
-def effect_noise(plan: ComposedPlan) -> float:
-    r"""Return the standard deviation of the effect's noise before it is shrunk, in residual scales S.
+def planned_noise(plan: ComposedPlan, scale: float) -> float:
+    r"""Return the standard deviation of the effect's noise before it is shrunk, in outcome units.
 
-    .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+    .. math:: 1.3\, S \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
 
     over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away from
     one half (``experiments/defaults/noise.py``).
 
     Args:
         plan: Of the composition.
+        scale: S, as released, in outcome units.
     """
     regression = plan.effect()
-    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.feature_weights).sum()))
-
-
-def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
-    """Return the noise to expect of the effect before it is shrunk, in outcome units.
-
-    Args:
-        plan: Of the composition.
-        outcome_range: Of the domain.
-        scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the range
-            for that of residuals, which may be off by a factor of three.
-    """
-    return effect_noise(plan) * _residual_scale(plan, outcome_range, scale)
+    return EXPECTED.nuisances * scale * math.sqrt(float((regression.noise / regression.basis.feature_weights).sum()))
 
 
 def propensity_noise(plan: ComposedPlan) -> float:
@@ -170,11 +159,6 @@ def propensity_noise(plan: ComposedPlan) -> float:
         variance = variance.new_full(variance.shape, sampling)
     prior = torch.cat([variance.new_tensor([EXPECTED.logit_constant]), EXPECTED.logit_prior * regression.prior])
     return logit_curvature(plan.treated) * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
-
-
-def _residual_scale(plan: ComposedPlan, outcome_range: float, scale: float | None) -> float:
-    """Return the residual scale S in outcome units: planned, or by the effect's released one."""
-    return outcome_range * plan.residual_scale if scale is None else scale
 
 
 _UNIT = math.sqrt(1 / (2 * math.pi))  # half the mean of |N(0, 1)|
