@@ -115,9 +115,9 @@ def noise_of(release: Release) -> float | None:
         release: Of an effect or a rule by an effect; None of others, and where nothing public says it.
     """
     effect = release.function
-    if isinstance(effect, ComposedRelease):
-        errors = _planned(effect)
-        return None if errors is None else errors.total
+    errors = _planned(effect)
+    if errors is not None:
+        return errors.total
     if effect is not None:
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
         scales = effect.known_noise(rows)
@@ -125,8 +125,10 @@ def noise_of(release: Release) -> float | None:
     return None
 
 
-def _planned(effect: ComposedRelease) -> EffectErrors | None:
-    """Return the errors to expect of a composition's effect; None of no plan of the library's, and without privacy."""
+def _planned(effect: EffectRelease | None) -> EffectErrors | None:
+    """Return the errors to expect of a composition's effect; None of others, and where it states no plan."""
+    if not isinstance(effect, ComposedRelease):
+        return None
     try:
         plan = stated_plan(effect)
     except (InputError, KeyError, TypeError, ValueError, AttributeError):
@@ -554,7 +556,7 @@ def _not_worth(release: Release) -> list[str]:
     if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
         low, high = release.interval()
         error = (high - low) / 4  # two standard errors on either side
-    own = _planned(release) if isinstance(release, ComposedRelease) and release.form != "constant" else None
+    own = _planned(release.function) if getattr(release, "form", "constant") != "constant" else None
     worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)
     if worth == SERVES:
         return ["As a plan says, one average effect serves as well as these at so many records and this budget."]
