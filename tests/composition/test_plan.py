@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from torchdpcate import PrivacyBudget
 from torchdpcate.composition.builder import composed_plan, rebuilt, retained_of, steps_of
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan_numbers import PlanFacts, numbers_of
 from torchdpcate.composition.planned import effect_errors, expected_scale, lost_of
 from torchdpcate.composition.priors import expected_error, held_shares, water_filling
@@ -115,6 +115,14 @@ def test_a_cohort_may_err_by_what_its_nuisances_lose():
     assert found.nuisances == pytest.approx(0.7 * 2.0 * math.sqrt(lost.bias**2 + lost.variance))
     assert effect_errors(trial, DOMAIN).nuisances == 0.0
     assert found.total == pytest.approx(math.hypot(*found[:4]))
+
+
+def test_a_rule_whose_propensity_is_not_asked_for_may_err_by_all_that_confounds():
+    facts = {"n": 200, "budget": PrivacyBudget(0.25, 0.0), "covariates": 6, "constants": RuleConstants()}
+    unknown, known = (composed_plan(**facts, known_propensity=known) for known in (False, True))
+    assert "propensity" not in unknown.requests
+    assert lost_of(unknown).kept == 0.0
+    assert effect_errors(unknown, DOMAIN).nuisances > effect_errors(known, DOMAIN).nuisances == 0.0
 
 
 def test_effects_on_a_rare_outcome_are_expected_to_vary_less():
