@@ -82,7 +82,7 @@ def _released(case: Case, name: str, **settings: Any) -> Found:
 def _facts(case: Case, learner: RLearner, planned: bool = True) -> dict[str, Any]:
     """The residual's scale, the planned noise at it, and what was requested: covariates and kinds of features."""
     scale, basis = learner.composed_.effect.scale, learner.composed_.effect.regression.basis
-    noise = planned_noise(learner.plan_, case.schema.domain.outcome_range, scale) if planned else 0.0
+    noise = planned_noise(learner.plan_, scale) if planned else 0.0
     return {"scale": scale, "planned": noise, "form": f"{learner.plan_.retained}: {''.join(basis.parts) or 'constant'}"}
 
 

@@ -20,7 +20,7 @@ from experiments.defaults.formats import number
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Source, sources
 from experiments.tables import paragraph, table
-from torchdpcate.composition.planned import planned_error, planned_noise
+from torchdpcate.composition.planned import effect_errors, planned_noise
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -70,8 +70,9 @@ def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
         estimates.append(release.features(case.queries) @ release.estimates)
         errors.append(math.sqrt(case.error(effects[-1])[0]))
         scales.append(release.scale)
-    plan, at = learner.plan_, (case.schema.domain.outcome_range, median(scales))
-    numbers = learner.expected_noise(n).value, planned_error(plan, *at), planned_noise(plan, *at)
+    plan, domain, scale = learner.plan_, case.schema.domain, median(scales)
+    planned = effect_errors(plan, domain, scale).total, planned_noise(plan, scale)
+    numbers = learner.expected_noise(n).value, *planned
     return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
 
 

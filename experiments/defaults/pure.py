@@ -14,7 +14,7 @@ from rich.progress import track
 from experiments.csv_files import write_lines
 from experiments.defaults.random_laws import Setting, random_setting
 from experiments.tables import paragraph, table
-from torchdpcate.composition.planned import effect_error
+from torchdpcate.composition.planned import effect_errors
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.composition_plan import GAIN
 from torchdpcate.estimators.cate.learner import RLearner
@@ -58,7 +58,8 @@ def cell(n: int, epsilon: float, seeds: range) -> list[str]:
             errors[name].append(math.sqrt(case.error(effect)[0]) / setting.noise)
         errors["zero"].append(math.sqrt(case.error(torch.zeros(len(case.queries)))[0]) / setting.noise)
         scales.append(learners[OWN].composed_.effect.scale / setting.noise)
-        planned.append(effect_error(learners[GAUSSIAN].plan_) / effect_error(learners[OWN].plan_))
+        of = [effect_errors(learners[name].plan_, case.schema.domain).total for name in (GAUSSIAN, OWN)]
+        planned.append(of[0] / of[1])
     found = {name: torch.tensor(values) for name, values in errors.items()}
     logs = {name: values.clamp_min(_FLOOR).log() for name, values in found.items()}
     log, gain = logs[OWN] - logs[CONSTANT], logs[GAUSSIAN] - logs[OWN]

@@ -67,4 +67,8 @@ def test_a_plan_says_what_a_reader_would_see(trial, capsys):
     assert "(points)" in said
     assert "for noise of 0.2 (sd / 10)" in said
     assert Path("p/plan.png").stat().st_size > 0
-    assert json.loads(Path("p/plan.json").read_text())["precision"] == 0.2
+    found = json.loads(Path("p/plan.json").read_text())
+    assert found["precision"] == 0.2
+    assert found["parts"]["sampling"] > 0  # which is counted once
+    most = float(f"{1.96 * found['expected_noise']:.2g}")
+    assert f"where there is no effect, up to {most:g} points" in said

@@ -1,15 +1,21 @@
 """``torchdpcate plan`` as users run it: every task, no record read, its files; and what ``train`` says and refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tests.cli.helpers import DOMAIN, one_line
 from tests.registered import shipped
+from torchdpcate import PrivacyBudget
 from torchdpcate.cli.main import main
+from torchdpcate.cli.run import verdict
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.table import Table
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.papers.oprescu import Dataset1
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
@@ -131,6 +137,17 @@ def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
     assert known["expected_noise"] < unknown["expected_noise"] / 4
     assert [target["task"] for target in known["targets"]] == ["average_effect", "subgroups", "rule", "cate"]
     assert known["targets"][-1]["expected_noise"] > 0  # of pure events
+
+
+def test_a_plan_and_a_run_say_where_one_average_serves_as_well(here, no_records, capsys):
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
+    words = plan(*TABLE, "n=400")["targets"][-1]["worth_asking"]
+    assert words == "no: one average effect serves as well"
+    assert words in " ".join(capsys.readouterr().out.split())
+    task = SimpleNamespace(name="cate", study=SimpleNamespace(domain=Domain([0.0], [1.0], 0.0, 10.0)))
+    planned = PlannedNoise(0.5, "the effect", 10.0, 400, PrivacyBudget(1.0, 1e-5), relative=0.97)
+    assert verdict(task, planned) == "; not worth asking at this n and budget (one average effect serves as well)"
+    assert verdict(task, replace(planned, relative=0.5)) == ""
 
 
 HOPELESS = [

@@ -24,7 +24,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
+from torchdpcate.estimators.planned_noise import SERVES, PlannedNoise, least_epsilon, least_records, worth_asking
 from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
@@ -83,6 +83,16 @@ def test_plans_say_whose_number_it_is() -> None:
     for name in ("effect", "average", "rule"):
         assert "(outcome.sd, as stated)" in " ".join(made(name, costs(600.0), BUDGET).expected_noise(N).assumes)
         assert "as stated" not in " ".join(made(name, costs(None), BUDGET).expected_noise(N).assumes)
+
+
+@pytest.mark.parametrize("domain", [costs(600.0), costs(None)])
+def test_a_function_is_worth_asking_where_it_errs_less_than_one_number(domain: Domain) -> None:
+    def words(n: int) -> str:
+        found = made("effect", domain, BUDGET).expected_noise(n)
+        return worth_asking(found.value, found.outcome_range, domain.outcome_sd, found.relative)
+
+    assert [words(n) for n in (500, 1_000, 20_000)] == [SERVES, "for large effects", "yes"]
+    assert made("average", domain, BUDGET).expected_noise(N).relative is None
 
 
 def test_what_public_facts_do_not_decide_is_not_known():

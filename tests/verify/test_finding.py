@@ -7,6 +7,7 @@ import torch
 
 from tests.registered import AverageEffect, RLearner
 from torchdpcate.cli.verify import verify
+from torchdpcate.composition.planned import EffectErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.pages.reader import reader_page
@@ -14,6 +15,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.file import load_release
 from torchdpcate.release.lines import Lines
+from torchdpcate.verify import finding
 from torchdpcate.verify.card import card_html
 from torchdpcate.verify.finding import findings, noise_of, numbers
 
@@ -65,6 +67,15 @@ def test_a_rule_says_whom_it_gives_what(constant):
     said = findings(rule)
     assert said[0].startswith("So that pain be low, the rule gives drug to everybody, by one estimated effect of drug")
     assert rule.decide(trial(50)[0]).all()
+
+
+def test_effects_that_err_as_much_as_one_number_are_said_to_be_no_better(monkeypatch):
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), second_stage=WITHOUT).release_function()
+    release = replace(release, theta=torch.cat([release.theta[:1], release.estimates[1:]]))
+    for variation, told in ((0.30, True), (0.10, False)):
+        errors = EffectErrors(0.05, 0.05, 0.0, variation, 0.31)
+        monkeypatch.setattr(finding, "_planned", lambda _, errors=errors: errors)
+        assert ("one average effect serves as well as these" in findings(release)[-1]) is told
 
 
 def test_the_average_is_the_mean_of_a_varying_effect():

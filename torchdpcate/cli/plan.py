@@ -40,6 +40,7 @@ from torchdpcate.evaluation.curator_figures import SeenAnswers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
+_SAMPLING = "sampling"  # part of a planned noise that counts it
 _OF_CONSTANT = (0.5, 0.999)  # regrets of a rule over that of the best constant one, as ``verdict`` has limits
 
 
@@ -74,7 +75,7 @@ class PlannedTarget:
             return "no: without an interval"
         if self.relative is not None:
             return verdict(self.relative, _OF_CONSTANT)
-        return worth_asking(self.noise.value, self.noise.outcome_range, self.sd)
+        return worth_asking(self.noise.value, self.noise.outcome_range, self.sd, self.noise.relative)
 
     @property
     def share(self) -> str:
@@ -353,7 +354,7 @@ class PlanReport:
             return None
         return SeenAnswers.of(
             self.noise.value,
-            self.noise.n,
+            0 if _SAMPLING in self.noise.parts else self.noise.n,
             outcome_range=self.noise.outcome_range,
             sd=self.schema.domain.outcome_sd,
             unit=outcome_unit(self.schema),

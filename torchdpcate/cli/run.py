@@ -166,8 +166,9 @@ def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
     domain = task.study.domain
     if task.name not in OF_EFFECTS or not planned.known:
         return ""
-    worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd)
-    return "; not worth asking at this n and budget" if worth == "no" else ""
+    worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd, planned.relative)
+    no, _, why = worth.partition(": ")
+    return f"; not worth asking at this n and budget{why and f' ({why})'}" if no == "no" else ""
 
 
 def refusal(planned: PlannedNoise) -> str:

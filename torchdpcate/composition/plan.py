@@ -174,13 +174,11 @@ class ComposedPlan(PlanSteps):
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        if "outcome" not in self.requests:
-            return Regression(WeightedBasis((), torch.ones(1).double()), torch.zeros(0).double(), 0.0, 0.0)
-        return self.requests["outcome"].regression(self._nuisance_levels(two_levels))
+        return self._nuisance("outcome", two_levels)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        return self.requests["propensity"].regression(self._nuisance_levels(two_levels))
+        return self._nuisance("propensity", two_levels)
 
     def effect(
         self,
@@ -253,5 +251,8 @@ class ComposedPlan(PlanSteps):
         unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.mass)
         return matrix_noise(effect.basis, unit)
 
-    def _nuisance_levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:
-        return [False] * (self.covariates if self.wide else self.retained) if two_levels is None else two_levels
+    def _nuisance(self, name: str, two_levels: Sequence[bool] | None) -> Regression:
+        if name not in self.requests:
+            return Regression(WeightedBasis((), torch.ones(1).double()), torch.zeros(0).double(), 0.0, 0.0)
+        levels = [False] * (self.covariates if self.wide else self.retained) if two_levels is None else two_levels
+        return self.requests[name].regression(levels)

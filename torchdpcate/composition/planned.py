@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import best_plan, rebuilt
-from torchdpcate.composition.constants import EXPECTED, logit_curvature
+from torchdpcate.composition.constants import EXPECTED, logit_curvature, of_kind
 from torchdpcate.composition.covariates import CENTRE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import NO_INTERVALS_OF_ARMS, PlanFacts
@@ -36,6 +37,7 @@ from torchdpcate.composition.steps import (
     mechanism_of,
 )
 from torchdpcate.composition.summaries import OUTCOME, RESIDUAL
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.fit.weighted_basis import KINDS, Levels, all_features
@@ -45,79 +47,100 @@ from torchdpcate.privacy.mechanisms import KNormMechanism
 from torchdpcate.release.lines import POLICIES
 
 
-def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
-    r"""Return the root mean squared errors of the effect's constant, and of how it varies, in residual scales S.
+class EffectErrors(NamedTuple):
+    """Root mean squared errors to expect of an effect over people, in outcome units; public.
 
-    They are what noise and prior leave:
+    Attributes:
+        constant: Of its constant, by noise ...
+        sampling: ... and by sampling.
+        nuisances: What those lose of confounding.
+        variation: What is missed of how effects differ, by noise, sampling, and features that show none of it.
+        deviation: Expected of effects over people: the variation of one number; zero where that is requested.
+    """
 
-    .. math:: \sqrt{v_0}, \quad \Big(g - \sum_j \big(f_j g_j (2 w_j - w_j^2) - v_j w_j^2\big)\Big)^{1/2}, \quad
-        w_j = \frac{p_j}{p_j + v_j}
+    constant: float
+    sampling: float
+    nuisances: float
+    variation: float
+    deviation: float
 
-    with the prior variance g of all that varies, whether it is requested or not, its parts g_j, of which the retained
-    covariates hold the shares f_j, and the prior variances p_j by which the plan shrinks. An effect that is one
-    number in any case does not vary.
+    @property
+    def total(self) -> float:
+        """Error to expect of the effect of a person."""
+        return math.hypot(*self[:4])
+
+    @property
+    def relative(self) -> float | None:
+        """The same over that of one number for all with the same constant; None where that is what was requested."""
+        return self.total / math.hypot(*self[:3], self.deviation) if self.deviation else None
+
+
+def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None) -> EffectErrors:
+    r"""Return the errors to expect of the effect; they fall as n and the budget grow.
+
+    With noise and sampling v_j of the features, the expected deviation h of effects over people, .9 of whose variance
+    is linear in covariates, and the share f of it that the k retained ones hold, the variation is
+
+    .. math:: \Big(h^2 - \sum_{j \le k} \frac{t_j^2}{t_j + 1.69\, v_j}\Big)^{1/2}, \quad t_j = \frac{.9\, f h^2}{k}
+
+    h is .2 outcome deviations, and .3 variances of an outcome of two values, as the rarer one has smaller effects; the
+    plan's own prior variances, by which it requests and shrinks, are wider. Generated laws differ by a factor of four.
 
     Args:
         plan: Of the composition.
+        domain: Public facts of the outcome.
+        scale: S, at which residuals are clipped, in outcome units, as released; None takes ``expected_scale``.
     """
-    effect, variance = plan.effect(), plan.head_variance
-    noise = effect.noise / effect.basis.feature_weights
-    if plan.constant_only:
-        return math.sqrt(float(noise[0])), 0.0
-    weight = effect.prior / (effect.prior + noise[1:])
-    features = effect.basis.features
-    held = held_shares(features, plan.retained, plan.covariates) * effect.prior * variance / plan.shrinking_variance
-    explained = held * (2 * weight - weight**2) - noise[1:] * weight**2
-    return math.sqrt(float(noise[0])), math.sqrt(max(variance - float(explained.sum()), 0.0))
+    own, size = of_kind("effect")["errors"], expected_scale(plan, domain) if scale is None else scale
+    sd = domain.outcome_sd or (_BINARY * size if plan.binary else size / (own["residuals"] * _normal_clip(plan)))
+    residual = sd if plan.binary else own["residuals"] * sd
+    deviation = own["binary"] * sd**2 / size if plan.binary else own["deviation"] * sd
+    effect, lost = plan.effect(), lost_of(plan)
+    sampled = 0.0 if plan.budget is None else plan.unit_sampling(plan.effect_curvature) * size**2
+    sampled *= sd**2 / (EXPECTED.sampling_binary * size**2) if plan.binary else 1.0
+    noise = effect.noise * size**2 / effect.basis.feature_weights
+    linear = torch.tensor([feature.kind == KINDS[0] for feature in effect.basis.features], dtype=torch.bool)
+    held = held_shares(effect.basis.features, plan.retained, plan.covariates)[linear]
+    known = own["linear"] * held * deviation**2 / plan.retained
+    found = known.square() / (known + EXPECTED.nuisances**2 * (noise[1:][linear] + sampled))
+    varies = 0.0 if plan.constant_only else deviation
+    variation = math.sqrt(max(varies**2 - float(found.sum()), 0.0))
+    biased = residual * math.sqrt(lost.bias**2 + lost.variance)
+    return EffectErrors(math.sqrt(float(noise[0])), math.sqrt(sampled), biased, variation, varies)
 
 
-def effect_error(plan: ComposedPlan) -> float:
-    """Return the root mean squared error of the effect that noise and prior leave, in residual scales S.
+def expected_scale(plan: ComposedPlan, domain: Domain, residual: float | None = None) -> float:
+    r"""Return the scale S at which residuals are expected to be clipped, in outcome units: :math:`\sigma z_q`.
 
     Args:
-        plan: Of the composition.
+        plan: With the quantile q of absolute residuals, whose normal one is z.
+        domain: Public facts of the outcome, of which a stated deviation gives :math:`\sigma`, that of residuals.
+        residual: Sigma, if it is stated; None takes what the domain says, else a fourteenth of the range.
     """
-    return math.hypot(*effect_errors(plan))
+    if plan.binary:
+        return domain.outcome_range
+    stated = None if domain.outcome_sd is None else of_kind("effect")["errors"]["residuals"] * domain.outcome_sd
+    return (residual or stated or plan.residual_scale * domain.outcome_range) * _normal_clip(plan)
 
 
-def effect_noise(plan: ComposedPlan) -> float:
-    r"""Return the standard deviation of the effect's noise before it is shrunk, in residual scales S.
+def _normal_clip(plan: ComposedPlan) -> float:
+    return NormalDist().inv_cdf((1 + plan.huber_quantile) / 2)
 
-    .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+
+def planned_noise(plan: ComposedPlan, scale: float) -> float:
+    r"""Return the standard deviation of the effect's noise before it is shrunk, in outcome units.
+
+    .. math:: 1.3\, S \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
 
     over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away from
     one half (``experiments/defaults/noise.py``).
 
     Args:
         plan: Of the composition.
+        scale: S, as released, in outcome units.
     """
     regression = plan.effect()
-    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.feature_weights).sum()))
-
-
-def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
-    """Return the noise to expect of the effect before it is shrunk, in outcome units.
-
-    Args:
-        plan: Of the composition.
-        outcome_range: Of the domain.
-        scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the range
-            for that of residuals, which may be off by a factor of three.
-    """
-    return effect_noise(plan) * _residual_scale(plan, outcome_range, scale)
-
-
-def planned_error(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
-    """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow.
-
-    The effect's own noise after shrinkage, and what the plan does not request, by its priors.
-
-    Args:
-        plan: Of the composition.
-        outcome_range: Of the domain.
-        scale: As of ``planned_noise``.
-    """
-    return effect_error(plan) * _residual_scale(plan, outcome_range, scale)
+    return EXPECTED.nuisances * scale * math.sqrt(float((regression.noise / regression.basis.feature_weights).sum()))
 
 
 def propensity_noise(plan: ComposedPlan) -> float:
@@ -137,11 +160,6 @@ def propensity_noise(plan: ComposedPlan) -> float:
         variance = variance.new_full(variance.shape, sampling)
     prior = torch.cat([variance.new_tensor([EXPECTED.logit_constant]), EXPECTED.logit_prior * regression.prior])
     return logit_curvature(plan.treated) * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
-
-
-def _residual_scale(plan: ComposedPlan, outcome_range: float, scale: float | None) -> float:
-    """Return the residual scale S in outcome units: planned, or by the effect's released one."""
-    return outcome_range * plan.residual_scale if scale is None else scale
 
 
 _UNIT = math.sqrt(1 / (2 * math.pi))  # half the mean of |N(0, 1)|

@@ -38,6 +38,7 @@ class PlannedNoise:
         remarks: What else follows from public facts, in words.
         alone: Whether it is noise alone, beside which errors may be larger: no error to expect follows from it.
         inconclusive: Why nothing will be concluded from the release, in one line; None where something may be.
+        relative: Error to expect over that of one number for all; None of what is no function of covariates.
 
     Example:
         >>> noise = PlannedNoise(0.3, "the average effect", 4.0, 1000, PrivacyBudget(1.0, 0.0))
@@ -57,6 +58,7 @@ class PlannedNoise:
     remarks: tuple[str, ...] = ()
     alone: bool = False
     inconclusive: str | None = None
+    relative: float | None = None
 
     @classmethod
     def of_parts(
@@ -238,22 +240,33 @@ _OF_RANGE, _OF_SD = (0.02, 0.1), (0.1, 0.4)
 deviation, a small effect, and eight tenths, a large one."""
 
 
-def worth_asking(noise: float, outcome_range: float, sd: float | None = None) -> str:
+_OF_ONE_NUMBER = (0.7, 0.9)  # errors of a function over those of one number for all, as ``verdict`` has limits
+SERVES = "no: one average effect serves as well"
+"""The verdict on a function whose error is not expected to be less than that of one number for all."""
+
+
+def worth_asking(noise: float, outcome_range: float, sd: float | None = None, relative: float | None = None) -> str:
     """Return whether an effect with this noise is worth asking for: ``yes``, ``for large effects`` or ``no``.
 
-    By the outcome's standard deviation where it is stated, .1 and .4 of it; else by its range, 2 and 10 per cent.
+    By the outcome's standard deviation where it is stated, .1 and .4 of it; else by its range, 2 and 10 per cent. A
+    function of covariates is by its error over that of one number for all, .7 and .9, where it is no worse than that.
 
     Args:
         noise: Standard deviation in outcome units.
         outcome_range: Width of the outcome's bounds.
         sd: Its standard deviation as stated (``Domain.outcome_sd``); None where nothing is.
+        relative: See ``PlannedNoise``.
 
     Example:
-        >>> worth_asking(5.0, 100.0), worth_asking(5.0, 100.0, sd=6.0)
-        ('for large effects', 'no')
+        >>> worth_asking(5.0, 100.0), worth_asking(5.0, 100.0, sd=6.0), worth_asking(5.0, 100.0, relative=0.95)
+        ('for large effects', 'no', 'no: one average effect serves as well')
     """
     share, limits = (noise / outcome_range, _OF_RANGE) if sd is None else (noise / sd, _OF_SD)
-    return verdict(share, limits)
+    alone = verdict(share, limits)
+    if relative is None or alone == "no":
+        return alone
+    found = verdict(relative, _OF_ONE_NUMBER)
+    return SERVES if found == "no" else found
 
 
 def verdict(share: float, limits: tuple[float, float]) -> str:

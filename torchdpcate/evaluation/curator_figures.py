@@ -60,14 +60,14 @@ class SeenAnswers:
 
         Args:
             noise: Planned privacy noise, in outcome units.
-            n: Number of records.
+            n: Number of records; 0 of noise that counts sampling.
             outcome_range: Width of the outcome's bounds.
             sd: Its standard deviation as stated; None where nothing is.
             unit: See the class, also for what follows.
             label: Of the axis.
         """
         size = outcome_range / _LIKE_RANGE if sd is None else sd
-        return cls(size, sd is not None, math.hypot(noise, 2 * size / math.sqrt(n)), unit, label)
+        return cls(size, sd is not None, math.hypot(noise, 2 * size / math.sqrt(n) if n else 0.0), unit, label)
 
     @property
     def of_sd(self) -> str:

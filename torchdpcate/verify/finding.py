@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.planned import planned_error
+from torchdpcate.composition.planned import EffectErrors, effect_errors
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
-from torchdpcate.estimators.planned_noise import worth_asking
+from torchdpcate.estimators.planned_noise import SERVES, worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -115,16 +115,22 @@ def noise_of(release: Release) -> float | None:
         release: Of an effect or a rule by an effect; None of others, and where nothing public says it.
     """
     effect = release.function
-    if isinstance(effect, ComposedRelease):
-        plan = known_plan(effect)
-        if plan is None or plan.budget is None:
-            return None
-        return planned_error(plan, effect.domain.outcome_range, effect.scale)
+    errors = _planned(effect)
+    if errors is not None:
+        return errors.total
     if effect is not None:
         rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
         scales = effect.known_noise(rows)
         return None if scales is None else scales.mean().item()
     return None
+
+
+def _planned(effect: EffectRelease | None) -> EffectErrors | None:
+    """Return the errors to expect of a composition's effect; None of others, and where it states no plan."""
+    if not isinstance(effect, ComposedRelease):
+        return None
+    plan = known_plan(effect)
+    return None if plan is None or plan.budget is None else effect_errors(plan, effect.domain, effect.scale)
 
 
 def _said(
@@ -569,7 +575,11 @@ def _not_worth(release: Release) -> list[str]:
     if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
         low, high = release.interval()
         error = (high - low) / 4  # two standard errors on either side
-    if error is None or worth_asking(error, domain.outcome_range, domain.outcome_sd) != "no":
+    own = _planned(release.function) if getattr(release, "form", "constant") != "constant" else None
+    worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)
+    if worth == SERVES:
+        return ["As a plan says, one average effect serves as well as these at so many records and this budget."]
+    if error is None or worth != "no":
         return []
     share = (
         f"{error / domain.outcome_sd:.1f} standard deviations of the outcome"

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdpcate.composition.builder import rebuilt
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned import planned_error
+from torchdpcate.composition.planned import effect_errors
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, LightningFit, WideAndDeep
 from torchdpcate.data.checked import keyed_digest
@@ -110,7 +110,7 @@ class FittedComposition:
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""
-        return planned_error(self.plan, self.schema.domain.outcome_range, self.found.effect.scale)
+        return effect_errors(self.plan, self.schema.domain, self.found.effect.scale).total
 
 
 RECORDS = "records"
