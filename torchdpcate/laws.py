@@ -165,10 +165,6 @@ class LinearCoefficients(Law):
     def event(self) -> Event:
         return self.fit.event
 
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        return self.fit.count
-
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """See ``Law``; of the records and the target of each."""
         records, target = exact

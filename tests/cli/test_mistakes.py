@@ -48,8 +48,6 @@ OF_TASKS = {
     f"{STREAM} task=two_stage_rule": "all records are needed at once: TwoStageRule.*task=rule",
     f"{STREAM} task=owl": "all records are needed at once: OutcomeWeightedLearner.*task=rule",
     "task=average_effect effect.estimand=LATE": "estimand = 'LATE': choose one of ATE",
-    f"task=average_effect {BALANCING} effect.fitter=magic": "fitter = 'magic'",
-    f"task=average_effect {BALANCING} effect.fitter=noisy_gradient privacy.delta=0": "delta",
     "task=average_effect features=representation privacy.delta=0": "features: not used",
     "task=policy_selection policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "task=policy_selection policies.shares=[0.5]": "write thresholds of your own",
