@@ -187,9 +187,9 @@ def test_a_run_folder_that_is_there(here, capsys):
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("words", [TABLE, [*TABLE, "data.n=300"], ["data=itr", "data.n=400", "data.confounded=true"]])
+@pytest.mark.parametrize("words", [TABLE, [*TABLE, "data.n=300"], ["data=confounded", "data.n=400"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule weights=known"])
 def test_the_propensity_of_records_is_never_guessed(task, words, here, capsys):
     shown = said([*f"task={task}".split(), *words], here, capsys)
     assert "weights=private" in shown
-    assert "propensity: 0.5 in the domain" in shown or "data=itr" in words
+    assert "propensity: 0.5 in the domain" in shown or "data=confounded" in words
