@@ -14,7 +14,7 @@ from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler
 from torchdpcate.fit.gaussian_scale import objective_sigma
 from torchdpcate.fit.linear_fits import ObjectiveFit
-from torchdpcate.fit.losses import BalancingLoss, Huber, HuberHinge, Squared
+from torchdpcate.fit.losses import BalancingLoss, Huber, HuberHinge
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.private_fit import WeightBounds
@@ -58,7 +58,6 @@ SETTINGS = {
     ObjectiveFit: [{"share": 0.0}, {"share": 1.0}, {"share": NAN}],
     HuberHinge: [{"smoothing": 0.0}, {"smoothing": NAN}],
     Huber: [{"threshold": -1.0}],
-    Squared: [{"most_residual": 0.0}],
 }
 CALLS = [
     (lambda: ConvexNuisanceConfig().check(1350, DOMAIN, PrivacyBudget(1.0, 1e-5), [(PureEvent(0.5), 2)]), "epsilon"),

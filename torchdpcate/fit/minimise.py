@@ -64,9 +64,9 @@ def minimise(
             released.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t, w = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double(), torch.ones(2).double()
-        >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        >>> minimise(psi, t, w, Huber(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
     runs, p = linear_terms.shape
@@ -200,9 +200,9 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         theta: Where, one point a run.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
-        >>> value, gradient, hessian = summed(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double())
+        >>> value, gradient, hessian = summed(lambda: [(psi, t)], Huber(2.0), torch.zeros(1, 2).double())
         >>> value.tolist(), gradient.tolist(), hessian.tolist()
         ([5.0], [[-2.0, -4.0]], [[[2.0, 0.0], [0.0, 2.0]]])
     """
@@ -243,10 +243,10 @@ def minimise_batches(
         NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> one_by_one = lambda: zip(psi[:, None], t[:, None])
-        >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        >>> minimise_batches(one_by_one, Huber(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
     linear_terms = linear_terms.double()
