@@ -36,12 +36,11 @@ MECHANISM = {
     "mechanism.yaml": "conf/mechanism/coarse_output.yaml",
 }
 LEARNER = {"learner.py": "torchdpcate/estimators/cate/half.py", "learner.yaml": "conf/learner/half.yaml"}
-FITTER = {"fitter.py": "torchdpcate/fit/round_fit.py", "fitter.yaml": "conf/effect/fitter/round_objective.yaml"}
 RULE_MECHANISM = {
     "rule_mechanism.py": "torchdpcate/estimators/rules/coarse.py",
     "rule_mechanism.yaml": "conf/rule_mechanism/coarse.yaml",
 }
-FILES = MECHANISM | LEARNER | FITTER | RULE_MECHANISM
+FILES = MECHANISM | LEARNER | RULE_MECHANISM
 ESTIMAND = "torchdpcate/causal/estimand.py"
 """An estimand is one class, and its entry, beside the others."""
 
@@ -79,7 +78,7 @@ def used(tmp_path_factory) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "fitter", "rule_mechanism"])
+@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
     assert used[what]["codes"] == [0] * (2 if what == "estimand" else 3)
     assert used[what]["level"] == "certified"
@@ -89,7 +88,6 @@ def test_an_addition_is_trained_released_verified_and_audited(what, used):
 def test_statements_call_them_by_their_names(used):
     assert used["learner"]["public"]["learner"] == "HalfLearner"
     assert used["estimand"]["public"]["estimand"] == "ATM"
-    assert used["fitter"]["public"]["weights_fitter"] == "round_objective"
 
 
 @pytest.mark.slow

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 import torchdpcate
-from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, targets
+from tests.registered import OutcomeWeightedLearner, targets
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
 from torchdpcate.fit.arms.base import GUARANTEES
-from torchdpcate.fit.linear_fits import LINEAR_FITS
 from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -58,7 +57,6 @@ POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
         (RULE_MECHANISMS, "output", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET, mechanism="output")),
         (LOSSES, "huber_hinge", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
         (OUTCOMES, "private_residual", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
-        (LINEAR_FITS, "objective", lambda: CovariateBalancingEffect(DOMAIN, BUDGET, fitter="objective")),
     ],
 )
 def test_a_class_of_the_users_under_a_name_of_the_librarys_is_not_certified(registry, name, make, monkeypatch):

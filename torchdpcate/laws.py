@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import Charge
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, Spread
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import SelectionMechanism, chosen_quantile
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-7
 """How well what a file states must agree with its plan, relatively: some scales and costs are found by a search."""
-_SEARCHED = 0.99  # of a budget that noise of steps on batches spends at least
 _SHARES = 1e-6  # how well shares must agree, relatively: events are a little less than their share
 
 
@@ -39,13 +34,11 @@ class Law(ABC):
     Attributes:
         event: What it costs, ``count`` times.
         in_parts: Whether its parts are charged by their names.
-        by_any: Whether all charges of its purpose are for it, by whatever mechanism.
         hands_out: Whether its draw tells the source of noise itself what it hands out, as steps do that see answers.
     """
 
     count: int = 1
     in_parts: ClassVar[bool] = False
-    by_any: ClassVar[bool] = False
     hands_out: ClassVar[bool] = False
 
     @property
@@ -165,10 +158,6 @@ class LinearCoefficients(Law):
     def event(self) -> Event:
         return self.fit.event
 
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        return self.fit.count
-
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """See ``Law``; of the records and the target of each."""
         records, target = exact
@@ -210,38 +199,6 @@ class Steps(PaidElsewhere):
         for step in spent.keys() & self.due.keys():
             if not math.isclose(spent[step], self.due[step], rel_tol=_SHARES):
                 yield f"{name}: the step {step!r} was not charged its share of the budget"
-
-
-@dataclass(frozen=True, eq=False)
-class Training(PaidElsewhere):
-    """Models trained with all of a budget by a recipe that pays for itself, and of which statements say no more.
-
-    Attributes:
-        budget: What it costs.
-        ways: Charges of each way in which the library trains, in their order; others are certified nowhere.
-        besides: Charges that each of them may have first.
-    """
-
-    by_any: ClassVar[bool] = True
-
-    budget: PrivacyBudget
-    ways: Sequence[Sequence[Charge]]
-    besides: Sequence[Charge] = ()
-
-    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        """See ``Law``: the library's ways spend all of the budget; of a user's own nothing is known but its cost."""
-        events = [(charge.event, charge.count) for charge in charges if charge.event and charge.count]
-        if not events:
-            yield f"{name}: no charge is for it"
-            return
-        if any(charge.level is not Level.CERTIFIED for charge in charges):
-            return
-        if [charge.charge for charge in charges if charge.charge not in self.besides] not in list(map(list, self.ways)):
-            yield f"{name}: it was not charged as the library trains any"
-        close = _SEARCHED if any(isinstance(event, DPSGDEvent) for event, _ in events) else 1 - _SHARES
-        spent = compose(events, self.budget.delta)
-        if not self.budget.epsilon * close <= spent <= self.budget.epsilon * (1 + CLOSE):
-            yield f"{name}: it cost epsilon = {spent:.6g}, but trains with all of {self.budget.epsilon:.6g}"
 
 
 def same_event(stated: Event | None, needed: Event) -> bool:

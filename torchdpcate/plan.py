@@ -79,8 +79,6 @@ class Query:
 
     def covers(self, charge: Charge) -> bool:
         """Whether a charge is for it."""
-        if self.law.by_any:
-            return charge.purpose is self.charge.purpose
         return self.charge == (charge.whole if self.law.in_parts else charge)
 
     def constants(self) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Two-stage rules, the paper's and certified ones: first-stage weights, then a rule, on many data sets at once."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,10 +15,10 @@ from experiments.dp_2erm.sample import Sample
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.fit.losses import HuberHinge, Squared
+from torchdpcate.fit.losses import HuberHinge, Loss, Slopes
 from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.fit.weights import PrivateWeights, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -33,6 +35,44 @@ def ridge(epsilon: float | None, n: int, bounds: WeightBounds, curvature: float)
     share = SHARE * epsilon
     needed = bounds.most * curvature / torch.expm1(torch.tensor(share)).item() if bounds.own else 0.0
     return max(least, needed, 0.0 if bounds.own else bounds.second * curvature / share)
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """Squared loss (t - u)^2 on a bounded domain, where |t - u| <= ``most_residual``.
+
+    Slope twice that, curvature 2. Without a bounded domain of theta it has no finite slope: use ``Huber``.
+
+    Args:
+        most_residual: Public bound of |t - u| over records and domain, for instance M_y + M_inf s on an l1 ball of
+            radius s.
+
+    Raises:
+        InputError: If ``most_residual`` is not positive.
+
+    Example:
+        >>> Squared(3.0).slope
+        6.0
+    """
+
+    targets: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    most_residual: float
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that is not positive."""
+        positive("most_residual", self.most_residual)
+
+    @property
+    def slope(self) -> float:  # type: ignore[override]
+        """Twice the largest residual."""
+        return 2 * self.most_residual
+
+    curvature = 2.0
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See ``Loss``."""
+        r = target - u
+        return Slopes(r.square(), -2 * r, torch.full_like(r, 2.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.designs.rules import ITR
 from experiments.dp_2erm.sample import Sample
 from torchdpcate.data.domain import Domain
-from torchdpcate.papers.rules import ITR
 
 CONTRAST = 7.0
 """Slope of the linear scenario's effect."""

@@ -26,8 +26,8 @@ mean regret is above the other's, a star one by more than two standard errors of
 
 - *OWL's trial*: Giddens et al. (2023), as `data=owl`; in brackets OWL with a centre and clip that are public knowledge.
 - *two-stage*: the laws of [`experiments/dp_2erm/own_laws.py`](../dp_2erm/own_laws.py), ours after Lee and Chen (2026).
-- *ITR*: `data=itr`, ten covariates of which two or three matter; a trial whose coin the domain knows, or confounded.
-- *rare region*: `data=rare_region`; treating the 5.9 % for whom it helps needs two thresholds at once.
+- *ITR*: `ITR`, ten covariates of which two or three matter; a trial whose coin the domain knows, or confounded.
+- *rare region*: `RareRegion`; treating the 5.9 % for whom it helps needs two thresholds at once.
 
 """
 """What stands above the table of the designs."""

@@ -2,7 +2,7 @@
 
 Writes designs.csv (one line a rule) beside this file and prints its means; lines that are there are not made again. The
 trial of Giddens et al. (2023), the three shapes of ``ITR``, our own laws after Lee and Chen (2026), and the rare region
-of ``data=rare_region``, with known propensities and without.
+of ``RareRegion``, with known propensities and without.
 
     python -m experiments.rules_and_selection.designs --seeds 10
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from experiments.csv_files import read_lines, resume
+from experiments.designs.rules import ITR, RareRegion
 from experiments.dp_2erm.own_laws import Law, confounded, scenario
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
@@ -26,7 +27,7 @@ from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.papers.rules import ITR, OWL, RareRegion
+from torchdpcate.papers.rules import OWL
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -6,7 +6,7 @@ python -m experiments.rules_and_selection.selection --seeds 2       # a look
 ```
 
 Observational designs of ``rule_cases`` with 160 public policies (everybody, nobody, 158 linear ones), the rare region
-of ``data=rare_region``, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``, and
+of ``RareRegion``, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``, and
 three observational laws of three arms (``three_arms``).
 Regrets are true ones, expected under the exact law of the choice, over that of a policy drawn at random (of the rare
 region as they are, in outcome units).
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from experiments.csv_files import Lines, resume
+from experiments.designs.rules import RareRegion
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from experiments.rules_and_selection.three_arms import THREE, THREE_ARMS, three_arms
 from torchdpcate.candidates.kinds import Constants, LinearPolicies
@@ -30,7 +31,6 @@ from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.weighted_erm import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.fit.dp_sgd import DPSGD
-from torchdpcate.fit.linear_fits import PrivateLinearFit
+from torchdpcate.fit.linear_fits import ObjectiveFit
 from torchdpcate.fit.weights import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
@@ -43,7 +43,7 @@ def test_every_mechanism_and_learner_is_attacked():
     fitted = leaves(CATELearner) - {AverageEffect} | {fit_composition, LineSums, Squares, Remainders}
     assert leaves(AdditiveMechanism) | spending | fitted | leaves(RuleLearner) <= attacked
     assert {DPSGD, PrivateWeights, PolicySelector, private_quantile, *SELECTIONS.values()} <= attacked
-    assert leaves(AverageEffectLearner) | leaves(PrivateLinearFit) <= attacked
+    assert leaves(AverageEffectLearner) | {ObjectiveFit} <= attacked
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())

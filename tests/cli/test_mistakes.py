@@ -48,8 +48,6 @@ OF_TASKS = {
     f"{STREAM} task=two_stage_rule": "all records are needed at once: TwoStageRule.*task=rule",
     f"{STREAM} task=owl": "all records are needed at once: OutcomeWeightedLearner.*task=rule",
     "task=average_effect effect.estimand=LATE": "estimand = 'LATE': choose one of ATE",
-    f"task=average_effect {BALANCING} effect.fitter=magic": "fitter = 'magic'",
-    f"task=average_effect {BALANCING} effect.fitter=noisy_gradient privacy.delta=0": "delta",
     "task=average_effect features=representation privacy.delta=0": "features: not used",
     "task=policy_selection policies.path=nowhere.yaml": "nowhere.yaml: no such file",
     "task=policy_selection policies.shares=[0.5]": "write thresholds of your own",
@@ -189,9 +187,9 @@ def test_a_run_folder_that_is_there(here, capsys):
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("words", [TABLE, [*TABLE, "data.n=300"], ["data=itr", "data.n=400", "data.confounded=true"]])
+@pytest.mark.parametrize("words", [TABLE, [*TABLE, "data.n=300"], ["data=confounded", "data.n=400"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule weights=known"])
 def test_the_propensity_of_records_is_never_guessed(task, words, here, capsys):
     shown = said([*f"task={task}".split(), *words], here, capsys)
     assert "weights=private" in shown
-    assert "propensity: 0.5 in the domain" in shown or "data=itr" in words
+    assert "propensity: 0.5 in the domain" in shown or "data=confounded" in words

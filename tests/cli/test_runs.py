@@ -25,7 +25,7 @@ RULES = ("data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=
 POLICY = ("task=policy_selection", "data.n=2000", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0")
 RULE = ("task=rule", "data.n=1200", "queries.count=60")
 GAUSSIAN = "mechanism=gaussian_process"
-CONFOUNDED = ("task=two_stage_rule", *RULES, "data.confounded=true")
+CONFOUNDED = ("task=two_stage_rule", *RULES)
 WIDE = "privacy.epsilon=35"  # else so few records are answered by bounds alone
 RUNS = shipped(
     {
@@ -34,7 +34,7 @@ RUNS = shipped(
         "average": [*AVERAGE],
         "rule": [*RULE],
         "owl": ["task=owl", *RULES],
-        "policy": [*POLICY, "privacy.delta=1e-5"],
+        "policy": [*POLICY, "data=confounded", "privacy.delta=1e-5"],
         "output": [*BLOCKS, "mechanism=output", "features=representation"],
         "gaussian process": [*BLOCKS, GAUSSIAN, "second_stage.loss=huber"],
         "plug-in": [*BLOCKS, "mechanism=plug_in"],
@@ -54,8 +54,8 @@ RUNS = shipped(
         "owl by output": ["task=owl", *RULES, "rule.mechanism=output", "outcome=shifted", "features=legendre"],
         "two stages": [*CONFOUNDED],
         "constant weights": [*CONFOUNDED, "weights=constant"],
-        "pure policy": [*POLICY],
-        "known propensity": [*POLICY, "data=owl"],
+        "pure policy": [*POLICY, "data=confounded"],
+        "known propensity": [*POLICY],
         "policy of arms": [*POLICY, "policies=constants"],
     }
 )

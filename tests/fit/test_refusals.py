@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.fit.cases import LINE, objective_delta
+from tests.fit.cases import objective_delta
 from tests.fit.nuisance_cases import plan
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
@@ -13,8 +13,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler
 from torchdpcate.fit.gaussian_scale import objective_sigma
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
-from torchdpcate.fit.losses import BalancingLoss, Huber, HuberHinge, Squared
+from torchdpcate.fit.linear_fits import ObjectiveFit
+from torchdpcate.fit.losses import BalancingLoss, Huber, HuberHinge
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.private_fit import WeightBounds
@@ -55,11 +55,9 @@ SETTINGS = {
         {"sampling_rate": 1.5},
         {"steps": 0},
     ],
-    NoisyGradient: [{"steps": 2}, {"steps": 2.5}, {"length": 0.0}, {"length": NAN}, {"ridge": -1.0}, {"momentum": 1.0}],
     ObjectiveFit: [{"share": 0.0}, {"share": 1.0}, {"share": NAN}],
     HuberHinge: [{"smoothing": 0.0}, {"smoothing": NAN}],
     Huber: [{"threshold": -1.0}],
-    Squared: [{"most_residual": 0.0}],
 }
 CALLS = [
     (lambda: ConvexNuisanceConfig().check(1350, DOMAIN, PrivacyBudget(1.0, 1e-5), [(PureEvent(0.5), 2)]), "epsilon"),
@@ -71,15 +69,6 @@ CALLS = [
     *(
         (partial(PoissonSampler, *case, NoiseSource.fixed(0)), "=")
         for case in ((0, 0.1, 1), (5, 0.0, 1), (5, 1.1, 1), (5, 0.1, 0))
-    ),
-    (lambda: NoisyGradient().prepare(ATE, 500, LINE, PURE), r"delta = 0: .* needs .* or fitter = objective"),
-    (
-        lambda: NoisyGradient(length=1.0, ridge=2.0).prepare(ATE, 500, LINE, BUDGET),
-        r"length = 1: with ridge = 2 give at most 0.5, or steps diverge",
-    ),
-    (
-        lambda: NoisyGradient(100_000).prepare(ATE, 500, LINE, PrivacyBudget(1e-3, 1e-6)),
-        r"noise of .* is too much for its grid, or these are too many numbers",
     ),
     (lambda: WeightBounds.per_record(0.0), r"bounds\.most"),
     (lambda: WeightBounds(4.0, 4.0, 4.0, own=True), r"bounds\.first"),

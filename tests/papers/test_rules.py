@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
+from experiments.designs.rules import ITR
 from tests.papers.moments import near
-from torchdpcate.papers.rules import ITR, OWL
+from torchdpcate.papers.rules import OWL
 
 N = 200_000
 STUDIES = [OWL, *(lambda s=s, c=c, **rest: ITR(s, c, **rest) for s in ("linear", "quadratic", "tree") for c in (0, 1))]

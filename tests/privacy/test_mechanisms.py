@@ -69,13 +69,3 @@ def test_release_is_the_value_on_the_grid_plus_noise(mechanism):
     law = "norm" if mechanism.norm == 2 else "laplace"
     # false alarm below 1e-8
     assert kstest(((out - value.double()) / scale).flatten().numpy(), law).pvalue > 1e-8
-
-
-@pytest.mark.parametrize("count", [2, 300])
-def test_gaussian_releases_that_share_a_budget_compose_to_it(count):
-    budget = PrivacyBudget(1.0, 1e-5)
-    one, many = GaussianMechanism(budget, 2.0), GaussianMechanism(budget, 2.0, count)
-    assert many.scale == pytest.approx(math.sqrt(count) * one.scale, rel=1e-12)
-    assert many.event.noise_multiplier == pytest.approx(many.scale / 2, rel=1e-12)
-    assert compose([(many.event, count)], 1e-5) == pytest.approx(1.0, rel=1e-6)
-    assert GaussianMechanism(budget, 2.0, 1).event == one.event

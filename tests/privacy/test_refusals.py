@@ -115,7 +115,6 @@ CASES = {
     "mechanisms": [
         (lambda: GaussianMechanism(PrivacyBudget(1.0, 0.0), 1.0), "needs delta > 0"),
         (lambda: GaussianMechanism(BUDGET, 0.0), "sensitivity"),
-        (lambda: GaussianMechanism(BUDGET, 2.0, 0), "count"),
         (lambda: GaussianMechanism(BUDGET, 1.0).release(torch.tensor([0.0, NAN]), NOISE), "not finite"),
         (lambda: GaussianMechanism(BUDGET, 1.0).release(torch.tensor([0.0, INF]), NOISE), "not finite"),
         (lambda: LaplaceMechanism(0.0, 1.0), "epsilon"),

@@ -28,14 +28,12 @@ RUNS = {
     "mechanism": [*QUICK, "second_stage.loss=squared", "mechanism=coarse_output"],
     "learner": [*QUICK, "learner=half"],
     "estimand": [*AVERAGE, "effect=covariate_balancing", "effect.estimand=ATM"],
-    "fitter": [*AVERAGE, "effect=covariate_balancing", "effect.fitter=round_objective"],
     "rule_mechanism": ["privacy.epsilon=4", "task=owl", "data.n=1000", "privacy.delta=0", "rule.mechanism=coarse"],
 }
 AUDITS = {
     "mechanism": "coarse_output",
     "learner": "half_learner",
     "estimator": "laplace_table",
-    "fitter": "round_objective",
     "rule_mechanism": "coarse_gamma",
 }
 

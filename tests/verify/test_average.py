@@ -9,7 +9,6 @@ from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from tests.verify.forgeries import refusal
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Fourier, Legendre
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
 
@@ -52,22 +51,14 @@ LEARNERS = {
     ),
     "logistic": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0)),
     **{
-        f"{name} of {basis}": lambda fitter=fitter, basis=basis: CovariateBalancingEffect(
-            DOMAIN, SOME, fitter=fitter, basis=basis
-        )
-        for name, fitter in {
-            "objective": ObjectiveFit(share=0.3),
-            "noisy gradient": NoisyGradient(steps=20),
-        }.items()
-        for basis in (None, Legendre(2), *((Fourier(pairs=2),) if name == "objective" else ()))
+        f"objective of {basis}": lambda basis=basis: CovariateBalancingEffect(DOMAIN, SOME, basis=basis)
+        for basis in (None, Legendre(2), Fourier(pairs=2))
     },
 }
 
 
 WEIGHTED = ("trial with weights", "strata of ATT with weights")
 TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone")
-STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
-
 ALIKE = [name for name in LEARNERS if " of Legendre" in name]
 """Fits on a basis that another fit keeps the contract on; each has it without one."""
 
@@ -86,7 +77,6 @@ class TestContract(PlanContract):
         "logistic": ("slope_bound",),  # little noise: what it counts is less than the interval's digits
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
         "objective of Fourier()": ("seed", "bandwidth"),
-        **dict.fromkeys((name for name in LEARNERS if name.startswith("noisy gradient")), STEPS),
     }
     worked_out = ("main", "balance.expected", "balance.expected_sd")
 

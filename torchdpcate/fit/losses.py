@@ -224,42 +224,6 @@ class Huber(Loss):
 
 
 @dataclass(frozen=True)
-class Squared(Loss):
-    """Squared loss (t - u)^2 on a bounded domain, where |t - u| <= ``most_residual``.
-
-    Slope twice that, curvature 2. Without a bounded domain of theta it has no finite slope: use ``Huber``.
-
-    Args:
-        most_residual: Public bound of |t - u| over records and domain, for instance M_y + M_inf s on an l1 ball of
-            radius s.
-
-    Raises:
-        InputError: If ``most_residual`` is not positive.
-
-    Example:
-        >>> Squared(3.0).slope
-        6.0
-    """
-
-    targets: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    most_residual: float
-
-    def __post_init__(self) -> None:
-        positive("most_residual", self.most_residual)
-
-    @property
-    def slope(self) -> float:  # type: ignore[override]
-        """Twice the largest residual."""
-        return 2 * self.most_residual
-
-    curvature = 2.0
-
-    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        r = target - u
-        return Slopes(r.square(), -2 * r, torch.full_like(r, 2.0))
-
-
-@dataclass(frozen=True)
 class BalancingLoss(Loss):
     r"""Loss -S(e, z) of the linear predictor g, whose stationarity balances weighted covariates.
 

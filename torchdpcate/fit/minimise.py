@@ -12,7 +12,6 @@ from torchdpcate.data.streams import RECORDS, PartedStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import newton
 from torchdpcate.fit.losses import Loss
-from torchdpcate.privacy.exact_sums import exact_sum
 
 MOST_NUMBERS = 500_000
 """Features, times the runs of one batch, that a processor's cache holds."""
@@ -65,9 +64,9 @@ def minimise(
             released.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t, w = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double(), torch.ones(2).double()
-        >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        >>> minimise(psi, t, w, Huber(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
     runs, p = linear_terms.shape
@@ -201,9 +200,9 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         theta: Where, one point a run.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
-        >>> value, gradient, hessian = summed(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double())
+        >>> value, gradient, hessian = summed(lambda: [(psi, t)], Huber(2.0), torch.zeros(1, 2).double())
         >>> value.tolist(), gradient.tolist(), hessian.tolist()
         ([5.0], [[-2.0, -4.0]], [[[2.0, 0.0], [0.0, 2.0]]])
     """
@@ -218,39 +217,6 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
         own_value, own_gradient, second = part.evaluate(theta)
         value, gradient, hessian = value + own_value, gradient + own_gradient, hessian + part.hessian(second)
     return value, gradient, hessian
-
-
-def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: float) -> Tensor:
-    r"""Return the gradient [runs, p] of a sum over all records at theta [runs, p] alone, exact on a public grid.
-
-    .. math:: F'(\theta) = \sum_i \ell'(\psi_i^\top\theta, t_i)\, \psi_i
-
-    The low bits of such a sum do not depend on the order of the records, see ``privacy.exact_sum``.
-
-    Args:
-        batches: Reads the records.
-        loss: The loss.
-        theta: Where, one point a run.
-        n: How many records there are, public.
-        bound: Public bound of |l' psi_j|; ``sum_grid`` of both adds to what one record moves an entry by.
-
-    Example:
-        >>> from torchdpcate.fit.losses import Squared
-        >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
-        >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
-        [[-2.0, -4.0]]
-    """
-    if isinstance(batches, PartedBatches):
-        return batches.added(partial(_gradients, loss, theta, n, bound))[0]
-    return _gradients(loss, theta, n, bound, batches)[0]
-
-
-def _gradients(loss: Loss, theta: Tensor, n: int, bound: float, batches: ReadBatches) -> tuple[Tensor, ...]:
-    gradient = torch.zeros_like(theta)
-    for psi, target, weights in _pieces(batches(), len(theta)):
-        pulls = weights * loss(linear_predictor(psi, theta), target).first
-        gradient = gradient + exact_sum(pulls[:, :, None] * psi, n, bound, dim=1)
-    return (gradient,)
 
 
 def minimise_batches(
@@ -277,10 +243,10 @@ def minimise_batches(
         NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
-        >>> from torchdpcate.fit.losses import Squared
+        >>> from torchdpcate.fit.losses import Huber
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
         >>> one_by_one = lambda: zip(psi[:, None], t[:, None])
-        >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        >>> minimise_batches(one_by_one, Huber(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
     linear_terms = linear_terms.double()

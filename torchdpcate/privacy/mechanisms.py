@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
+from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -164,16 +164,14 @@ class GaussianMechanism(AdditiveMechanism):
     """Gaussian noise by the analytic calibration (Balle & Wang 2018).
 
     Guarantee: certified (epsilon, delta) if ``sensitivity`` bounds the l2 distance of the values of any two
-    neighbouring data sets. With ``count`` that is for so many releases together, each of which may depend on those
-    before: they have sqrt(count) times the noise, and compose to exactly one (Dong, Roth & Su 2022, corollary 3.3).
+    neighbouring data sets.
 
     Args:
-        budget: What one release may cost, or ``count`` of them together; delta > 0.
-        sensitivity: Replace-one l2 sensitivity of each.
-        count: How many releases there will be; charge ``event`` so often.
+        budget: What one release may cost; delta > 0.
+        sensitivity: Replace-one l2 sensitivity.
 
     Raises:
-        InputError: If delta is 0, or the sensitivity or the count not positive.
+        InputError: If delta is 0, or the sensitivity not positive.
 
     Example:
         >>> mechanism = GaussianMechanism(PrivacyBudget(1.0, 1e-5), sensitivity=2.0)
@@ -185,12 +183,11 @@ class GaussianMechanism(AdditiveMechanism):
 
     norm = 2
 
-    def __init__(self, budget: PrivacyBudget, sensitivity: float, count: int = 1) -> None:
-        self.budget, self.count = budget, integer("count", count, least=1)
+    def __init__(self, budget: PrivacyBudget, sensitivity: float) -> None:
+        self.budget = budget
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = analytic_gaussian_sigma(budget.epsilon, budget.delta, self.sensitivity)
-        self.scale *= math.sqrt(count)
-        self._event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta) * math.sqrt(self.count))
+        self._event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta))
 
     @classmethod
     def of_event(cls, event: GaussianEvent, sensitivity: float) -> "GaussianMechanism":

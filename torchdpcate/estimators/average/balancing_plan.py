@@ -1,7 +1,7 @@
 """The plan of a covariate balancing effect: weights, an outcome model, and the sums of a balanced difference."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -32,19 +32,15 @@ from torchdpcate.estimators.average.weighted import (
     weigh,
 )
 from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.fit.linear_fits import LINEAR_FITS, PreparedFit
+from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
-from torchdpcate.fit.stacked_records import Records, Target, arm, outcome
+from torchdpcate.fit.stacked_records import Records, arm, outcome
 from torchdpcate.plan import RECORDS
-from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
-from torchdpcate.privacy.events import ApproximateEvent, PureEvent
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.charge import Purpose, fits_by
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
-from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.file import Release
+from torchdpcate.release.blocks import Block
 
 STAGE_ONE, OUTCOME_MODEL = "stage_one", "outcome_model"
 BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
@@ -61,7 +57,6 @@ class BalancingPlan(AverageEffectPlan):
         ratio: r, noise per record of the balancing loss, that decides it.
         propensity: Stage one, prepared.
         outcome: The outcome model, prepared.
-        fitters: Names of the fitters of both.
         facts: What is public for it.
         epsilons: Epsilon of every part, by name.
     """
@@ -75,7 +70,6 @@ class BalancingPlan(AverageEffectPlan):
     ratio: float
     propensity: PreparedFit
     outcome: PreparedFit
-    fitters: tuple[str, str]
     facts: EffectFacts
     epsilons: Mapping[str, float]
 
@@ -92,9 +86,10 @@ class BalancingPlan(AverageEffectPlan):
     @property
     def fits(self) -> dict[str, FirstFit]:
         """See ``AverageEffectPlan``: stage one, and the outcome model."""
+        weights, model = fits_by(ObjectiveFit.name)
         return {
-            "weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm),
-            OUTCOME_MODEL: FirstFit(Charge(Purpose.OUTCOME_MODEL, self.fitters[1]), self.outcome, outcome),
+            "weights": FirstFit(weights, self.propensity, arm),
+            OUTCOME_MODEL: FirstFit(model, self.outcome, outcome),
         }
 
     def readout(self, learnt: Mapping[str, Any]) -> BalancedDifference:
@@ -159,13 +154,6 @@ class BalancingPlan(AverageEffectPlan):
         assert release.outcome_theta is not None
         return {"weights": release.weights.theta[None], OUTCOME_MODEL: release.outcome_theta[None]}
 
-    def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; conditions of the fits are stated."""
-        yield from super().problems(release)
-        stated = [condition["name"] for condition in release.privacy.conditions]
-        for own in self.fits.values():
-            yield from (f"the condition {c.name!r} is not stated" for c in own.fit.conditions if c.name not in stated)
-
     def noiseless(self) -> Self:
         """See ``AverageEffectPlan``; fits have no noise either."""
         loss: Loss = BalancingLoss(self.estimand) if self.balancing else Logistic()
@@ -217,14 +205,15 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
     weights = BalancingLoss(estimand) if balancing else Logistic()
     losses: dict[str, Loss] = {"weights": weights, OUTCOME_MODEL: CrossEntropy()}
     purposes = {"weights": Purpose.WEIGHTS, OUTCOME_MODEL: Purpose.OUTCOME_MODEL}
-    fits, fitters, epsilons = [], ["none", "none"], {}
+    fits, epsilons = [], {}
     for k, (name, loss) in enumerate(losses.items()):
         (charge,) = block.of(purposes[name])
-        fits.append(_stated_fit(name, public, charge, loss, privacy.n, features))
-        fitters[k] = charge.charge.mechanism
-        epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = _spent(charge, as_number(block.delta) / len(losses))
-    own = BalancedDifference.parts
-    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in own if f"epsilon_{part}" in public}
+        own = {key.removeprefix(f"{name}_"): value for key, value in public.items() if key.startswith(f"{name}_")}
+        fits.append(ObjectiveFit.recompute(own, charge.event, loss, privacy.n, features))
+        assert isinstance(charge.event, PureEvent)
+        epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = charge.event.epsilon
+    parts = BalancedDifference.parts
+    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in parts if f"epsilon_{part}" in public}
     left, slope = left_imbalance(fits[0].imbalance, estimand, balancing), as_number(public["slope_bound"])
     if slope < 0 or (slope > 0 and not left):
         raise InputError(f"slope_bound = {slope:g}: does not count")
@@ -234,39 +223,6 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
         "ratio": fits[0].imbalance / privacy.n,
         "propensity": fits[0],
         "outcome": fits[1],
-        "fitters": tuple(fitters),
         "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
         "epsilons": epsilons,
     }
-
-
-def _spent(charge: StatedCharge, delta: float) -> float:
-    """Return the epsilon of the charge of a fit, of Gaussian noise at a delta."""
-    event, count = charge.event, charge.count
-    assert event is not None
-    assert count is not None
-    if isinstance(event, PureEvent | ApproximateEvent):
-        return event.epsilon * count
-    return compose([(event, count)], delta)
-
-
-def _stated_fit(
-    name: str, public: Mapping[str, Any], charge: StatedCharge, loss: Loss, n: int, features: FeatureMap
-) -> PreparedFit:
-    """Return the fit that a statement's constants and charge describe; of a user's own, what is stated of it."""
-    assert charge.event is not None
-    assert charge.count is not None
-    own = {key.removeprefix(f"{name}_"): value for key, value in public.items() if key.startswith(f"{name}_")}
-    kind = LINEAR_FITS.get(charge.charge.mechanism)
-    if kind is not None:
-        fit: PreparedFit = kind.recompute(own, charge.event, charge.count, loss, n, features)
-        return fit
-    if own.get("fitter") in LINEAR_FITS:
-        raise InputError(f"{name}_fitter = {own['fitter']}: it was charged by {charge.charge.mechanism}")
-    left = as_number(public["noise_per_record"]) * n if name == "weights" else 0.0
-    ridge = next((as_number(own[key]) for key in ("ridge", "gamma") if key in own), 0.0)
-    return PreparedFit(charge.event, own, _unknown, left, ridge, Level.CONDITIONAL, count=charge.count)
-
-
-def _unknown(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-    raise InputError("a fit of which a statement alone is known: fit a learner to draw it")

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -22,19 +22,15 @@ from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, left_imbalance
 from torchdpcate.fit.feature_maps import FeatureMap, conditions_of, on_domain
-from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.fit.stacked_records import Records
-from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
-from torchdpcate.privacy.filters import SumFilter
-from torchdpcate.privacy.guarantee import Condition, Level, user_code
+from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.release.average_effect import BalanceTable, ReleasedWeights
 
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
-MOST_PURE = 30
-"""Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
 LOSSES = ("auto", "balancing", "logistic")
 
 MODEL_SLOPE_BOUND = 0.25
@@ -52,7 +48,6 @@ def make_plan(
     schema: TableSchema | None = None,
     learner: str = "",
     loss: str = "auto",
-    fitter: str | PrivateLinearFit | None = None,
     outcome_bounds: tuple[float, float] = (0.3, 0.7),
     shares: Mapping[str, float] | None = None,
 ) -> BalancingPlan:
@@ -65,13 +60,11 @@ def make_plan(
         n: Number of records.
         features: Basis, set up on the domain.
         estimand: Estimand and clip.
-        budget: Of all of it. Its delta is for Gaussian fits alone. None makes the plan of the same estimate without
+        budget: Of all of it; its delta is not used. None makes the plan of the same estimate without
             privacy, whose epsilons have no meaning, with the balancing loss unless ``loss`` is ``logistic``.
         schema: Columns and public bounds; None takes the features' domain.
         learner: Name of the learner's class.
         loss: ``auto``, ``balancing`` or ``logistic``.
-        fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
-            perturbation.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         shares: Of the parts in epsilon, for an attack on one of them; None takes those of the library.
 
@@ -93,39 +86,16 @@ def make_plan(
     if budget is None:
         exact = exact_fit(Logistic(), n, features)
         epsilons = split_epsilon(1.0, _SHARES)
-        return make(loss != "logistic", 0.0, exact, exact, ("none", "none"), facts, epsilons).noiseless()
+        return make(loss != "logistic", 0.0, exact, exact, facts, epsilons).noiseless()
     epsilons = split_epsilon(budget.epsilon, _SHARES if shares is None else shares)
-    first, second = _fitter(fitter, features, budget), _fitter(None, features, budget)
-    delta = budget.delta / 2
-    stage_one = PrivacyBudget(epsilons[STAGE_ONE], delta)
-    balancing, ratio, propensity = _propensity(loss, first, n, features, estimand, stage_one)
-    model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
+    stage_one = PrivacyBudget(epsilons[STAGE_ONE], 0.0)
+    balancing, ratio, propensity = _propensity(loss, n, features, estimand, stage_one)
+    model = ObjectiveFit().prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], 0.0))
     facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
     if not balancing:
         facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
-    epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in (propensity, model)])
     BalancedDifference(facts, epsilons).public()  # which refuses noise that no number could carry
-    return make(balancing, ratio, propensity, model, (first.name, second.name), facts, epsilons)
-
-
-def _within(budget: PrivacyBudget, epsilons: Mapping[str, float], fits: Sequence[EventCount]) -> dict[str, float]:
-    """Return epsilons of which what follows the fits is within what the ledger's filter leaves beside these.
-
-    Gaussian fits that have all of delta leave a little less of epsilon for the sums than their share: the filter keeps
-    some of delta for what may come.
-
-    Raises:
-        InputError: The fits leave nothing.
-    """
-    later = math.fsum(epsilon for part, epsilon in epsilons.items() if part not in (STAGE_ONE, OUTCOME_MODEL))
-    reserve = SumFilter().reserve(fits, budget)
-    if reserve is None:
-        raise InputError(
-            f"privacy.epsilon = {budget.epsilon:g}: the fits of weights and outcomes leave nothing for the estimate; "
-            "give a larger epsilon, or fitter=objective"
-        )
-    factor = min(1.0, reserve.size / later)
-    return {part: epsilon * (1 if part in (STAGE_ONE, OUTCOME_MODEL) else factor) for part, epsilon in epsilons.items()}
+    return make(balancing, ratio, propensity, model, facts, epsilons)
 
 
 def _planned_slope(noise: float, dimension: int) -> float:
@@ -142,18 +112,8 @@ def _planned_slope(noise: float, dimension: int) -> float:
     return min(math.sqrt(dimension) * noise / _VARIANCE, MODEL_SLOPE_BOUND)
 
 
-def _fitter(fitter: str | PrivateLinearFit | None, features: FeatureMap, budget: PrivacyBudget) -> PrivateLinearFit:
-    if isinstance(fitter, PrivateLinearFit):
-        return fitter
-    if fitter is None:
-        return NoisyGradient() if features.dimension > MOST_PURE and budget.delta > 0 else ObjectiveFit()
-    if fitter not in LINEAR_FITS:
-        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(LINEAR_FITS)}")
-    return LINEAR_FITS[fitter]()
-
-
 def _propensity(
-    loss: str, fitter: PrivateLinearFit, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
+    loss: str, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
 ) -> tuple[bool, float, PreparedFit]:
     """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
     if loss not in LOSSES:
@@ -162,12 +122,12 @@ def _propensity(
     if rule is None and loss == "balancing":
         raise InputError(f"loss = balancing: none is known for estimand = {estimand.name}; use loss=logistic")
     if rule is None or (loss == "logistic" and rule != loss):  # else it is the balancing loss
-        return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
-    fit = fitter.prepare(BalancingLoss(estimand), n, features, budget)
+        return False, 0.0, ObjectiveFit().prepare(Logistic(), n, features, budget)
+    fit = ObjectiveFit().prepare(BalancingLoss(estimand), n, features, budget)
     ratio = fit.imbalance / n
-    forced = loss == "balancing" or rule == "logistic" or fitter.balancing_only
+    forced = loss == "balancing" or rule == "logistic"
     balancing = forced or ratio <= LARGEST_RATIO
-    return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)
+    return balancing, ratio, fit if balancing else ObjectiveFit().prepare(Logistic(), n, features, budget)
 
 
 @dataclass(eq=False, repr=False)
@@ -183,7 +143,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Guarantee:
         Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
-        sensitivities are public); (epsilon, delta) with a Gaussian fitter. The interval counts sampling and all noise;
+        sensitivities are public). The interval counts sampling and all noise;
         its coverage is asymptotic, and rests on overlap and on one of two models: log-odds of treatment that are linear
         in ``basis``, or mean outcomes that are (of an outcome that is no
         more than nearly linear, what is left is small). Where both models are wrong it may never hold the effect: with
@@ -197,8 +157,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
-        fitter: ``objective``, ``noisy_gradient`` or a ``PrivateLinearFit``; None takes the noisy
-            gradient beyond 30 features if the budget has a delta, else objective perturbation.
 
     Attributes:
         plan_: Public plan; None without privacy.
@@ -218,7 +176,6 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     _: KW_ONLY
     basis: FeatureMap | None = None
-    fitter: str | PrivateLinearFit | None = None
 
     mechanism: ClassVar[type[BalancedDifference]] = BalancedDifference
     """How weighted records become an estimate."""
@@ -230,22 +187,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         self.plan(n)
 
-    @property
-    def level(self) -> Level:
-        """Level of what is released: the fits', and conditional at best with parts that are not the library's."""
-        own = Level.CONDITIONAL if self._own_conditions else Level.CERTIFIED
-        return max((own, *(own.fit.level for own in self._plan.fits.values())), key=list(Level).index)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the fits, and of parts that are not the library's."""
-        fits = self._plan.fits.values()
-        return self._own_conditions + tuple(condition for own in fits for condition in own.fit.conditions)
-
     def _user_conditions(self) -> tuple[Condition, ...]:
-        """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
-        fitter = LINEAR_FITS[self.fitter]() if isinstance(self.fitter, str) else self.fitter
-        return super()._user_conditions() + conditions_of(self.basis) + user_code("weights", fitter)
+        """See ``AverageEffectLearner``: also those of the basis."""
+        return super()._user_conditions() + conditions_of(self.basis)
 
     def plan(self, n: int) -> BalancingPlan:
         facts = self._facts(n)
@@ -256,16 +200,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
             self.budget,
             schema=facts["schema"],
             learner=facts["learner"],
-            fitter=self.fitter,
         )
-
-    def _part_levels(self, n: int) -> tuple[Level, ...]:
-        return tuple(own.fit.level for own in self.plan(n).fits.values())
 
     def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
         plan = self._plan
-        if plan.propensity.warning:
-            warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "

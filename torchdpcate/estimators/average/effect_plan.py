@@ -311,9 +311,7 @@ class AverageEffectPlan(Plan):
     def learning(self) -> dict[str, Query]:
         """Return the queries of what is learnt before the sums."""
         fits = self.fits.items()
-        return {
-            name: Query(own.charge, LinearCoefficients(own.fit), own.fit.level, prefix=f"{name}_") for name, own in fits
-        }
+        return {name: Query(own.charge, LinearCoefficients(own.fit), prefix=f"{name}_") for name, own in fits}
 
     def learn(self, records: Any, session: FitSession, runs: int = 1) -> Mapping[str, Any]:
         """Pay for what is learnt before the sums, and return it: coefficients of the fits, [runs, p] each."""

@@ -164,7 +164,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             unit,
             n,
             budget,
-            level=self._planned_level(*self._part_levels(n)),
+            level=self._planned_level(),
             assumes=(
                 f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
                 f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(domain)}",
@@ -231,14 +231,10 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Conditions that the level rests on."""
         return self._own_conditions
 
-    def _part_levels(self, n: int) -> tuple[Level, ...]:
-        """Return the levels of the parts of a release of n records, before any fit."""
-        return ()
-
-    def _planned_level(self, *levels: Level) -> Level:
-        """Return the level of a release, before any fit; ``levels`` are those of its parts."""
+    def _planned_level(self) -> Level:
+        """Return the level of a release, before any fit."""
         own = self._user_conditions() or self._own_learner()
-        return max((Level.CONDITIONAL if own else Level.CERTIFIED, *levels), key=list(Level).index)
+        return Level.CONDITIONAL if own else Level.CERTIFIED
 
     def _user_conditions(self) -> tuple[Condition, ...]:
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""

@@ -17,11 +17,11 @@ from torchdpcate.estimators.average.known_propensity import CentredSums, DesignF
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.feature_maps import FeatureMap, UserFeatures, on_domain
-from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.fit.linear_fits import ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
-from torchdpcate.privacy.charge import Charge, Purpose, fits_by, propensity_by
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -31,11 +31,8 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 _DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 _FEATURES = on_domain(None, _DOMAIN)
 _STEEP = BalancingLoss(ATE(0.25))
-_LINEAR = BalancingLoss(ATE(0.5))  # every record pulls by 2, wherever theta is
 _SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
 _APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
-_STEPS, _LENGTH = 3, 0.25  # the mean then weighs the three noises by 1.31, 1.75 and 1: .975 of what all three show
-_DELTA = 1e-6  # where a budget has none
 _YEARS = Domain([0.0], [90.0], outcome_low=0.0, outcome_high=1.0)
 _NEWBORN = 200
 _MOST_SHARE = 0.95  # of epsilon that the objective noise spends; the pair does not move the determinants
@@ -94,33 +91,6 @@ def _objective(budget: PrivacyBudget) -> Game:
             log_density(theta, datasets[1], _STEEP, fit.ridge, scale)
             - log_density(theta, datasets[0], _STEEP, fit.ridge, scale)
         ),
-        most_runs=100_000,
-    )
-
-
-@worst_case(
-    "noisy_gradient",
-    NoisyGradient,
-    attacks=fits_by("noisy_gradient"),
-    pair="a record of full weight, treated or not, each record pulling by a constant",
-)
-def _gradient(budget: PrivacyBudget) -> Game:
-    budget = PrivacyBudget(budget.epsilon, budget.delta or _DELTA)
-    x = torch.full((20,), 0.5, dtype=torch.float64)
-    datasets = []
-    for treated in (1.0, 0.0):
-        x, z = x.clone(), (torch.arange(20) % 2).double()
-        x[0], z[0] = 1.0, treated
-        datasets.append(_records(x, z))
-    fit = NoisyGradient(steps=_STEPS, length=_LENGTH, momentum=0.0, ridge=1.0).prepare(_LINEAR, 20, _FEATURES, budget)
-    direction = _FEATURES(torch.ones(1, 1))[0]
-    return Game(
-        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
-        event=fit.event,
-        guarantee=Guarantee(Level.CERTIFIED, budget),
-        # theta is a linear map of the noise, the same for both; the datasets shift it along this direction alone
-        evidence=lambda theta: -(theta @ direction),
-        count=fit.count,
         most_runs=100_000,
     )
 

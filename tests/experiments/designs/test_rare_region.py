@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from experiments.designs.rules import RareRegion
 from tests.papers.moments import near
-from torchdpcate.papers.rules import RareRegion
 
 N = 200_000
 
