@@ -91,7 +91,7 @@ def test_a_function_is_worth_asking_where_it_errs_less_than_one_number(domain: D
         found = made("effect", domain, BUDGET).expected_noise(n)
         return worth_asking(found.value, found.outcome_range, domain.outcome_sd, found.relative)
 
-    assert [words(n) for n in (500, 1_000, 20_000)] == [SERVES, "for large effects", "yes"]
+    assert [words(n) for n in (500, 1_300, 20_000)] == [SERVES, "for large effects", "yes"]
     assert made("average", domain, BUDGET).expected_noise(N).relative is None
 
 
