@@ -67,7 +67,9 @@ class Draw:
         low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
         low[-2:], high[-2:] = 0.0, 1.0
         known = {"treated": self.treated} if self.known is None else {"propensity": self.known}
-        domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
+        levels = [False] * (len(low) - 2) + [True] * 2
+        given = {"overlap": self.overlap, "outcome_kind": self.kind, "two_levels": levels, **known}
+        domain = Domain(low, high, *self.bounds, **given)
         arms = () if self.arms == 2 else tuple(map(str, range(self.arms)))
         return TableSchema("a", "y", domain.columns, domain, arms=arms, cluster=self.clusters)
 

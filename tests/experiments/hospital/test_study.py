@@ -46,6 +46,7 @@ def test_draws_are_within_their_public_bounds(law: str) -> None:
     assert draw.y.min() >= domain.outcome_low
     assert draw.y.max() <= domain.outcome_high
     assert (draw.propensity.min() >= draw.overlap - 1e-12) == (law != "near violation")
+    assert all(said or len(set(column)) > 2 for said, column in zip(domain.two_levels, draw.x.T, strict=True))
     assert set(draw.a) <= set(range(draw.arms))
     below, above = Case(draw, draw).cells(draw)
     assert 25 < below.sum() < 475
