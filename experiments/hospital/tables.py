@@ -153,7 +153,7 @@ def _sizes(found: pd.DataFrame) -> str:
         for held, width, shown in zip(own["held"], own["width"], own["shown"], strict=True)
     ]
     cells = own.assign(told=told).pivot_table("told", "law", ["n", "epsilon"], "first", sort=True).fillna("")
-    heads = [f"{n:,}" + (f", epsilon = {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
+    heads = [f"{n:,}" + (f", {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
     laws = dict.fromkeys([*own[own["n"] == USUAL]["law"], *own["law"]])
     return table([["law", *heads], *([law, *cells.loc[law]] for law in laws)])
 
@@ -165,8 +165,9 @@ def _effects(own: pd.DataFrame) -> str:
         own: Summaries of one number of records.
     """
     cells = own.assign(error=own["error"] ** 2).pivot(index="law", columns=["method", "epsilon"], values="error")
-    cells = cells.reindex(index=own["law"].unique(), columns=cells.columns.unique()).dropna(how="all")
-    heads = [method + (f", epsilon = {epsilon:g}" if np.isfinite(epsilon) else "") for method, epsilon in cells]
+    columns = pd.MultiIndex.from_frame(own[["method", "epsilon"]].drop_duplicates())
+    cells = cells.reindex(index=own["law"].unique(), columns=columns).dropna(how="all")
+    heads = [method + (f", {epsilon:g}" if np.isfinite(epsilon) else "") for method, epsilon in cells]
     means = np.exp(np.log(cells.dropna()).mean())
     draws = own.groupby("law")["draws"].min()
     lines = [[str(law), str(draws[law]), *map(short, row)] for law, row in zip(cells.index, cells.values, strict=True)]

@@ -15,6 +15,7 @@ from experiments.hospital.methods import (
     DOUBLEML,
     EFFECT,
     FREE,
+    NUMBER,
     ONE_FIT,
     PEERS,
     PERSONS,
@@ -204,16 +205,16 @@ def test_tables_say_what_rows_say() -> None:
 
 def test_effects_are_told_as_squared_errors_with_geometric_means_over_laws_that_have_all() -> None:
     errors = {("linear", EFFECT): [0.4, 0.6], ("linear", FREE): [0.2], ("trial", EFFECT): [1], ("trial", FREE): [0.8]}
-    errors |= {("hump", EFFECT): [0.1]}
+    errors |= {("hump", EFFECT): [0.1], ("linear", NUMBER): [1], ("trial", NUMBER): [1.1]}
     own = [
-        rows(method, "persons", law, [np.nan] * len(error), error=error, epsilon=1.0 if method == EFFECT else np.inf)
+        rows(method, "persons", law, [np.nan] * len(error), error=error, epsilon=np.inf if method == FREE else 1.0)
         for (law, method), error in errors.items()
     ]
     page = tables(renewed(None, summary(pd.concat([rows(ONE_FIT, "average", "linear", [1.0]), *own]))))
-    assert "### Effects, 5,000 records\n\n| law | draws | effect, epsilon = 1 | effect without privacy |" in page
-    assert "| linear | 1 | .25 | .04 |" in page
-    assert "| hump | 1 | .01 |  |" in page
-    assert "| geometric mean |  | .50 | .16 |" in page
+    assert "### Effects, 5,000 records\n\n| law | draws | effect, 1 | one number, 1 | effect without privacy |" in page
+    assert "| linear | 1 | .25 | 1.00 | .04 |" in page
+    assert "| hump | 1 | .01 |  |  |" in page
+    assert "| geometric mean |  | .50 | 1.10 | .16 |" in page
 
 
 def test_new_summaries_take_the_place_of_those_of_the_same_and_others_stay() -> None:
