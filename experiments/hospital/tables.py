@@ -77,7 +77,8 @@ def tables(found: pd.DataFrame) -> str:
     found = found.assign(law=found["law"].where(~arms, found["law"] + ", " + found["line"]))
     found = found.assign(line=found["line"].where(~arms, AVERAGE))
     effects = found[found["method"].isin([*EFFECTS, FOREST, LINEAR]) & (found["line"] == "persons")]
-    usual = found[(found["n"] == USUAL) & found["epsilon"].isin([1, np.inf]) & ~found["method"].isin(EFFECTS)]
+    judged = found["law"].isin(found[found["method"] == ONE_FIT]["law"]) & ~found["method"].isin(EFFECTS)
+    usual = found[judged & (found["n"] == USUAL) & found["epsilon"].isin([1, np.inf])]
     average = usual[usual["line"] == AVERAGE]
     parts = {
         "Averages": _averages(average.set_index(["method", "law"])),
