@@ -5,9 +5,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 
 from experiments.defaults.hospital_laws import FAMILIES, hospital_law
+from experiments.designs.hospital_law import LEVELS
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -65,7 +67,9 @@ class Draw:
         low, high = np.full(self.x.shape[1], -2.0), np.full(self.x.shape[1], 2.0)
         low[-2:], high[-2:] = 0.0, 1.0
         known = {"treated": self.treated} if self.known is None else {"propensity": self.known}
-        domain = Domain(low, high, *self.bounds, overlap=self.overlap, outcome_kind=self.kind, **known)
+        levels = [False] * (len(low) - 2) + [True] * 2
+        given = {"overlap": self.overlap, "outcome_kind": self.kind, "two_levels": levels, **known}
+        domain = Domain(low, high, *self.bounds, **given)
         arms = () if self.arms == 2 else tuple(map(str, range(self.arms)))
         return TableSchema("a", "y", domain.columns, domain, arms=arms, cluster=self.clusters)
 
@@ -91,8 +95,36 @@ def covariates(rng: np.random.Generator, n: int, count: int = COVARIATES) -> Arr
 def linear(rng: np.random.Generator, x: Array, size: float) -> Array:
     """Return a random linear function of covariates, centred, whose deviation is ``size``, [n]."""
     weights = rng.normal(size=x.shape[1])
-    found = x @ weights
+    return _sized(x @ weights, size)
+
+
+def _sized(found: Array, size: float) -> Array:
+    """Return numbers [n] centred, with a deviation of ``size``."""
     return size * (found - found.mean()) / found.std()
+
+
+def _two_of(rng: np.random.Generator, x: Array) -> tuple[Array, Array]:
+    """Return two of the covariates that have more than two levels, [n] each."""
+    first, second = rng.permutation(x.shape[1] - 2)[:2]
+    return x[:, first], x[:, second]
+
+
+def interaction(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return the product of two random covariates, centred, whose deviation is ``size``, [n]."""
+    first, second = _two_of(rng, x)
+    return _sized(first * second, size)
+
+
+def hump_times_line(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a hump of a covariate times a line of another, centred, whose deviation is ``size``, [n]."""
+    first, second = _two_of(rng, x)
+    hump = np.exp(-(((first - rng.uniform(-0.8, 0.8)) / rng.uniform(0.5, 1.0)) ** 2))
+    return _sized(hump * (second + rng.uniform(0.3, 1.0)), size)
+
+
+def wave(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a sine of the first covariate, centred, whose deviation is ``size``, [n]."""
+    return _sized(np.sin(rng.uniform(1.5, 3.0) * x[:, 0] + rng.uniform(0, 2 * np.pi)), size)
 
 
 def _propensity(logit: Array, overlap: float) -> Array:
@@ -100,6 +132,7 @@ def _propensity(logit: Array, overlap: float) -> Array:
 
 
 Noise = Callable[[np.random.Generator, int], Array]
+Shape = Callable[[np.random.Generator, Array, float], Array]
 
 
 def _normal(rng: np.random.Generator, n: int) -> Array:
@@ -125,6 +158,7 @@ def _continuous(
     overlap: float = 0.05,
     count: int = COVARIATES,
     public: float | None = None,
+    effect_of: Shape = linear,
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -132,13 +166,14 @@ def _continuous(
         treated: Share of the treated of a trial; None: a cohort.
         logit: Size of the confounding of a cohort.
         shift: Mean logit of a cohort.
-        shape: Of outcome and propensity: ``linear``, ``hump`` or ``product``.
+        shape: Of outcome and propensity: ``linear``, ``hump`` or ``product``; of the outcome alone ``wave``.
         noise: Of outcomes.
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
         overlap: Of a cohort.
         count: Number of covariates.
         public: Its share of the treated, where it is public.
+        effect_of: Shape of the effect.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
@@ -148,9 +183,11 @@ def _continuous(
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
         if shape == "product":
             base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
+        if shape == "wave":
+            base = base + wave(rng, x, 1.0)
         both = rng.uniform(0.3, 0.8)
         base = base + both * drift / max(logit, 1e-9)
-        effect = rng.normal(0, 0.5) + linear(rng, x, rng.uniform(0.2, 0.6))
+        effect = rng.normal(0, 0.5) + effect_of(rng, x, rng.uniform(0.2, 0.6))
         e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
         a = (rng.uniform(size=n) < e).astype(float)
         error = noise(rng, n)
@@ -212,6 +249,75 @@ def _near_violation(rng: np.random.Generator, n: int) -> Draw:
     e = np.where(forbids, 0.02, _propensity(drift, 0.1))
     a = (rng.uniform(size=n) < e).astype(float)
     return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.1, None)
+
+
+def _collider(rng: np.random.Generator, n: int) -> Draw:
+    """The first covariate is caused by two that nobody sees: one decides on treatment, the other on the outcome.
+
+    Whoever adjusts for it opens a path between these; without it nothing confounds.
+    """
+    x, bounds, unseen = covariates(rng, n), (-20.0, 20.0), rng.normal(size=(n, 2))
+    x[:, 0] = np.clip((unseen.sum(1) + 0.3 * rng.normal(size=n)) / np.sqrt(2.09), -2, 2)
+    base = linear(rng, x[:, 1:], 1.0) + rng.uniform(0.8, 1.5) * unseen[:, 1]
+    effect = rng.normal(0, 0.5) + linear(rng, x[:, 1:], rng.uniform(0.2, 0.6))
+    e = _propensity(rng.uniform(0.8, 1.5) * unseen[:, 0], 0.05)
+    a = (rng.uniform(size=n) < e).astype(float)
+    return Draw(x, a, np.clip(base + a * effect + _normal(rng, n), *bounds), effect, e, bounds, 0.05, None)
+
+
+def _table(covariates: dict[str, dict[str, object]]) -> TableSchema:
+    """Return the public facts of a cohort whose covariates have these entries of a domain file."""
+    outcome = {"name": "y", "low": -20.0, "high": 20.0}
+    return TableSchema.from_dict({"treatment": "a", "outcome": outcome, "covariates": covariates, "overlap": 0.05})
+
+
+def _numbers(count: int) -> dict[str, dict[str, object]]:
+    """Return the entries of so many covariates, of which the last two have two levels."""
+    plain = {f"x{k}": {"low": -2.0, "high": 2.0} for k in range(count - 2)}
+    return plain | {f"x{k}": {"categories": [0, 1]} for k in range(count - 2, count)}
+
+
+def _missing(rng: np.random.Generator, n: int) -> Draw:
+    """Two covariates are missing the more often the larger they are.
+
+    The outcome depends on what they are, treatment and effect on what is seen of them.
+    """
+    x, entries = covariates(rng, n), _numbers(COVARIATES)
+    base, frame = linear(rng, x, 1.0), pd.DataFrame(x, columns=list(entries))
+    for name in ("x1", "x2"):
+        entries[name]["missing"] = "indicator"
+        logit = rng.uniform(-1.5, -0.5) + rng.uniform(0.5, 1.5) * frame[name]
+        frame.loc[rng.uniform(size=n) < 1 / (1 + np.exp(-logit)), name] = np.nan
+    table = _table(entries)
+    return _seen(rng, table, table.encode(frame).numpy(), base)
+
+
+def _words(rng: np.random.Generator, n: int) -> Draw:
+    """One covariate is a word of twelve levels, of which three have an effect of their own."""
+    x, levels = covariates(rng, n), [f"L{k + 1}" for k in range(LEVELS)]
+    word = rng.choice(LEVELS, n, p=0.02 + (1 - 0.02 * LEVELS) * rng.dirichlet(np.full(LEVELS, 2.0)))
+    table = _table(_numbers(COVARIATES) | {"word": {"categories": levels}})
+    x = np.column_stack([x, np.eye(LEVELS)[word]])
+    own = np.isin(word, rng.permutation(LEVELS)[:3]) * rng.choice([-1.0, 1.0]) * rng.uniform(0.6, 1.5)
+    return _seen(rng, table, x, linear(rng, x, 1.0), own)
+
+
+def _seen(rng: np.random.Generator, table: TableSchema, x: Array, base: Array, own: Array | None = None) -> Draw:
+    """Return a cohort whose propensity is linear in encoded covariates.
+
+    Args:
+        rng: Of the law.
+        table: Public facts.
+        x: Encoded covariates, [n, q].
+        base: Mean outcome of the untreated but for what confounds, [n].
+        own: Effect but for its mean, [n]; None: one that is linear.
+    """
+    bounds, drift, n = (-20.0, 20.0), linear(rng, x, 0.6), len(x)
+    effect = rng.normal(0, 0.5) + (linear(rng, x, rng.uniform(0.2, 0.6)) if own is None else own)
+    e = _propensity(drift, 0.05)
+    a = (rng.uniform(size=n) < e).astype(float)
+    y = base + rng.uniform(0.3, 0.8) * drift / 0.6 + a * effect + _normal(rng, n)
+    return Draw(x, a, np.clip(y, *bounds), effect, e, bounds, 0.05, None, table=table)
 
 
 def _three_arms(shares: tuple[float, ...], logit: float = 0.0) -> Callable[[np.random.Generator, int], Draw]:
@@ -294,6 +400,13 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "deaths": _deaths(0.1, None),
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),
+    "collider": _collider,
+    "waves": _continuous(logit=0.5, shape="wave", effect_of=wave),
+    "hump times line": _continuous(logit=0.5, effect_of=hump_times_line),
+    "60 covariates, interaction": _continuous(logit=0.5, count=60, effect_of=interaction),
+    "missing": _missing,
+    "words": _words,
+    "trial, 2 % deaths": _deaths(0.02, 0.5),
     "trial, three arms": _three_arms((0.4, 0.3, 0.3)),
     "three arms": _three_arms((0.4, 0.3, 0.3), 0.6),
 } | {f"hospital, {family.replace('_', ' ')}": _hospital(family) for family in FAMILIES}

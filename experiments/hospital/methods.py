@@ -94,6 +94,17 @@ def constant(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     yield case.persons(np.asarray(release.effect(case.people.x)))
 
 
+def effect(stage: AdaptiveSecondStage, case: Case, epsilon: float, seed: int) -> Iterator[Row]:
+    """Yield the errors of the released effect alone."""
+    yield case.persons(np.asarray(_fitted(case, epsilon, seed, stage).effect(case.people.x)))
+
+
+def effect_without_privacy(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
+    """Yield the errors of the effect of the same composition without privacy."""
+    learner = RLearner(case.schema, None).fit(case.records.x, case.records.codes, case.records.y)
+    yield case.persons(learner.nonprivate_effect(case.people.x))
+
+
 def balancing(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     """Yield the average by covariate balancing, after Ohnishi & Awan (2024)."""
     learner = CovariateBalancingEffect(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
@@ -159,6 +170,13 @@ def ours(lines: tuple[str, ...] = (RULE,)) -> dict[str, Method]:
     }
 
 
+EFFECT, NUMBER, FREE = "effect", "one number", "effect without privacy"
+EFFECTS = {
+    EFFECT: Method(True, partial(effect, AdaptiveSecondStage()), "persons"),
+    NUMBER: Method(True, partial(effect, AdaptiveSecondStage(constant_only=True)), "persons"),
+    FREE: Method(False, effect_without_privacy, "persons"),
+}
+"""Effects of persons alone: of the default run, of a composition whose effect is one number, and without privacy."""
 DOUBLEML, LINEAR, FOREST = "DoubleMLIRM", "LinearDML", "CausalForestDML"
 PEERS = {
     "covariate balancing": Method(True, balancing),

@@ -1,10 +1,10 @@
 """Answers of one fit on random laws, beside peers: coverage, width over the non-private one, and bias.
 
-``python -m experiments.hospital.study --out ROWS.csv [--peers] [--seeds 1000:1040] [--records N] [--epsilon 1]
-[--law NAME] [--lines NAME ...]`` adds rows of one fit, or of peers, to a file and prints what they say; what the file
-has of a law, seed, n, epsilon and method is not made again. ``--table PAGE`` makes no rows: it puts what they say into
-``found.csv``, in the place of what that has of the same, and its tables into the page. Seeds 0 to 199 are for tuning,
-1,000 to 1,199 for reporting.
+``python -m experiments.hospital.study --out ROWS.csv [--method NAME] [--seeds 1000:1040] [--records N] [--epsilon 1]
+[--law NAME] [--lines NAME ...]`` adds rows of methods, one fit's if none is named, to a file and prints what they say;
+what the file has of a law, seed, n, epsilon and method is not made again. ``--table PAGE`` makes no rows: it puts what
+they say into ``found.csv``, in the place of what that has of the same, and its tables into the page. Seeds 0 to 199 are
+for tuning, 1,000 to 1,199 for reporting.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 from experiments.frame.study import seed_of
 from experiments.hospital.cases import Case
 from experiments.hospital.laws import LAWS
-from experiments.hospital.methods import PEERS, Method, found, ours
+from experiments.hospital.methods import EFFECTS, PEERS, Method, found, ours
 from experiments.hospital.tables import paste, renewed, summary, tables
 from torchdpcate.release.lines import PARTS, RULE
 
@@ -72,7 +72,7 @@ def run(path: Path, seeds: range, laws: list[str], sizes: list[int], epsilon: fl
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--method", action="append", choices=[*ours(), *EFFECTS, *PEERS], metavar="NAME")
     parser.add_argument("--seeds", default="1000:1040")
     parser.add_argument("--records", type=int, action="append", default=[])
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -86,7 +86,8 @@ def _main() -> None:
         paste(words.table, tables(found))
         return
     torch.set_num_threads(1)
-    every = PEERS if words.peers else ours(tuple(words.lines))
+    answers = ours(tuple(words.lines))
+    every = {name: method for name, method in (answers | EFFECTS | PEERS).items() if name in (words.method or answers)}
     of = {name: method for name, method in every.items() if not lacks(method)}
     for library in sorted({method.library for method in every.values() if lacks(method)}):
         print(f"{library} is not installed, its rows are left out: pip install 'torchdpcate[peers-{library}]'")

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.hospital.laws import LAWS
-from experiments.hospital.methods import CONSTANT, ONE_FIT, PEERS, PERSONS, REQUESTED, ours
+from experiments.hospital.methods import CONSTANT, EFFECTS, FOREST, LINEAR, ONE_FIT, PEERS, PERSONS, REQUESTED, ours
 from experiments.tables import table
 from torchdpcate.release.lines import ARM, AVERAGE
 
 USUAL = 5_000
 """Number of records of most tables."""
-WRONG = {"trial, clusters", "hump", "product", "near violation"}
+WRONG = {"trial, clusters", "hump", "product", "near violation", "collider", "waves"}
 WRONG |= {f"hospital, {family}" for family in ("cohort", "cohort threshold", "interaction", "costs", "rare treatment")}
 """Laws whose models, or facts as stated, are wrong: cohorts like a hospital's are linear in no covariate."""
 START, END = "<!-- tables: study --table -->", "<!-- end of tables -->"
@@ -62,7 +62,7 @@ def renewed(found: pd.DataFrame | None, own: pd.DataFrame) -> pd.DataFrame:
     if found is not None:
         kept = ~pd.MultiIndex.from_frame(found[of]).isin(pd.MultiIndex.from_frame(new[of]))
         new = pd.concat([found[kept], new])
-    new, order = new.reset_index(drop=True), [*ours(), *PEERS, *LAWS]
+    new, order = new.reset_index(drop=True), [*ours(), *EFFECTS, *PEERS, *LAWS]
     places = new.assign(**{name: new[name].map(order.index) for name in ("method", "law")})
     return new.loc[places.sort_values(["method", "n", "epsilon", "law"], kind="stable").index]
 
@@ -76,14 +76,16 @@ def tables(found: pd.DataFrame) -> str:
     arms = found["line"].str.startswith(ARM)
     found = found.assign(law=found["law"].where(~arms, found["law"] + ", " + found["line"]))
     found = found.assign(line=found["line"].where(~arms, AVERAGE))
-    usual = found[(found["n"] == USUAL) & found["epsilon"].isin([1, np.inf])]
+    effects = found[found["method"].isin([*EFFECTS, FOREST, LINEAR]) & (found["line"] == "persons")]
+    judged = found["law"].isin(found[found["method"] == ONE_FIT]["law"]) & ~found["method"].isin(EFFECTS)
+    usual = found[judged & (found["n"] == USUAL) & found["epsilon"].isin([1, np.inf])]
     average = usual[usual["line"] == AVERAGE]
     parts = {
         "Averages": _averages(average.set_index(["method", "law"])),
         "Other answers": _others(usual),
         "Beside others": _beside(usual),
         "By records": _sizes(found),
-    }
+    } | {f"Effects, {n:,} records": _effects(own) for n, own in effects.groupby("n")}
     return "\n".join(f"### {title}\n\n{lines}" for title, lines in parts.items())
 
 
@@ -152,9 +154,25 @@ def _sizes(found: pd.DataFrame) -> str:
         for held, width, shown in zip(own["held"], own["width"], own["shown"], strict=True)
     ]
     cells = own.assign(told=told).pivot_table("told", "law", ["n", "epsilon"], "first", sort=True).fillna("")
-    heads = [f"{n:,}" + (f", epsilon = {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
+    heads = [f"{n:,}" + (f", {epsilon:g}" if epsilon != 1 else "") for n, epsilon in cells.columns]
     laws = dict.fromkeys([*own[own["n"] == USUAL]["law"], *own["law"]])
     return table([["law", *heads], *([law, *cells.loc[law]] for law in laws)])
+
+
+def _effects(own: pd.DataFrame) -> str:
+    """Return squared errors over the variance of true effects by law, and geometric means over laws that have all.
+
+    Args:
+        own: Summaries of one number of records.
+    """
+    cells = own.assign(error=own["error"] ** 2).pivot(index="law", columns=["method", "epsilon"], values="error")
+    columns = pd.MultiIndex.from_frame(own[["method", "epsilon"]].drop_duplicates())
+    cells = cells.reindex(index=own["law"].unique(), columns=columns).dropna(how="all")
+    heads = [method + (f", {epsilon:g}" if np.isfinite(epsilon) else "") for method, epsilon in cells]
+    means = np.exp(np.log(cells.dropna()).mean())
+    draws = own.groupby("law")["draws"].min()
+    lines = [[str(law), str(draws[law]), *map(short, row)] for law, row in zip(cells.index, cells.values, strict=True)]
+    return table([["law", "draws", *heads], *lines, ["geometric mean", "", *map(short, means)]])
 
 
 def short(value: float) -> str:

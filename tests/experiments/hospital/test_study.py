@@ -10,7 +10,19 @@ import pytest
 from experiments.hospital import study
 from experiments.hospital.cases import PEOPLE, Case, Estimate, ratio
 from experiments.hospital.laws import CLUSTER, LAWS
-from experiments.hospital.methods import CONSTANT, DOUBLEML, ONE_FIT, PEERS, PERSONS, REQUESTED, found, ours
+from experiments.hospital.methods import (
+    CONSTANT,
+    DOUBLEML,
+    EFFECT,
+    FREE,
+    NUMBER,
+    ONE_FIT,
+    PEERS,
+    PERSONS,
+    REQUESTED,
+    found,
+    ours,
+)
 from experiments.hospital.study import COLUMNS, lacks, missing, rows_of, run
 from experiments.hospital.tables import END, START, paste, renewed, short, summary, tables
 
@@ -35,6 +47,7 @@ def test_draws_are_within_their_public_bounds(law: str) -> None:
     assert draw.y.min() >= domain.outcome_low
     assert draw.y.max() <= domain.outcome_high
     assert (draw.propensity.min() >= draw.overlap - 1e-12) == (law != "near violation")
+    assert all(said or len(set(column)) > 2 for said, column in zip(domain.two_levels, draw.x.T, strict=True))
     assert set(draw.a) <= set(range(draw.arms))
     below, above = Case(draw, draw).cells(draw)
     assert 25 < below.sum() < 475
@@ -45,6 +58,27 @@ def test_a_near_violation_has_a_cell_that_is_hardly_treated() -> None:
     draw = LAWS["near violation"](np.random.default_rng(2), MANY)
     assert draw.overlap == 0.1
     assert draw.a[draw.x[:, -1] == 1].mean() == pytest.approx(0.02, abs=0.003)
+
+
+def test_who_adjusts_for_a_collider_is_biased_and_who_does_not_is_not() -> None:
+    draw = LAWS["collider"](np.random.default_rng(2), MANY)
+    left = draw.y - draw.a * draw.effect
+    a, seen, one = draw.a, draw.x[:, 0], np.ones(MANY)
+    naive, adjusted = (np.linalg.lstsq(np.column_stack(c), left)[0][1] for c in ((one, a), (one, a, seen)))
+    assert abs(naive) < 0.03
+    assert adjusted < -0.15
+
+
+def test_what_is_missing_depends_on_its_value_and_the_effect_on_what_is_seen() -> None:
+    draw = LAWS["missing"](np.random.default_rng(2), MANY)
+    names = draw.schema.domain.names
+    for name in ("x1", "x2"):
+        value, gone = draw.x[:, names.index(name)], draw.x[:, names.index(f"{name}=missing")]
+        assert 0.1 < gone.mean() < 0.5
+        assert value[gone == 0].mean() < -0.05  # large ones are missing
+        assert (value[gone == 1] == 0).all()
+    seen = np.column_stack([np.ones(MANY), draw.x])
+    assert np.abs(draw.effect - seen @ np.linalg.lstsq(seen, draw.effect)[0]).max() < 1e-9
 
 
 def test_records_of_a_cluster_are_correlated_as_is_stated_of_them() -> None:
@@ -145,9 +179,11 @@ def test_what_a_file_has_is_not_made_again(tmp_path, monkeypatch) -> None:
 
 
 def rows(method: str, line: str, law: str, held: list[float], **given: float) -> pd.DataFrame:
-    common = {"method": method, "line": line, "law": law, "n": 5_000, "epsilon": 1.0}
+    common = {"method": method, "line": line, "law": law, "n": 5_000}
     found = pd.DataFrame({"seed": range(1_000, 1_000 + len(held)), "held": held})
-    return found.assign(**common, **{"truth": 0.0, "np": 0.1, "np_error": 0.1, **given}).reindex(columns=COLUMNS)
+    return found.assign(**common, **{"epsilon": 1.0, "truth": 0.0, "np": 0.1, "np_error": 0.1, **given}).reindex(
+        columns=COLUMNS
+    )
 
 
 def test_tables_say_what_rows_say() -> None:
@@ -165,6 +201,20 @@ def test_tables_say_what_rows_say() -> None:
     assert "| linear |  |  | .50 | 4.00 |  |  | 1.00 | .85 | 1.50 |  |  |" in page
     assert "| linear | .67, 2.00 |" in page
     assert "| DoubleMLIRM | models right | 2 | 1.00 | .50 | 1.10 | 1.00 |" in page
+
+
+def test_effects_are_told_as_squared_errors_with_geometric_means_over_laws_that_have_all() -> None:
+    errors = {("linear", EFFECT): [0.4, 0.6], ("linear", FREE): [0.2], ("trial", EFFECT): [1], ("trial", FREE): [0.8]}
+    errors |= {("hump", EFFECT): [0.1], ("linear", NUMBER): [1], ("trial", NUMBER): [1.1]}
+    own = [
+        rows(method, "persons", law, [np.nan] * len(error), error=error, epsilon=np.inf if method == FREE else 1.0)
+        for (law, method), error in errors.items()
+    ]
+    page = tables(renewed(None, summary(pd.concat([rows(ONE_FIT, "average", "linear", [1.0]), *own]))))
+    assert "### Effects, 5,000 records\n\n| law | draws | effect, 1 | one number, 1 | effect without privacy |" in page
+    assert "| linear | 1 | .25 | 1.00 | .04 |" in page
+    assert "| hump | 1 | .01 |  |  |" in page
+    assert "| geometric mean |  | .50 | 1.10 | .16 |" in page
 
 
 def test_new_summaries_take_the_place_of_those_of_the_same_and_others_stay() -> None:
