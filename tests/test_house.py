@@ -10,24 +10,24 @@ import pytest
 from experiments.benchmarks.house import PACKAGE, csv_run, sizes, surface
 
 CEILINGS = {
-    "settings in conf/": 130,
-    "yaml files": 72,
-    "classes by _target_": 63,
+    "settings in conf/": 127,
+    "yaml files": 68,
+    "classes by _target_": 59,
     "kinds of release": 10,
     "isinstance on releases": 66,
     "modules in import circles": 0,
-    "code lines": 40_350,
-    "statements": 37_840,
-    "files": 262,
-    "classes": 578,
-    "lines of tests": 49_640,
+    "code lines": 40_150,
+    "statements": 37_680,
+    "files": 263,
+    "classes": 574,
+    "lines of tests": 49_720,
     "pages of docs": 32,
-    "words of docs": 34_900,
+    "words of docs": 34_860,
     "names of torchdpcate": 35,
-    "parameters of constructors": 223,
+    "parameters of constructors": 222,
     "commands": 12,
-    "files of a csv run": 104,
-    "functions of a csv run": 1_570,
+    "files of a csv run": 105,
+    "functions of a csv run": 1_580,
 }
 ROOT = Path(__file__).parent.parent
 
