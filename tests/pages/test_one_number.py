@@ -9,8 +9,9 @@ import pytest
 
 from torchdpcate.cli.predict import predict
 from torchdpcate.cli.verify import verify
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, MissingError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.evaluation.figures import svg_of
 from torchdpcate.pages.reader import offline_model, reader_page
@@ -152,6 +153,31 @@ def test_an_average_s_interval_is_there_without_a_law(release: ComposedRelease) 
     np.testing.assert_allclose(alone.mean_interval(PEOPLE), [release.average()], rtol=1e-12)
     law = offline_model(alone)["effect"]["law"]
     assert [*law["estimates"], law["variance"]] == pytest.approx([release.lines.estimate(), release.lines.error() ** 2])
+
+
+@pytest.mark.parametrize("arms", [2, 3])
+def test_one_number_that_was_asked_for_has_a_page(arms: int) -> None:
+    """Without a law: of two arms the average's interval, of more none."""
+    draws, names = np.random.default_rng(3), ["placebo", "drug", "both"][:arms]
+    facts = {
+        "treatment": {"name": "arm", "categories": names},
+        "outcome": {"name": "y", "low": -5, "high": 8, "better": "higher"},
+        "covariates": {"x": {"low": -1, "high": 1}},
+        "propensity": 0.5 if arms == 2 else [0.4, 0.3, 0.3],
+    }
+    arm, x = draws.integers(0, arms, 3_000), pd.DataFrame({"x": draws.uniform(-1, 1, 3_000)})
+    stage = AdaptiveSecondStage(constant_only=True, intervals=False)
+    learner = RLearner(TableSchema.from_dict(facts), PrivacyBudget(1.0, 1e-5), second_stage=stage)
+    y = pd.Series(arm + draws.normal(size=3_000)).clip(-5, 8)
+    found = learner.fit(x, pd.Series(np.array(names)[arm]), y).release_function()
+    assert found.law is None
+    assert found.lines is not None
+    assert found.has_intervals == (arms == 2)
+    assert "average" in reader_page(found)
+    with pytest.raises(
+        (InputError, MissingError), match="has none that would hold" if arms == 2 else "3 arms have several"
+    ):
+        (found.interval if arms == 2 else found.average)(*[x[:2]] * (arms == 2))
 
 
 def test_files_have_them(release: ComposedRelease, tmp_path, capsys) -> None:

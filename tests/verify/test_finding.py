@@ -75,7 +75,7 @@ def test_effects_that_err_as_much_as_one_number_are_said_to_be_no_better(monkeyp
     for variation, told in ((0.30, True), (0.10, False)):
         errors = EffectErrors(0.05, 0.05, 0.0, variation, 0.31)
         monkeypatch.setattr(finding, "_planned", lambda _, errors=errors: errors)
-        assert ("one average effect serves as well as these" in findings(release)[-1]) is told
+        assert ("one average effect serves as well" in findings(release)[-1]) is told
 
 
 def test_the_average_is_the_mean_of_a_varying_effect():
@@ -181,9 +181,8 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     bare = replace(release, law=None, numbers=None, without="none was requested")
     said = findings(bare)
     assert noise_of(bare) > 0
-    assert "where noise alone is about" in said[0]
-    assert (" for one person, and errors" in said[0]) == (bare.form != "constant")
-    assert ", and errors of the nuisances come on top: it has no interval" in said[0]
+    assert "where the error to expect is about" in said[0]
+    assert (" for one person: it has no interval" in said[0]) == (bare.form != "constant")
     assert "nothing can be concluded" in said[0]
     assert not any("speaks for" in words for words in said)
 

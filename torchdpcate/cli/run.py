@@ -168,7 +168,8 @@ def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
         return ""
     worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd, planned.relative)
     no, _, why = worth.partition(": ")
-    return f"; not worth asking at this n and budget{why and f' ({why})'}" if no == "no" else ""
+    because = f" ({why})" if why and planned.inconclusive is None else ""
+    return f"; not worth asking at this n and budget{because}" if no == "no" else ""
 
 
 def refusal(planned: PlannedNoise) -> str:

@@ -245,7 +245,7 @@ def _bands(release: Any) -> dict[str, Any]:
     composed = isinstance(release, ComposedRelease)
     words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
     if release.has_intervals:
-        words = f"{LEVEL:.0%} {holds}: {release.target}."
+        words = f"{LEVEL:.0%} {holds}." if release.form == "constant" else f"{LEVEL:.0%} {holds}: {release.target}."
     elif composed:
         drawn = f"{LEVEL:.0%} {holds}" if holds == OF_REGRESSION else "No band of noise is known, and no curve is drawn"
         words = f"{drawn}. There are no intervals: {release.without_words or 'the release has none'}."
@@ -455,7 +455,8 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "deviations": torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item(),
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
-    if law is None and release.form == "constant" and release.lines is not None:  # those of the average
+    if law is None and release.has_intervals:  # those of the average
+        assert release.lines is not None
         alone = {"estimates": [release.lines.estimate()], "correction": 0.0, "centre": [1.0], "covariance": [0.0]}
         return found | {"law": alone | {"nuisances": None, "variance": release.lines.error() ** 2}}
     variances = regression_variances(release)

@@ -125,7 +125,7 @@ class ComposedRelease(EffectRelease):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are confidence intervals of the effect: of a constant one those of the average."""
+        """Whether there are confidence intervals of the effect; of one number without a law, of the average alone."""
         of_average = self.lines is not None and not self.arms and self.form == "constant"
         return self.law is not None or of_average
 
@@ -238,7 +238,7 @@ class ComposedRelease(EffectRelease):
         rows = len(x) if rows is None else rows
         if rows < 1 or len(x) % rows:
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
-        if self.form == "constant" and (rows > 1 or self.law is None):
+        if self.form == "constant" and not self.arms and (rows > 1 or self.law is None):
             return np.tile(self.average(level), (len(x) // rows, 1))
         law, psi = self._required_law(), self.features(x)
         means = self.effect_tensor(x).view(-1, rows).mean(1)
@@ -290,7 +290,10 @@ class ComposedRelease(EffectRelease):
 
         Raises:
             InputError: As ``interval``.
+            MissingError: There are more than two arms, which have ``average_effects``.
         """
+        if self.arms:
+            raise MissingError(f"average: {len(self.arms) + 1} arms have several; see average_effects and line_table")
         bound = self.domain.outcome_range
         if self.lines is not None:
             stated = stated_bias(bias, self.domain.known_propensity is not None)

@@ -141,6 +141,7 @@ def _said(
     noise: float | None,
     compared: str | None = None,
     for_all: bool = True,
+    expected: bool = False,
 ) -> str:
     """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out.
 
@@ -155,11 +156,13 @@ def _said(
     if noise is None:
         return f"{start}; it has no interval, and nothing can be concluded from it."
     beside = f"{numbers([value, noise])[1].removeprefix('+')}{'' if for_all else ' for one person'}"
-    return f"{start}{_beside(beside)}: it has no interval, and nothing can be concluded from it."
+    return f"{start}{_beside(beside, expected)}: it has no interval, and nothing can be concluded from it."
 
 
-def _beside(noise: str) -> str:
-    """Return how large the noise of a number is, and that it is not its error."""
+def _beside(noise: str, expected: bool) -> str:
+    """Return how large the error to expect of a number is, or its noise, and that this is not its error."""
+    if expected:
+        return f", where the error to expect is about {noise}"
     return f", where noise alone is about {noise}, and errors of the nuisances come on top"
 
 
@@ -291,7 +294,9 @@ def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]
         ]
         return [*found, *_at_overlap(release), f"This rests on the following: {release.line_assumptions}."]
     means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
-    found = [_said(release.schema, "in these records", mean, None, noise, title, for_all) for title, mean in means]
+    found = [
+        _said(release.schema, "in these records", mean, None, noise, title, for_all, True) for title, mean in means
+    ]
     if for_all:
         found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
     return found
@@ -301,7 +306,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     schema, noise = release.schema, noise_of(release)
     if isinstance(release, QueryRelease):
         low, high = numbers([release.answers.min().item(), release.answers.max().item()])
-        beside = "" if noise is None else _beside(number(noise).removeprefix("+"))
+        beside = "" if noise is None else _beside(number(noise).removeprefix("+"), False)
         return [
             f"At its {len(release.answers)} public queries, the {effect_words(schema)} is estimated to lie "
             f"between {amount(schema, low)} and {amount(schema, high)}{beside}."
@@ -316,7 +321,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     if release.law is None:
         for_all = release.form == "constant"
         why = release.no_lines if release.no_lines and release.no_lines.startswith(_NONE) else ""
-        found = [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
+        found = [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all, expected=True)]
         return [*found, *([f"There is {why}."] if why else [])]
     low, high = release.average().tolist()
     about = "among everybody" if release.law.nuisances is None else f"among {ABOUT['ATO']}"
@@ -527,7 +532,9 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
         ]
     given, noise = (second if release.constant else first), noise_of(release)
     value = release.effect.average_effect
-    beside = "" if noise is None or values else _beside(numbers([value, noise])[1].removeprefix("+"))
+    beside = ""
+    if noise is not None and not values:
+        beside = _beside(numbers([value, noise])[1].removeprefix("+"), True)
     return [
         f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
         f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more.",
@@ -569,7 +576,7 @@ def _unstated(release: Release) -> list[str]:
 
 
 def _not_worth(release: Release) -> list[str]:
-    """Return that a plan calls the release not worth asking for, where it does: by the same limits."""
+    """Return that the release was not worth asking for, by the limits of plans at the released scale of residuals."""
     domain = release.domain
     error = noise_of(release)
     if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
@@ -578,7 +585,12 @@ def _not_worth(release: Release) -> list[str]:
     own = _planned(release.function) if getattr(release, "form", "constant") != "constant" else None
     worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)
     if worth == SERVES:
-        return ["As a plan says, one average effect serves as well as these at so many records and this budget."]
+        effect: Any = release.function
+        average = effect.lines is not None or effect.law is not None
+        words = (
+            "By the released scale of residuals one average effect serves as well at so many records and this budget."
+        )
+        return [words] if average else []
     if error is None or worth != "no":
         return []
     share = (
@@ -586,7 +598,10 @@ def _not_worth(release: Release) -> list[str]:
         if domain.outcome_sd
         else f"{error / domain.outcome_range:.0%} of the outcome's range"
     )
-    return [f"Not worth asking at so many records and this budget, as a plan says: the error to expect is {share}."]
+    return [
+        "Not worth asking at so many records and this budget: by the released scale of residuals the error to expect "
+        f"is {share}."
+    ]
 
 
 def _share(chosen: Any) -> str:

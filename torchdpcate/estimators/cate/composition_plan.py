@@ -363,10 +363,11 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
         clipped = f"residuals of the outcome are clipped at {shown(size)}"
         clipped += " (residual_scale, as given)" if given else told(domain)
         if not (given or stated or domain.censoring is not None):
-            clipped += ", by 1/14 of its range; state outcome.sd, for that may be off by a factor of three"
+            clipped += ", by 1/14 of its range; state outcome.sd, for that may be several times too large or too small"
     errors = effect_errors(plan, domain, size)
     parts = {name: value for name, value in errors._asdict().items() if value and name != "deviation"}
     least, most = of_kind("effect")["errors"]["between"]
+    between = f"; in nine of ten generated laws the error was {least} to {most} times the expected one"
     return PlannedNoise.of_parts(
         parts,
         OF,
@@ -374,8 +375,8 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
         plan.n,
         plan.budget,
         assumes=(
-            f"{clipped}, and effects vary by {shown(errors.deviation)} over people, nearly linearly in covariates; in "
-            f"nine of ten generated laws the error was {least} to {most} times the expected one",
+            f"{clipped}, and effects vary by {shown(errors.deviation)} over people, nearly linearly in covariates"
+            + between * (given or stated),
         ),
         left_out=("what the covariates do not say of who is treated",) * (not plan.known_propensity),
         remarks=(
