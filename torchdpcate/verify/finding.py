@@ -586,11 +586,9 @@ def _not_worth(release: Release) -> list[str]:
     worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)
     if worth == SERVES:
         effect: Any = release.function
-        average = effect.lines is not None or effect.law is not None
-        words = (
-            "By the released scale of residuals one average effect serves as well at so many records and this budget."
-        )
-        return [words] if average else []
+        words = "At so many records and this budget one average effect serves as well."
+        grouped = effect.lines is not None and effect.lines.groups  # which say themselves how effects differ
+        return [] if grouped or (effect.lines is None and effect.law is None) else [words]
     if error is None or worth != "no":
         return []
     share = (
