@@ -55,7 +55,7 @@ _LEAST_SPREAD = 1e-9  # of effects, over their range: less is none
 _LEAST_APART = 1.0  # deviation of effects that have groups, over the sampling error of their mean
 _OWN = 0.5  # prior deviation of a cell's variance of scores about that of all, over it
 _SIDE = 2.0  # deviations of noise that a share is at least apart from its number
-_UNEVEN = 0.5  # deviation of a cell's tails from their even share, over it
+_UNEVEN = 0.5  # deviation of a cell's tails from its share of everybody's by squares, over that share
 _FEWEST = 10.0  # records of a line
 _LEAST_GROUP = 0.3  # of an equal share of the records, which each group has
 _LEAST_PART = 0.75  # of an equal share of the people, which each group has
@@ -391,7 +391,7 @@ class _Law(NamedTuple):
         return tail_of(self.found["tails"], self.noise("tails"), self.clip, most, model, mass)
 
     def tail(self, parts: str | None, cells: list[int], mass: float) -> Tail:
-        """Return what the clip took in some cells of a partition: their share of all squares, which is off by half.
+        """Return what the clip took in some cells of a partition: their share of it by squares, which is off by half.
 
         Args:
             parts: As of ``mean_of``.
