@@ -311,6 +311,21 @@ def propensity_at(batch: CausalData, propensity: Propensity) -> Tensor:
 
 # -- fits
 
+_OWN = 0.5  # least share of a chosen product's mean square that other features do not have
+
+
+def rescaled(curvatures: Tensor, before: WeightedBasis, basis: WeightedBasis) -> Tensor:
+    """Return the curvatures of some of the features of a basis, at their weights in another one.
+
+    Args:
+        curvatures: Mean ones, [1 + p, 1 + p].
+        before: Their basis.
+        basis: Of some of its features.
+    """
+    at = torch.tensor([0, *(1 + before.features.index(feature) for feature in basis.features)])
+    unit = (basis.feature_weights / before.feature_weights[at]).sqrt()
+    return curvatures[at][:, at] * unit.outer(unit)
+
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
@@ -427,12 +442,32 @@ class Regressions:
                 planned.repeat(plan.arms - 1),
             )
         d = private_curvatures(rows, fits, planned, "effect curvatures", self.steps)
+        pairs = self._apart(regression.basis, d)
+        if pairs != self.pairs:
+            before, regression = regression.basis, plan.effect(self.two_levels, pairs)
+            fits, d = EffectFits(scale, regression.basis), rescaled(d, before, regression.basis)
         requested = effect_plan(plan, regression, d, scale)
         solution = self.solver.solution(rows.fit(fits, len(d)), requested, self.steps)
         theta = solution.coefficients
         estimates, variances = without_ridge(theta, requested), effect_variances(plan, d, scale)
         final = effect_coefficients(plan, regression, estimates, variances, scale)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
+
+    def _apart(self, basis: WeightedBasis, curvatures: Tensor) -> tuple[Feature, ...]:
+        """Return the chosen products that are no functions of other features, by released curvatures.
+
+        A step or a hump of two values is a line, so that its product is one of others: what both have in common would
+        be shrunk in each. Hidden units are what is beyond all features, which stay then.
+
+        Args:
+            basis: The effect's features, the chosen products among them.
+            curvatures: Released, [1 + p, 1 + p].
+        """
+        if self.units is not None:
+            return self.pairs
+        own = 1 / (torch.linalg.inv(curvatures).diagonal() * curvatures.diagonal())
+        close = {feature for feature, share in zip(basis.features, own[1:].tolist(), strict=False) if share < _OWN}
+        return tuple(pair for pair in self.pairs if pair not in close)
 
     def hidden_units(self, rows: Rows, scale: float) -> tuple[Tensor, Tensor]:
         """Return weights and biases of hidden units that are trained for the effect beside its features.
