@@ -340,7 +340,7 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     .. math:: c = (q_{.2} + q_{.8}) / 2, \qquad s = (q_{.8} - q_{.2}) / 1.683
 
     Each of the 8 vectors of counts, two of each covariate, gets its noise as ``turned`` says: its :math:`\ell_2`
-    sensitivity is :math:`\sqrt q`, and it shares the step evenly. Where both quantiles are in the first or the last cell,
+    sensitivity is :math:`\sqrt q`, and it shares the step evenly. Where both quantiles are in the first or last cell,
     they say nothing of the other values: the window is then [-1, 1].
 
     Args:
@@ -408,23 +408,13 @@ def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> 
     mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, squares, _SQUARE_SPREAD))
     variance = (torch.where(two_levels, 1.0, square) - mean.square()).clamp(LEAST_VARIANCE, 1)
     found = Standardisation((middle + half * mean).clamp(-1, 1), (half * variance.sqrt()).clamp_max(1))
-    apart = at_end & ~found.at_ends
+    apart = at_end & ~torch.tensor(found.levels(two_levels.tolist()))
     return Standardisation(
         torch.where(apart, found.mean.sign() * (1 - _LEAST / MOST), found.mean), found.sd.masked_fill(apart, _LEAST)
     )
 
 
 # -- what is retained
-
-
-def released_levels(two_levels: Sequence[bool], scales: Standardisation) -> tuple[bool, ...]:
-    """Return which covariates have two levels, by the schema or by the released numbers that scale them.
-
-    Args:
-        two_levels: By the schema.
-        scales: Released.
-    """
-    return tuple(told or seen for told, seen in zip(two_levels, scales.at_ends.tolist(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,12 +482,12 @@ def retained_covariates(
             return RetainedCovariates(columns, Standardisation.none(len(levels)), levels, indicators)
         moments = Moments(columns=columns, indicators=indicators)
         scales = private_standardisation(rows, moments, steps, plan.by_sums)
-        return RetainedCovariates(columns, scales, released_levels(levels, scales), indicators)
+        return RetainedCovariates(columns, scales, scales.levels(levels), indicators)
     two, windows = torch.tensor(every), Standardisation.none(0)
     if not all(every):
         windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two], indicators), steps)
     scales = private_moments(rows, MomentsWithin(windows, two, indicators=indicators), steps)
-    retained = RetainedCovariates(None, scales, released_levels(every, scales), indicators)
+    retained = RetainedCovariates(None, scales, scales.levels(every), indicators)
     if not plan.wide:
         return retained
     count = plan.choices[PROGNOSTIC]

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.constants import RuleConstants, of_kind
-from torchdpcate.composition.covariates import released_levels
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
@@ -213,7 +212,7 @@ class CompositionPlan(Plan):
         """
         levels, indicators = self.schema.two_levels, self.schema.domain.indicators
         used = levels if columns is None else tuple(levels[column] for column in columns)
-        used = released_levels(used, scales) if "moments" in self.steps.shares.shares else used
+        used = scales.levels(used) if "moments" in self.steps.shares.shares else used
         return Levels(used, among(columns, indicators))
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
