@@ -32,6 +32,7 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import (
     MOST,
     PAIRED,
+    TWO_VALUES,
     Feature,
     Indicators,
     Levels,
@@ -406,12 +407,11 @@ def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> 
     at_end = (half == 1) & ~two_levels
     spreads, squares = torch.where(half == 1, _RATES, _MEANS).double(), torch.where(at_end, _AT_END, _SQUARE).double()
     mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, squares, _SQUARE_SPREAD))
-    variance = (torch.where(two_levels, 1.0, square) - mean.square()).clamp(LEAST_VARIANCE, 1)
-    found = Standardisation((middle + half * mean).clamp(-1, 1), (half * variance.sqrt()).clamp_max(1))
-    apart = at_end & ~torch.tensor(found.levels(two_levels.tolist()))
-    return Standardisation(
-        torch.where(apart, found.mean.sign() * (1 - _LEAST / MOST), found.mean), found.sd.masked_fill(apart, _LEAST)
-    )
+    variance = torch.where(two_levels, 1.0, square) - mean.square()
+    apart = at_end & (1 - mean.square() > TWO_VALUES * variance)
+    centre, spread = middle + half * mean, half * variance.clamp(LEAST_VARIANCE, 1).sqrt()
+    centre = torch.where(apart, mean.sign() * (1 - _LEAST / MOST), centre)
+    return Standardisation(centre.clamp(-1, 1), spread.masked_fill(apart, _LEAST).clamp_max(1))
 
 
 # -- what is retained

@@ -14,7 +14,8 @@ MOST = 3.0
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
 _SINE = 2.5  # of the waves: about one period over four standard deviations
-_TWO_VALUES = 1.4  # a product of the ends that only two values, and their noise, have: see Standardisation.levels
+TWO_VALUES = 1.4
+"""Product of standardised ends below which there are two values: 1 but for noise, see ``Standardisation.levels``."""
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
 PAIRED = "tq"
@@ -95,7 +96,7 @@ class Standardisation:
             (True, False, True)
         """
         low, high = ((1 + self.mean) / self.sd).clamp_max(MOST), ((1 - self.mean) / self.sd).clamp_max(MOST)
-        return tuple((torch.tensor(two_levels, dtype=torch.bool) | (low * high < _TWO_VALUES)).tolist())
+        return tuple((torch.tensor(two_levels, dtype=torch.bool) | (low * high < TWO_VALUES)).tolist())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return its numbers by name."""
