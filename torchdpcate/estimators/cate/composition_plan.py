@@ -342,7 +342,7 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
 
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-OF = "the effect at a typical covariate"
+OF = "the effect for an average person"
 """What planned noise is the noise of."""
 _BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
