@@ -19,6 +19,8 @@ START, END = "<!-- tables: study --table -->", "<!-- end of tables -->"
 
 
 KEY = ["method", "n", "epsilon", "line", "law"]
+PERSONS_BY = {"held": "mean", "width": "median", "error": "median", "regret": "mean"}
+"""What is said of the rows of persons."""
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -116,33 +118,15 @@ def _others(found: pd.DataFrame) -> str:
 
 def _beside(found: pd.DataFrame) -> str:
     """Return means over laws, of widths and of the average's error medians."""
-    lines = [
-        [
-            "method",
-            "laws",
-            "draws",
-            "shown",
-            "covered",
-            "width",
-            "rms",
-            "persons covered",
-            "half width",
-            "error",
-            "regret",
-        ]
-    ]
+    lines = [["method", "laws", "draws", "shown", "covered", "width", "rms"]]
+    lines[0] += ["persons covered", "half width", "error", "regret"]
     two = ~found["law"].str.contains("three arms")  # which no peer has
     own = found[found["line"].isin([AVERAGE, "persons"]) & (found["method"] != REQUESTED) & two]
     for name, wrong in (("models right", False), ("models wrong", True)):
         for method, rows in own[own["law"].isin(WRONG) == wrong].groupby("method", sort=False):
             average, persons = (rows[rows["line"] == line] for line in (AVERAGE, "persons"))
             told = [average["shown"].mean(), average["held"].mean(), average["width"].median(), average["rms"].median()]
-            told += [
-                persons["held"].mean(),
-                persons["width"].median(),
-                persons["error"].median(),
-                persons["regret"].mean(),
-            ]
+            told += [persons[name].agg(how) for name, how in PERSONS_BY.items()]
             lines.append([str(method), name, str(rows["draws"].max()), *map(short, told)])
     return table(lines)
 

@@ -62,7 +62,7 @@ def test_kernel_ridge_by_gpytorch_answers_on(here, capsys):
     assert summary("r")["level"] == "certified"
     shown = " ".join(capsys.readouterr().out.split())
     assert "certified ways" not in shown
-    assert re.search("of the second stage alone at a typical covariate .errors of the nuisances come on top", shown)
+    assert re.search("of the second stage alone for an average person .errors of the nuisances come on top", shown)
     assert re.search("noise alone is about [0-9.]+, and errors of the nuisances come on top", shown)
     assert "torchdpcate sign r" in shown
     pd.DataFrame({"x0": [0.2, 0.4], "x1": [0.1, 0.9]}).to_csv("queries.csv", index=False)

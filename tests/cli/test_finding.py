@@ -63,7 +63,7 @@ def test_a_plan_says_what_a_reader_would_see(trial, capsys):
     assert main(["plan", *TABLE, "n=900", "run_dir=p"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "a reader would see of a true effect of 1 points, half a standard deviation, a number from" in said
-    assert "error for an average person" in said
+    assert "noise of the effect for an average person" in said
     assert "(points)" in said
     assert "for noise of 0.2 (sd / 10)" in said
     assert Path("p/plan.png").stat().st_size > 0

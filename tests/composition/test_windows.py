@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from experiments.hospital.cases import Case
 from tests.composition.cases import rows
 from tests.sessions import noted
-from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.covariates import (
     LEAST_SPREAD,
     MomentsWithin,
@@ -17,13 +18,14 @@ from torchdpcate.composition.covariates import (
     turned,
     turned_back,
 )
-from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import COUNT_VARIANCE, NoisySteps, Shares
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.verify.file import verify_release
 
 N = 20_000
-PRIVATE = PrivacyBudget(1.0, 1e-5)
 
 
 def steps(mu: float, requested: list | None = None) -> NoisySteps:
@@ -122,5 +124,40 @@ def test_eight_vectors_of_counts_share_the_step():
     assert event.noise_multiplier == pytest.approx(math.sqrt(8 / 0.5) / 3.0, rel=1e-8)
 
 
-def plan(n: int, covariates: int, **given) -> ComposedPlan:
-    return composed_plan(n, PRIVATE, covariates, overlap=0.1, **given)
+@pytest.mark.parametrize(("share", "missed"), [(0.5, 0.02), (0.3, 0.02), (0.1, 0.02), (0.02, 1.0)])
+def test_two_values_are_seen_by_released_numbers(share, missed):
+    """Of rare ones z is clipped."""
+    random = torch.Generator().manual_seed(0)
+    even = torch.rand(N, 2, generator=random).double()
+    u = torch.stack([torch.where(even[:, 0] < share, 1.0, -1.0).double(), 2 * even[:, 1] - 1], 1)
+    none, own = torch.tensor([False, False]), steps(0.5)
+    windows = private_windows(rows(u), WindowCells(~none, none), own)
+    scales = private_moments(rows(u), MomentsWithin(windows, none), own)
+    assert scales.levels([False, False]) == (True, False)
+    z = scales(u)[:, 0]
+    assert abs(z.mean()) < missed / 5
+    assert abs(z.std() - 1) < missed
+
+
+def test_most_values_at_an_end_are_told_from_all_others():
+    """A price that few have to pay: a window of their quantiles has no width."""
+    u = (torch.arange(N).double() / N - 0.85).clamp_min(0)[:, None] - 1
+    at, own = torch.tensor([True]), steps(0.5)
+    scales = private_moments(rows(u), MomentsWithin(private_windows(rows(u), WindowCells(at, ~at), own), ~at), own)
+    assert scales.levels([False]) == (True,)
+    z = scales(u).flatten()
+    assert (z[0].item(), z[-1].item()) == pytest.approx((-1 / 3, 3))
+
+
+@pytest.mark.parametrize("high", [1.0, 4.0])
+def test_an_effect_is_learnt_as_well_where_two_values_are_declared_as_numbers(high, tmp_path):
+    """Chosen steps of two values were lines of others: the error was ten and three times as large."""
+    case, errors = Case.of("trial", 3, N), []
+    records, people = case.records, case.people
+    for domain in (case.schema.domain, Domain([-2] * 4 + [0] * 2, [2] * 4 + [high] * 2, -20, 20, propensity=0.5)):
+        learner = RLearner(domain, PrivacyBudget(3.0, 1e-5), noise=NoiseSource.fixed(3))
+        release = learner.fit(records.x, records.a, records.y).release_function()
+        verify_release(release.save(tmp_path / "release.safetensors", overwrite=True))
+        errors.append(np.mean((np.asarray(release.effect(people.x)) - people.effect) ** 2) / people.effect.var())
+    assert errors[0] < 0.02
+    assert errors[1] < 1.6 * errors[0]

@@ -60,6 +60,12 @@ def test_coefficients_are_drawn_on_a_shared_random_support(source) -> None:
     assert ((beta > 0).sum(0) - 400 * share).abs().max() <= slack
 
 
+@pytest.mark.parametrize("of", [Dataset1, Dataset2])
+def test_the_deviation_is_that_over_all_draws(of) -> None:
+    y = torch.cat([of(seed=seed).draw(500, torch.Generator().manual_seed(seed)).y for seed in range(200)])
+    assert y.std().item() == pytest.approx(of().domain().outcome_sd, rel=0.02)
+
+
 def test_outcome_bounds_are_the_tightest() -> None:
     t = torch.linspace(0, 1, 200_001, dtype=torch.float64)
     grow, wave = torch.exp(2 * t), 3 * torch.sin(4 * t)

@@ -325,8 +325,6 @@ class PlanReport:
                 f"of a true effect of {effect}, half {seen.of_sd}, a number from {low} to {high} in 95 of 100 "
                 f"releases; where there is no effect, up to {seen.none}",
             )
-        if self.task == "cate" and self.of_effect and math.isfinite(noise.value):
-            yield "error for an average person", f"{shown(noise.value)} ({self._unit})"
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
         if self.missing:

@@ -32,6 +32,7 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import (
     MOST,
     PAIRED,
+    TWO_VALUES,
     Feature,
     Indicators,
     Levels,
@@ -55,9 +56,9 @@ CELLS = 2**HALVINGS
 """Of each covariate's interval, as fine as halvings tell."""
 _BEND = 3.0  # a covariate that starts at zero is halved evenly in this root of its share of the range
 _LEAST = 0.004  # standard deviation of a window, of the interval [-1, 1]
-_RATES, _MEANS, _SQUARE, _SQUARE_SPREAD = 0.7, 0.15, 1 / MOST**2, 0.06
+_RATES, _MEANS, _SQUARE, _AT_END, _SQUARE_SPREAD = 0.7, 0.15, 1 / MOST**2, 0.95, 0.06
 # spread of means of covariates of two levels about zero, and of others about the middle of their windows, where their
-# mean square is expected, and its spread
+# mean square is expected, that of covariates with most values at an end, and its spread
 LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
 """Least standard deviation that a covariate on [-1, 1] can be released with."""
 
@@ -340,7 +341,8 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     .. math:: c = (q_{.2} + q_{.8}) / 2, \qquad s = (q_{.8} - q_{.2}) / 1.683
 
     Each of the 8 vectors of counts, two of each covariate, gets its noise as ``turned`` says: its :math:`\ell_2`
-    sensitivity is :math:`\sqrt q`, and it shares the step evenly.
+    sensitivity is :math:`\sqrt q`, and it shares the step evenly. Where both quantiles are in the first or last cell,
+    they say nothing of the other values: the window is then [-1, 1].
 
     Args:
         rows: The records, which are looked at once it is paid for.
@@ -365,7 +367,9 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
         low, high = low.sort(1).values, high.sort(1).values  # the sensitivity needs thresholds in order
     share = (low + high).double() / (2 * CELLS)
     ends = 2 * torch.where(cells.bent[:, None], share.pow(_BEND), share) - 1
-    return Standardisation(ends.mean(1), ((ends[:, 1] - ends[:, 0]) / _APART).clamp_min(_LEAST))
+    centre, spread = ends.mean(1), ((ends[:, 1] - ends[:, 0]) / _APART).clamp_min(_LEAST)
+    at_end = (high[:, 1] == 1) | (low[:, 0] == CELLS - 1)
+    return Standardisation(centre.masked_fill(at_end, 0.0), spread.masked_fill(at_end, 1 / MOST))
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,18 +393,25 @@ class MomentsWithin(Moments):
 def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> Standardisation:
     """Return the standardisation of all covariates, by their means and squares within their windows.
 
+    Of covariates that have most values at one end, and others not at the other end, it tells these values apart from
+    all others: z is -1/3 there, and 3 elsewhere.
+
     Args:
         rows: The records.
         moments: Of the covariates.
         steps: Pays, and draws noise.
     """
     two_levels, windows = moments.two_levels, moments.windows
-    spreads = torch.where(two_levels, _RATES, _MEANS).double()
-    mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, _SQUARE, _SQUARE_SPREAD))
-    variance = (torch.where(two_levels, 1.0, square) - mean.square()).clamp(LEAST_VARIANCE, 1)
-    middle, half = torch.zeros_like(mean), torch.ones_like(mean)
+    middle, half = torch.zeros(len(two_levels)).double(), torch.ones(len(two_levels)).double()
     middle[~two_levels], half[~two_levels] = windows.mean, MOST * windows.sd
-    return Standardisation((middle + half * mean).clamp(-1, 1), (half * variance.sqrt()).clamp_max(1))
+    at_end = (half == 1) & ~two_levels
+    spreads, squares = torch.where(half == 1, _RATES, _MEANS).double(), torch.where(at_end, _AT_END, _SQUARE).double()
+    mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, squares, _SQUARE_SPREAD))
+    variance = torch.where(two_levels, 1.0, square) - mean.square()
+    apart = at_end & (1 - mean.square() > TWO_VALUES * variance)
+    centre, spread = middle + half * mean, half * variance.clamp(LEAST_VARIANCE, 1).sqrt()
+    centre = torch.where(apart, mean.sign() * (1 - _LEAST / MOST), centre)
+    return Standardisation(centre.clamp(-1, 1), spread.masked_fill(apart, _LEAST).clamp_max(1))
 
 
 # -- what is retained
@@ -471,12 +482,12 @@ def retained_covariates(
             return RetainedCovariates(columns, Standardisation.none(len(levels)), levels, indicators)
         moments = Moments(columns=columns, indicators=indicators)
         scales = private_standardisation(rows, moments, steps, plan.by_sums)
-        return RetainedCovariates(columns, scales, levels, indicators)
+        return RetainedCovariates(columns, scales, scales.levels(levels), indicators)
     two, windows = torch.tensor(every), Standardisation.none(0)
     if not all(every):
         windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two], indicators), steps)
     scales = private_moments(rows, MomentsWithin(windows, two, indicators=indicators), steps)
-    retained = RetainedCovariates(None, scales, every, indicators)
+    retained = RetainedCovariates(None, scales, scales.levels(every), indicators)
     if not plan.wide:
         return retained
     count = plan.choices[PROGNOSTIC]

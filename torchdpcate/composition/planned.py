@@ -83,8 +83,9 @@ def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None
 
     .. math:: \Big(h^2 - \sum_{j \le k} \frac{t_j^2}{t_j + 1.69\, v_j}\Big)^{1/2}, \quad t_j = \frac{.9\, f h^2}{k}
 
-    h is .2 outcome deviations, and .3 variances of an outcome of two values, as the rarer one has smaller effects; the
-    plan's own prior variances, by which it requests and shrinks, are wider. Generated laws differ by a factor of four.
+    h is .2 outcome deviations, and .3 variances over the range of an outcome of two values or by a horizon, as those
+    near a bound have smaller effects; the plan's own prior variances, by which it requests and shrinks, are wider.
+    Generated laws differ by a factor of four.
 
     Args:
         plan: Of the composition.
@@ -94,7 +95,7 @@ def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None
     own, size = of_kind("effect")["errors"], expected_scale(plan, domain) if scale is None else scale
     sd = domain.outcome_sd or (_BINARY * size if plan.binary else size / (own["residuals"] * _normal_clip(plan)))
     residual = sd if plan.binary else own["residuals"] * sd
-    deviation = own["binary"] * sd**2 / size if plan.binary else own["deviation"] * sd
+    deviation = own["binary"] * sd**2 / domain.outcome_range if plan.reaches_bounds else own["deviation"] * sd
     effect, lost = plan.effect(), lost_of(plan)
     sampled = 0.0 if plan.budget is None else plan.unit_sampling(plan.effect_curvature) * size**2
     sampled *= sd**2 / (EXPECTED.sampling_binary * size**2) if plan.binary else 1.0

@@ -311,6 +311,8 @@ def propensity_at(batch: CausalData, propensity: Propensity) -> Tensor:
 
 # -- fits
 
+_OWN = 0.5  # least share of a chosen product's mean square that other features do not have
+
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
@@ -427,12 +429,41 @@ class Regressions:
                 planned.repeat(plan.arms - 1),
             )
         d = private_curvatures(rows, fits, planned, "effect curvatures", self.steps)
+        if self.pairs and self.units is None:  # hidden units are what is beyond all features, which stay then
+            regression, d = self._apart(regression, d)
+            fits = EffectFits(scale, regression.basis)
         requested = effect_plan(plan, regression, d, scale)
         solution = self.solver.solution(rows.fit(fits, len(d)), requested, self.steps)
         theta = solution.coefficients
         estimates, variances = without_ridge(theta, requested), effect_variances(plan, d, scale)
         final = effect_coefficients(plan, regression, estimates, variances, scale)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
+
+    def _apart(self, regression: Regression, curvatures: Tensor) -> tuple[Regression, Tensor]:
+        """Return the effect's regression without chosen products that others make up, and curvatures of its features.
+
+        A step or a hump of two values is a line, so that its product is one of others: what they have in common would
+        be shrunk in each. The curvatures say so, which are released before.
+
+        Args:
+            regression: With all chosen products.
+            curvatures: Released mean ones of its features, [1 + p, 1 + p].
+        """
+        place = {feature: at for at, feature in enumerate(regression.basis.features, 1)}
+        own = 1 / (torch.linalg.inv(curvatures).diagonal() * curvatures.diagonal())
+        pairs = tuple(pair for pair in self.pairs if pair not in place or own[place[pair]] > _OWN)
+        if pairs == self.pairs:
+            return regression, curvatures
+        found = self.plan.effect(self.two_levels, pairs)
+        weights = found.basis.feature_weights
+        alike = [(at, place[feature]) for at, feature in enumerate(found.basis.features, 1) if feature in place]
+        new, old = torch.tensor([(0, 0), *alike]).T
+        unit = (weights[new] / regression.basis.feature_weights[old]).sqrt()
+        kept = (
+            self.plan.effect_curvature * weights
+        ).diag()  # planned ones of features that fewer products make room for
+        kept[new[:, None], new] = curvatures[old[:, None], old] * unit.outer(unit)
+        return found, kept
 
     def hidden_units(self, rows: Rows, scale: float) -> tuple[Tensor, Tensor]:
         """Return weights and biases of hidden units that are trained for the effect beside its features.

@@ -34,12 +34,12 @@ class ExpectedMoments(NamedTuple):
 
     Attributes:
         means: Standard deviation of their means about zero, one number or one each, [k].
-        square: Their mean square.
+        square: Their mean square, one number or one each, [k].
         square_spread: Standard deviation of that.
     """
 
     means: float | Tensor
-    square: float
+    square: float | Tensor
     square_spread: float
 
 

@@ -14,6 +14,8 @@ MOST = 3.0
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
 _SINE = 2.5  # of the waves: about one period over four standard deviations
+TWO_VALUES = 1.4
+"""Product of standardised ends below which there are two values: 1 but for noise, see ``Standardisation.levels``."""
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
 PAIRED = "tq"
@@ -74,6 +76,27 @@ class Standardisation:
         """
         zero = torch.zeros(k, dtype=torch.float64)
         return cls(zero, zero + 1)
+
+    def levels(self, two_levels: Sequence[bool]) -> tuple[bool, ...]:
+        r"""Return which covariates have two levels, as it is declared or as these numbers say, [k].
+
+        .. math:: E[(z - z_-)(z_+ - z)] = -1 - z_- z_+ \ge 0
+
+        for z of mean 0 and variance 1 between the ends :math:`z_- < 0 < z_+`, of [-1, 1] or of the clip: it is nought
+        where z is always at one of them, 2 where it is uniform, and more of most others. Squares, waves and steps of
+        two values are lines. What it says follows from released numbers, and costs nothing.
+
+        Args:
+            two_levels: Whether each has two levels, as it is declared.
+
+        Example:
+            >>> half = torch.full((3,), 0.5, dtype=torch.float64)
+            >>> spread = torch.tensor([0.75**0.5, 0.2, 0.2], dtype=torch.float64)
+            >>> Standardisation(half, spread).levels([False, False, True])
+            (True, False, True)
+        """
+        low, high = ((1 + self.mean) / self.sd).clamp_max(MOST), ((1 - self.mean) / self.sd).clamp_max(MOST)
+        return tuple((torch.tensor(two_levels, dtype=torch.bool) | (low * high < TWO_VALUES)).tolist())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return its numbers by name."""

@@ -31,7 +31,8 @@ class OprescuGenerator(GeneratedStudy):
     authors' code), with entries from U[0, 0.3] and U[0, 1].
 
     The domain holds public facts of this law, true for every seed: covariates in [0, 1], and the
-    tightest outcome bounds over all draws of beta, gamma, X, A and epsilon. The propensity is
+    tightest outcome bounds over all draws of beta, gamma, X, A and epsilon, with the outcome's
+    standard deviation over these. The propensity is
     :math:`\pi(x) = (1 + \min(x^\top\beta, 1)) / 2 \ge 1/2`; as x'beta may reach 1.5, it has no
     bound below 1 that holds for every draw, so the overlap of 0.05 is a clip, not a fact
     (:math:`\pi > 0.95` needs x'beta > 0.9, which is rare).
@@ -39,6 +40,7 @@ class OprescuGenerator(GeneratedStudy):
 
     dimension: int
     support_size: int
+    deviation: float
     treatment_coefficient = 0.3
     outcome_coefficient = 1.0
     overlap = 0.05
@@ -65,7 +67,8 @@ class OprescuGenerator(GeneratedStudy):
         """Return the public facts of the law of these data."""
         low, high = self.outcome_bounds()
         box = [0.0] * self.dimension, [1.0] * self.dimension
-        return Domain(*box, low, high, self.overlap, origin=self._origin(), better="higher")
+        facts = {"origin": self._origin(), "better": "higher", "outcome_sd": self.deviation}
+        return Domain(*box, low, high, self.overlap, **facts)
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples: covariates, then both noises, of each."""
@@ -87,6 +90,7 @@ class Dataset1(OprescuGenerator):
 
     dimension = 2
     support_size = 2
+    deviation = 2.49
 
     def effect(self, x: Tensor) -> Tensor:
         """Return exp(2 x0) + 3 sin(4 x0)."""
@@ -111,6 +115,7 @@ class Dataset2(OprescuGenerator):
 
     dimension = 30
     support_size = 5
+    deviation = 2.97
 
     def effect(self, x: Tensor) -> Tensor:
         """Return exp(2 x0) + 3 sin(4 x1)."""

@@ -57,7 +57,7 @@ BlockRecords = Mapping[str, CausalData]
 OBJECTIVE = "objective"
 """The mechanism where the user names none: the one of least noise."""
 _GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
-_OF = "the second stage alone at a typical covariate (errors of the nuisances come on top)"
+_OF = "the second stage alone for an average person (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 
 

@@ -36,7 +36,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown, told
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
-from torchdpcate.fit.weighted_basis import PAIRED, Levels, WeightedBasis, all_features, among
+from torchdpcate.fit.weighted_basis import PAIRED, Levels, Standardisation, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -152,7 +152,7 @@ class CompositionPlan(Plan):
     def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
         """See ``Plan``: features by plan and choices, coefficients shrunk, the law of intervals."""
         plan, scale, numbers = self.steps.at_weight(answers["weight"]), answers["scale"], answers["numbers"]
-        levels = self.levels(answers["columns"])
+        levels = self.levels(answers["columns"], answers["standardisation"])
         regression = plan.effect(levels, answers["pairs"], answers["units"])
         curvatures, law = answers["curvatures"], None
         variances = effect_variances(plan, curvatures, scale)
@@ -203,15 +203,22 @@ class CompositionPlan(Plan):
         if not found:
             yield from self.conclusion_problems(effect)
 
-    def levels(self, columns: tuple[int, ...] | None) -> Levels:
-        """Return whether each covariate in use has two levels, and which of them says where another is missing."""
+    def levels(self, columns: tuple[int, ...] | None, scales: Standardisation) -> Levels:
+        """Return whether each covariate in use has two levels, and which of them says where another is missing.
+
+        Args:
+            columns: Those in use; None for all.
+            scales: Released.
+        """
         levels, indicators = self.schema.two_levels, self.schema.domain.indicators
-        used = levels if columns is None else [levels[column] for column in columns]
+        used = levels if columns is None else tuple(levels[column] for column in columns)
+        used = scales.levels(used) if "moments" in self.steps.shares.shares else used
         return Levels(used, among(columns, indicators))
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen, and of numbers that no step of the plan paid for: nothing is concluded then."""
-        plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
+        plan, numbers = self.steps.at_weight(release.weight), release.numbers
+        levels = self.levels(release.columns, release.standardisation)
         pairs, units = _chosen(release.basis).values()
         if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED)):
             yield "its products with a step or a hump are not those of a choice that its plan requests"
@@ -335,7 +342,7 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
 
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-OF = "the effect at a typical covariate"
+OF = "the effect for an average person"
 """What planned noise is the noise of."""
 _BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 

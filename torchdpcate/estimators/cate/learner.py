@@ -253,7 +253,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         queries: Tensor | None = None,
         residual_scale: float | None = None,
     ) -> PlannedNoise:
-        """See ``PrivateEstimator``: the noise of the effect at a typical covariate.
+        """See ``PrivateEstimator``: the noise of the effect for an average person.
 
         Of a composition it is the error that all its noise and its priors leave; of a second stage on a block of its
         own the noise of that stage alone, with a planned Huber threshold.
