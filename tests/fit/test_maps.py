@@ -10,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.fit.nuisance_kinds import Nuisances
-from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, hump, step
+from torchdpcate.fit.weighted_basis import TRIPLE, Feature, Levels, WeightedBasis, all_features, hump, step
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 
@@ -143,6 +143,20 @@ def test_products_with_a_hump_are_those_of_their_covariates():
     squares = 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
     expected = torch.stack([z[:, f.i].clamp(-1.5, 1.5) * squares[:, f.j] for f in features], 1)
     torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
+
+
+def test_products_of_three_are_those_of_their_covariates_but_for_what_says_where_one_is_missing():
+    z = torch.tensor([[0.5, -1.0, 1.0, 1.2], [2.0, 0.3, 0.0, -1.0], [-2.0, 3.0, -3.0, 9.0]], dtype=torch.float64)
+    features = all_features(Levels([False, False, True, False], (None, 2, None, None)), TRIPLE)
+    assert features == tuple(Feature(TRIPLE, *three) for three in ((0, 1, 3), (0, 2, 3)))
+    basis = WeightedBasis(features, torch.full((3,), 1 / 3, dtype=torch.float64))
+    clipped = z.clamp(-1.5, 1.5)
+    expected = torch.stack([1.5 * clipped[:, f.places].prod(1) for f in features], 1)
+    for psi in (basis(z), basis.traced(z)):
+        torch.testing.assert_close(psi[:, 1:] * 3**0.5, expected, rtol=1e-14, atol=1e-14)
+    assert WeightedBasis.from_config(basis.config(), basis.feature_weights, 4).features == features
+    with pytest.raises(ValueError, match="features of unknown kind"):
+        WeightedBasis.from_config([[TRIPLE, 0, 1], [TRIPLE, 0, 2]], basis.feature_weights, 4)
 
 
 def test_products_with_a_step_are_those_of_their_covariates():

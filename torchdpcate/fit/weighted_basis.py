@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -13,13 +13,16 @@ MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
+_TRIPLE = 1.5  # what a product of three slopes is multiplied by
 _SINE = 2.5  # of the waves: about one period over four standard deviations
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
-PAIRED = "tq"
-"""Kinds of products that a private choice gives an effect: a slope times a step, and times a hump, of another."""
-PRODUCTS = ("x", *PAIRED)
-"""Kinds of two covariates."""
+TRIPLE = "p"
+"""Kind of products of the slopes of three covariates."""
+PAIRED = f"tq{TRIPLE}"
+"""Kinds of products that a private choice gives an effect: a slope times a step, times a hump, times two slopes."""
+PRODUCTS = {"x": 2, "t": 2, "q": 2, TRIPLE: 3}
+"""Kinds of several covariates, with how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +171,21 @@ class Feature(NamedTuple):
 
     Attributes:
         kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step,
-            ``q`` product with a hump, ``h`` combination of hidden units.
+            ``q`` product with a hump, ``p`` product of three, ``h`` combination of hidden units.
         i: Position of the covariate, or of the combination.
         j: Position of the other one of a product, or of the one that steps or has the hump; else i again.
+        l: Position of the third one of a product of three; else none.
     """
 
     kind: str
     i: int
     j: int
+    l: int | None = None
+
+    @property
+    def places(self) -> list[int]:
+        """Positions as files have them: two, or of a product of three these."""
+        return [self.i, self.j] if self.l is None else [self.i, self.j, self.l]
 
 
 def step(z: Tensor) -> Tensor:
@@ -207,7 +217,21 @@ def hump(z: Tensor) -> Tensor:
     return z.square().sub_(1).div_(math.sqrt(2)).clamp_(-_REACH, _REACH).mul_(_HUMP)
 
 
-# of mean square one for a standard normal covariate, but for waves (about one), steps (.786) and humps (.852). The
+def slopes(a: Tensor, b: Tensor) -> Tensor:
+    r"""Return the product of two slopes that end at 1.5, :math:`\mathrm{clip}(a, \pm 1.5)\, \mathrm{clip}(b, \pm 1.5)`.
+
+    Two thirds of it times such a slope of a third covariate is odd in each of three, and so is uncorrelated with what is
+    of two of them where all are independent and symmetric. Its mean square is 1.06 of normal ones with the factor 1.5.
+
+    Example:
+        >>> slopes(torch.tensor([3.0, 0.5]), torch.tensor([1.0, -2.0]))
+        tensor([ 1.5000, -0.7500])
+    """
+    return a.clamp(-_REACH, _REACH).mul_(b.clamp(-_REACH, _REACH))
+
+
+# of mean square one for a standard normal covariate, but for waves (about one), steps (.786), humps (.852) and products
+# of three (1.06), whose second argument is the product of the two others' slopes. The
 # first argument holds the covariates and becomes the features in place: copies of some megabytes cost more than the
 # arithmetic.
 _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -218,6 +242,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
     "t": lambda a, b: a.mul_(step(b)),
     "q": lambda a, b: a.clamp_(-_REACH, _REACH).mul_(hump(b)),
+    TRIPLE: lambda a, b: a.clamp_(-_REACH, _REACH).mul_(b).mul_(_TRIPLE),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
@@ -256,13 +281,15 @@ def all_features(
     for kind in kinds:
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
+        elif kind == TRIPLE:
+            found += [Feature(kind, *three) for three in combinations(range(rich), 3)]
         elif kind in PAIRED:
             found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
             found += [Feature(kind, i, i) for i in range(k)]
         else:
             found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
-    return tuple(feature for feature in found if not levels.pair(feature.i, feature.j))
+    return tuple(f for f in found if not any(levels.pair(*two) for two in combinations(f.places, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +340,7 @@ class WeightedBasis:
                 part.copy_(self.units(z).T[[f.i for f in pairs]])
             else:
                 torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
-                _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
+                _FUNCTIONS[kind](part, _others(rows, pairs) if kind in PRODUCTS else part)
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
@@ -327,12 +354,12 @@ class WeightedBasis:
                 parts.append(self.units.traced(z)[:, [f.i for f in pairs]])
                 continue
             first = z[:, [f.i for f in pairs]]
-            parts.append(_FUNCTIONS[kind](first, z[:, [f.j for f in pairs]] if kind in PRODUCTS else first))
+            parts.append(_FUNCTIONS[kind](first, _others(z.T, pairs).T if kind in PRODUCTS else first))
         return torch.cat(parts, 1) * self.feature_weights.sqrt()
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""
-        return [list(feature) for feature in self.features]
+        return [[feature.kind, *feature.places] for feature in self.features]
 
     @classmethod
     def from_config(
@@ -349,9 +376,10 @@ class WeightedBasis:
         Raises:
             ValueError: No such features, or feature_weights that do not fit.
         """
-        features = tuple(Feature(str(kind), int(i), int(j)) for kind, i, j in config)
+        features = tuple(Feature(str(kind), *map(int, places)) for kind, *places in config)
         most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
-        known = all(0 <= f.i < most.get(f.kind, 0) and 0 <= f.j < most.get(f.kind, 0) for f in features)
+        known = all(0 <= place < most.get(f.kind, 0) for f in features for place in f.places)
+        known = known and all((f.l is not None) == (f.kind == TRIPLE) for f in features)
         order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
             raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
@@ -359,6 +387,12 @@ class WeightedBasis:
         if not fits or not bool((feature_weights > 0).all()) or not bool(feature_weights.isfinite().all()):
             raise ValueError("basis: feature_weights are positive float64 numbers, one a coefficient")
         return cls(features, feature_weights, units)
+
+
+def _others(rows: Tensor, features: Sequence[Feature]) -> Tensor:
+    """Return what the first covariates of products are multiplied by, [products, n], of covariates [k, n]."""
+    second, third = rows[[f.j for f in features]], [f.l for f in features if f.l is not None]
+    return slopes(second, rows[third]) if third else second
 
 
 _LEAST = 0.2  # variance of a combination, over the largest: each costs sampling, and the other features some noise

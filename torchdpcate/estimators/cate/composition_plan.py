@@ -214,7 +214,7 @@ class CompositionPlan(Plan):
         plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
         pairs, units = _chosen(release.basis).values()
         if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED)):
-            yield "its products with a step or a hump are not those of a choice that its plan requests"
+            yield "its chosen products are not those of a choice that its plan requests"
             return
         if units is not None and not plan.units:
             yield "it has features of hidden units that its plan does not request"
