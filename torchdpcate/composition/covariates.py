@@ -172,7 +172,7 @@ class PairsAbout(Waves):
         k = len(self.two_levels)
         candidates, first, second = all_features(self.two_levels, PAIRED), *torch.triu_indices(k, k, 1)
         beside = [(kind, j) for kind in "tq" for j in range(k)]
-        beside += [(TRIPLE, j, l) for j, l in zip(first.tolist(), second.tolist(), strict=True)]
+        beside += [(TRIPLE, *both) for both in zip(first.tolist(), second.tolist(), strict=True)]
         place = {key: at for at, key in enumerate(beside)}
         at = [feature.i * len(beside) + place[feature.kind, *feature.places[1:]] for feature in candidates]
 

@@ -174,18 +174,18 @@ class Feature(NamedTuple):
             ``q`` product with a hump, ``p`` product of three, ``h`` combination of hidden units.
         i: Position of the covariate, or of the combination.
         j: Position of the other one of a product, or of the one that steps or has the hump; else i again.
-        l: Position of the third one of a product of three; else none.
+        third: That of the third one of a product of three; else none.
     """
 
     kind: str
     i: int
     j: int
-    l: int | None = None
+    third: int | None = None
 
     @property
     def places(self) -> list[int]:
         """Positions as files have them: two, or of a product of three these."""
-        return [self.i, self.j] if self.l is None else [self.i, self.j, self.l]
+        return [self.i, self.j] if self.third is None else [self.i, self.j, self.third]
 
 
 def step(z: Tensor) -> Tensor:
@@ -220,8 +220,8 @@ def hump(z: Tensor) -> Tensor:
 def slopes(a: Tensor, b: Tensor) -> Tensor:
     r"""Return the product of two slopes that end at 1.5, :math:`\mathrm{clip}(a, \pm 1.5)\, \mathrm{clip}(b, \pm 1.5)`.
 
-    Two thirds of it times such a slope of a third covariate is odd in each of three, and so is uncorrelated with what is
-    of two of them where all are independent and symmetric. Its mean square is 1.06 of normal ones with the factor 1.5.
+    Such a slope of a third covariate times it is odd in each of the three, and so is uncorrelated with every function of
+    two of them where all are independent and symmetric.
 
     Example:
         >>> slopes(torch.tensor([3.0, 0.5]), torch.tensor([1.0, -2.0]))
@@ -379,7 +379,7 @@ class WeightedBasis:
         features = tuple(Feature(str(kind), *map(int, places)) for kind, *places in config)
         most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
         known = all(0 <= place < most.get(f.kind, 0) for f in features for place in f.places)
-        known = known and all((f.l is not None) == (f.kind == TRIPLE) for f in features)
+        known = known and all((f.third is not None) == (f.kind == TRIPLE) for f in features)
         order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
             raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
@@ -391,7 +391,7 @@ class WeightedBasis:
 
 def _others(rows: Tensor, features: Sequence[Feature]) -> Tensor:
     """Return what the first covariates of products are multiplied by, [products, n], of covariates [k, n]."""
-    second, third = rows[[f.j for f in features]], [f.l for f in features if f.l is not None]
+    second, third = rows[[f.j for f in features]], [f.third for f in features if f.third is not None]
     return slopes(second, rows[third]) if third else second
 
 
