@@ -9,9 +9,10 @@ import torch
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_composed import BUDGET, MADE, N
 from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, of_kind
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.sites import Site
+from torchdpcate.composition.steps import EFFECT_UNITS, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.composition_plan import planned_composition
@@ -139,7 +140,7 @@ class TestContract(PlanContract):
         assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (25_000, 12.0)])
+@pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (19_000, 14.0)])
 def test_few_records_train_no_hidden_units_however_large_the_budget_is(n, epsilon):
     plan = composed_plan(n, PrivacyBudget(epsilon, 1e-5), 8, hidden=True)
     assert plan.size >= 40_000
@@ -147,8 +148,19 @@ def test_few_records_train_no_hidden_units_however_large_the_budget_is(n, epsilo
     assert composed_plan(400_000, PrivacyBudget(epsilon, 1e-5), 8, hidden=True).units
 
 
+@pytest.mark.parametrize(("n", "epsilon"), [(20_000, 8.0), (20_000, 1_000.0), (100_000, 4.0), (1_000_000, 1.0)])
+def test_units_are_trained_by_no_more_than_sampling_leaves_of_their_gradients(n, epsilon):
+    shares = composed_plan(n, PrivacyBudget(epsilon, 1e-5), 8, hidden=True).shares.shares
+    without = composed_plan(n, PrivacyBudget(epsilon, 1e-5), 8).shares.shares
+    own = shares[EFFECT_UNITS] / without["effect"]
+    assert shares["effect"] + shares[EFFECT_UNITS] == pytest.approx(without["effect"], rel=1e-12)
+    most = of_kind("effect")["units"]
+    mu = total_mu(PrivacyBudget(epsilon, 1e-5))
+    assert own == pytest.approx(min(most["share"], most["noise"] / (n * mu**2)), rel=1e-9)
+
+
 def test_planned_noise_says_whether_hidden_units_are_trained():
     domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 1.0)
-    plans = [composed_plan(n, PrivacyBudget(1.0, 1e-6), 8, hidden=True) for n in (100_000, 1_000_000)]
+    plans = [composed_plan(n, PrivacyBudget(1.0, 1e-6), 8, hidden=True) for n in (50_000, 1_000_000)]
     remarks = [planned_composition(plan, TableSchema.from_domain(domain)).remarks[0] for plan in plans]
     assert [remark.endswith("covariates, and hidden units for it") for remark in remarks] == [False, True]
