@@ -130,9 +130,7 @@ def law_of(name: str) -> Law:
     return OWN[name]() if name in OWN else _niu(name)
 
 
-def errors(
-    law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: int
-) -> tuple[float, float, float]:
+def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: int) -> tuple[float, float, float]:
     """Return relative errors of outcome regression, propensity and effect of one fit.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.hospital.cases import DELTA, LEVEL, Case, Estimate, Row, Z
 from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.settings import Additive, AdaptiveSecondStage
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect

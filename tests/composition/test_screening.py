@@ -66,8 +66,7 @@ def test_pairs_are_chosen_by_what_a_step_a_hump_or_a_product_of_others_makes_of_
 
 def test_each_kind_of_product_moves_by_what_the_choice_declares_and_no_more():
     """The worst pair over a grid of one record: 2 with a hump or two slopes, 1.51 / 1.52 of that with a step."""
-    levels = (False, False, False)
-    sums = PairsAbout(0.0, levels, 13)
+    levels, sums = (False,) * 3, PairsAbout(0.0, (False,) * 3, 13)
     ends = torch.tensor([-9.0, -3.0, -1.5, 0.0, 0.707, 2.0]).double()
     x = torch.cartesian_prod(ends, ends, ends).repeat(2, 1)
     r = torch.ones(len(x)).double()

@@ -135,34 +135,19 @@ def test_a_hump_is_bounded_and_its_products_are_apart_from_others():
     assert abs(float((weight * c * z).sum())) + abs(float((weight * c * step(z)).sum())) < 1e-12
 
 
-def test_products_with_a_hump_are_those_of_their_covariates():
-    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0], [-2.0, 3.0, -3.0]], dtype=torch.float64)
-    features = all_features([False, False, True], "q")
-    assert features == tuple(Feature("q", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
-    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
-    squares = 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
-    expected = torch.stack([z[:, f.i].clamp(-1.5, 1.5) * squares[:, f.j] for f in features], 1)
-    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
-
-
-def test_products_of_three_are_those_of_their_covariates_but_for_what_says_where_one_is_missing():
+@pytest.mark.parametrize("kind", ["t", "q", TRIPLE])
+def test_chosen_products_are_those_of_their_covariates_but_for_what_says_where_one_is_missing(kind):
     z = torch.tensor([[0.5, -1.0, 1.0, 1.2], [2.0, 0.3, 0.0, -1.0], [-2.0, 3.0, -3.0, 9.0]], dtype=torch.float64)
-    features = all_features(Levels([False, False, True, False], (None, 2, None, None)), TRIPLE)
-    assert features == tuple(Feature(TRIPLE, *three) for three in ((0, 1, 3), (0, 2, 3)))
-    basis = WeightedBasis(features, torch.full((3,), 1 / 3, dtype=torch.float64))
-    clipped = z.clamp(-1.5, 1.5)
-    expected = torch.stack([1.5 * clipped[:, f.places].prod(1) for f in features], 1)
+    features = all_features(Levels([False, False, True, False], (None, 2, None, None)), kind)
+    places = ("01", "03", "10", "13", "20", "23", "30", "31") if kind != TRIPLE else ("013", "023")
+    assert features == tuple(Feature(kind, *map(int, each)) for each in places)
+    basis = WeightedBasis(features, torch.full((1 + len(features),), 1.0, dtype=torch.float64))
+    s, c = z.clamp(-1.5, 1.5), 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
+    products = {"t": lambda i, j: z[:, i] * step(z[:, j]), "q": lambda i, j: s[:, i] * c[:, j]}
+    products |= {TRIPLE: lambda *places: 1.5 * s[:, places].prod(1)}
+    expected = torch.stack([products[kind](*f[1 : 3 + (kind == TRIPLE)]) for f in features], 1)
     for psi in (basis(z), basis.traced(z)):
-        torch.testing.assert_close(psi[:, 1:] * 3**0.5, expected, rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
     assert WeightedBasis.from_config(basis.config(), basis.feature_weights, 4).features == features
     with pytest.raises(ValueError, match="features of unknown kind"):
-        WeightedBasis.from_config([[TRIPLE, 0, 1], [TRIPLE, 0, 2]], basis.feature_weights, 4)
-
-
-def test_products_with_a_step_are_those_of_their_covariates():
-    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0]], dtype=torch.float64)
-    features = all_features([False, False, True], "t")
-    assert features == tuple(Feature("t", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
-    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
-    expected = torch.stack([z[:, f.i] * step(z[:, f.j]) for f in features], 1)
-    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
+        WeightedBasis.from_config([[kind, 0, 1], [kind, 0, 1, 3]], basis.feature_weights[:3], 4)

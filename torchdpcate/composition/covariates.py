@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import torch
 from torch import Tensor
@@ -171,10 +172,8 @@ class PairsAbout(Waves):
     def __call__(self, batch: CausalData) -> Tensor:
         k = len(self.two_levels)
         candidates, first, second = all_features(self.two_levels, PAIRED), *torch.triu_indices(k, k, 1)
-        beside = [(kind, j) for kind in "tq" for j in range(k)]
-        beside += [(TRIPLE, *both) for both in zip(first.tolist(), second.tolist(), strict=True)]
-        place = {key: at for at, key in enumerate(beside)}
-        at = [feature.i * len(beside) + place[feature.kind, *feature.places[1:]] for feature in candidates]
+        beside = [*product("tq", range(k), [None]), *((TRIPLE, *two) for two in combinations(range(k), 2))]
+        at = [feature.i * len(beside) + beside.index((feature.kind, *feature[2:])) for feature in candidates]
 
         def each(rows: Tensor, rest: Tensor) -> Tensor:
             slopes = (rows / _PAIR_REACH).clamp(-1, 1)

@@ -315,8 +315,8 @@ class WideAndDeep(ComposedNuisance):
 class Auto(ComposedNuisance):
     """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
-    The number is that of generated data, see ``experiments/defaults/README.md``; the effect's plan has another for
-    hidden units, which ``deep`` trains.
+    The number is that of generated data, see ``experiments/defaults/README.md``; the effect's plan has the same
+    for hidden units, which ``deep`` trains.
 
     Args:
         outcome_from: Least N mu of an outcome regression with a hidden layer.

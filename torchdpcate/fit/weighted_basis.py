@@ -12,15 +12,12 @@ from torch import Tensor
 MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
-_REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
-_TRIPLE = 1.5  # what a product of three slopes is multiplied by
+_REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and slopes of products; what it, and three slopes, are multiplied by
 _SINE = 2.5  # of the waves: about one period over four standard deviations
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
-TRIPLE = "p"
-"""Kind of products of the slopes of three covariates."""
-PAIRED = f"tq{TRIPLE}"
-"""Kinds of products that a private choice gives an effect: a slope times a step, times a hump, times two slopes."""
+PAIRED, TRIPLE = "tqp", "p"
+"""Kinds of products that a private choice gives an effect: a slope times a step, a hump or two slopes; the last."""
 PRODUCTS = {"x": 2, "t": 2, "q": 2, TRIPLE: 3}
 """Kinds of several covariates, with how many."""
 
@@ -182,11 +179,6 @@ class Feature(NamedTuple):
     j: int
     third: int | None = None
 
-    @property
-    def places(self) -> list[int]:
-        """Positions as files have them: two, or of a product of three these."""
-        return [self.i, self.j] if self.third is None else [self.i, self.j, self.third]
-
 
 def step(z: Tensor) -> Tensor:
     r"""Return a step at zero less what a line has of it, at most 1.511 in size: of mean square .786 for a normal z.
@@ -217,32 +209,18 @@ def hump(z: Tensor) -> Tensor:
     return z.square().sub_(1).div_(math.sqrt(2)).clamp_(-_REACH, _REACH).mul_(_HUMP)
 
 
-def slopes(a: Tensor, b: Tensor) -> Tensor:
-    r"""Return the product of two slopes that end at 1.5, :math:`\mathrm{clip}(a, \pm 1.5)\, \mathrm{clip}(b, \pm 1.5)`.
-
-    Such a slope of a third covariate times it is odd in each of the three, and so is uncorrelated with every function of
-    two of them where all are independent and symmetric.
-
-    Example:
-        >>> slopes(torch.tensor([3.0, 0.5]), torch.tensor([1.0, -2.0]))
-        tensor([ 1.5000, -0.7500])
-    """
-    return a.clamp(-_REACH, _REACH).mul_(b.clamp(-_REACH, _REACH))
-
-
 # of mean square one for a standard normal covariate, but for waves (about one), steps (.786), humps (.852) and products
-# of three (1.06), whose second argument is the product of the two others' slopes. The
-# first argument holds the covariates and becomes the features in place: copies of some megabytes cost more than the
-# arithmetic.
-_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "1": lambda a, b: a,
-    "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
+# of three (1.06). The first argument holds the covariates and becomes the features in place: copies of some megabytes
+# cost more than the arithmetic.
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "1": lambda a: a,
+    "2": lambda a: a.square_().sub_(1).div_(math.sqrt(2)),
     "x": lambda a, b: a.mul_(b),
-    "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
-    "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
+    "s": lambda a: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
+    "c": lambda a: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
     "t": lambda a, b: a.mul_(step(b)),
     "q": lambda a, b: a.clamp_(-_REACH, _REACH).mul_(hump(b)),
-    TRIPLE: lambda a, b: a.clamp_(-_REACH, _REACH).mul_(b).mul_(_TRIPLE),
+    TRIPLE: lambda a, *b: torch.stack([a, *b]).clamp_(-_REACH, _REACH).prod(0).mul_(_HUMP),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
@@ -282,14 +260,16 @@ def all_features(
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
         elif kind == TRIPLE:
-            found += [Feature(kind, *three) for three in combinations(range(rich), 3)]
+            found += [
+                Feature(kind, *f) for f in combinations(range(rich), 3) if not any(map(levels.pair, f, f[1:] + f[:1]))
+            ]
         elif kind in PAIRED:
             found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
             found += [Feature(kind, i, i) for i in range(k)]
         else:
             found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
-    return tuple(f for f in found if not any(levels.pair(*two) for two in combinations(f.places, 2)))
+    return tuple(feature for feature in found if not levels.pair(feature.i, feature.j))
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,8 +319,9 @@ class WeightedBasis:
                 assert self.units is not None
                 part.copy_(self.units(z).T[[f.i for f in pairs]])
             else:
-                torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
-                _FUNCTIONS[kind](part, _others(rows, pairs) if kind in PRODUCTS else part)
+                first, *others = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
+                torch.index_select(rows, 0, torch.tensor(first, device=z.device), out=part)
+                part.copy_(_FUNCTIONS[kind](part, *[rows[list(other)] for other in others]))
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
@@ -353,13 +334,13 @@ class WeightedBasis:
                 assert self.units is not None
                 parts.append(self.units.traced(z)[:, [f.i for f in pairs]])
                 continue
-            first = z[:, [f.i for f in pairs]]
-            parts.append(_FUNCTIONS[kind](first, _others(z.T, pairs).T if kind in PRODUCTS else first))
+            places = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
+            parts.append(_FUNCTIONS[kind](*[z[:, list(place)] for place in places]))
         return torch.cat(parts, 1) * self.feature_weights.sqrt()
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""
-        return [[feature.kind, *feature.places] for feature in self.features]
+        return [list(feature[: 3 + (feature.kind == TRIPLE)]) for feature in self.features]
 
     @classmethod
     def from_config(
@@ -378,8 +359,10 @@ class WeightedBasis:
         """
         features = tuple(Feature(str(kind), *map(int, places)) for kind, *places in config)
         most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
-        known = all(0 <= place < most.get(f.kind, 0) for f in features for place in f.places)
-        known = known and all((f.third is not None) == (f.kind == TRIPLE) for f in features)
+        known = all(
+            size == 3 + (f.kind == TRIPLE) and min(f[1:size]) >= 0 and max(f[1:size]) < most.get(f.kind, 0)
+            for f, size in zip(features, map(len, config), strict=True)
+        )
         order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
             raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
@@ -387,12 +370,6 @@ class WeightedBasis:
         if not fits or not bool((feature_weights > 0).all()) or not bool(feature_weights.isfinite().all()):
             raise ValueError("basis: feature_weights are positive float64 numbers, one a coefficient")
         return cls(features, feature_weights, units)
-
-
-def _others(rows: Tensor, features: Sequence[Feature]) -> Tensor:
-    """Return what the first covariates of products are multiplied by, [products, n], of covariates [k, n]."""
-    second, third = rows[[f.j for f in features]], [f.third for f in features if f.third is not None]
-    return slopes(second, rows[third]) if third else second
 
 
 _LEAST = 0.2  # variance of a combination, over the largest: each costs sampling, and the other features some noise
