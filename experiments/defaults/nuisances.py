@@ -130,18 +130,15 @@ def law_of(name: str) -> Law:
     return OWN[name]() if name in OWN else _niu(name)
 
 
-def errors(
-    law: Law, n: int, epsilon: float | None, nuisance: ComposedNuisance, seed: int, **settings: bool
-) -> tuple[float, float, float]:
+def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: int) -> tuple[float, float, float]:
     """Return relative errors of outcome regression, propensity and effect of one fit.
 
     Args:
         law: Of the records.
         n: Number of records.
-        epsilon: Of the fit; None without privacy.
+        epsilon: Of the fit.
         nuisance: How nuisances are learnt.
         seed: Of the records.
-        settings: Of the plan.
     """
     generator, domain = torch.Generator().manual_seed(seed), law.domain
     x, queries = law.covariates(n, generator), law.covariates(QUERIES, generator)
@@ -149,7 +146,7 @@ def errors(
     a = (torch.rand(n, generator=generator, dtype=torch.float64) < e).double()
     mean = law.baseline(x) + e * effect
     y = law.baseline(x) + a * effect + torch.randn(n, generator=generator, dtype=torch.float64)
-    plan = plan_within(n, None if epsilon is None else PrivacyBudget(epsilon, DELTA), domain, **settings)
+    plan = plan_within(n, PrivacyBudget(epsilon, DELTA), domain)
     levels = [len(column.unique()) == 2 for column in x.T]
     records = CausalData(x, a, domain.clip_outcome(y))
     # a session without a ledger: noise is drawn, nothing is charged

@@ -16,6 +16,8 @@ from torchdpcate.data.schema import TableSchema
 
 Array = np.ndarray
 COVARIATES = 6
+STRONG = (0.6, 1.2)
+"""Least and largest deviation of effects that are hard to find by features of one covariate or two."""
 CLUSTER = 20
 """Records of a cluster."""
 
@@ -127,6 +129,37 @@ def wave(rng: np.random.Generator, x: Array, size: float) -> Array:
     return _sized(np.sin(rng.uniform(1.5, 3.0) * x[:, 0] + rng.uniform(0, 2 * np.pi)), size)
 
 
+def kinks(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a line, a kink and a wave of random covariates, centred, whose deviation is ``size``, [n]."""
+    (a, b, c), (i, j, k) = rng.normal(size=3), rng.permutation(x.shape[1] - 2)[:3]
+    return _sized(a * x[:, i] + b * np.maximum(x[:, j], 0.0) + c * np.sin(2 * x[:, k]), size)
+
+
+def product_of_three(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return the product of three random covariates, or nearly that of their signs; see ``interaction``."""
+    three = x[:, rng.permutation(x.shape[1] - 2)[:3]]
+    return _sized((np.tanh(4 * three) if rng.uniform() < 0.5 else three).prod(1), size)
+
+
+def directions(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return two steps, waves or bumps along random directions, centred, whose deviation is ``size``, [n]."""
+    kinds = (lambda u: np.tanh(2.5 * u), lambda u: np.sin(2 * u), lambda u: 2 * np.exp(-2 * u**2))
+    found = np.zeros(len(x))
+    for _ in range(2):
+        direction = rng.normal(size=x.shape[1])
+        found += rng.uniform(0.5, 1.5) * kinds[rng.integers(3)](x @ direction / np.linalg.norm(direction))
+    return _sized(found, size)
+
+
+def tree(rng: np.random.Generator, x: Array, size: float) -> Array:
+    """Return a full tree of depth three of random covariates, cuts and values; see ``directions``."""
+    columns, cuts = rng.integers(x.shape[1] - 2, size=8), rng.normal(size=8) / 2
+    at = np.ones(len(x), dtype=int)
+    for _ in range(3):
+        at = 2 * at + (x[np.arange(len(x)), columns[at]] > cuts[at])
+    return _sized(rng.normal(size=8)[at - 8], size)
+
+
 def _propensity(logit: Array, overlap: float) -> Array:
     return np.clip(1 / (1 + np.exp(-logit)), overlap, 1 - overlap)
 
@@ -159,6 +192,8 @@ def _continuous(
     count: int = COVARIATES,
     public: float | None = None,
     effect_of: Shape = linear,
+    base_of: Shape | None = None,
+    sizes: tuple[float, float] = (0.2, 0.6),
 ) -> Callable[[np.random.Generator, int], Draw]:
     """Return a law of a continuous outcome.
 
@@ -166,7 +201,7 @@ def _continuous(
         treated: Share of the treated of a trial; None: a cohort.
         logit: Size of the confounding of a cohort.
         shift: Mean logit of a cohort.
-        shape: Of outcome and propensity: ``linear``, ``hump`` or ``product``; of the outcome alone ``wave``.
+        shape: Of outcome and propensity: ``linear``, ``hump`` or ``product``.
         noise: Of outcomes.
         treated_noise: Of treated ones, where it is another; the more the larger the first covariate is.
         bounds: Of the outcome.
@@ -174,6 +209,8 @@ def _continuous(
         count: Number of covariates.
         public: Its share of the treated, where it is public.
         effect_of: Shape of the effect.
+        base_of: Of what the outcome of the untreated has beside its line; None: nothing.
+        sizes: Least and largest deviation of the effect.
     """
 
     def draw(rng: np.random.Generator, n: int) -> Draw:
@@ -183,11 +220,11 @@ def _continuous(
             base, drift = base + x[:, 0] ** 2, logit * (x[:, 0] ** 2 - 1)
         if shape == "product":
             base, drift = base + x[:, 0] * x[:, 1], logit * x[:, 0] * x[:, 1]
-        if shape == "wave":
-            base = base + wave(rng, x, 1.0)
+        if base_of is not None:
+            base = base + base_of(rng, x, 1.0)
         both = rng.uniform(0.3, 0.8)
         base = base + both * drift / max(logit, 1e-9)
-        effect = rng.normal(0, 0.5) + effect_of(rng, x, rng.uniform(0.2, 0.6))
+        effect = rng.normal(0, 0.5) + effect_of(rng, x, rng.uniform(*sizes))
         e = np.full(n, treated) if treated is not None else _propensity(shift + drift, overlap)
         a = (rng.uniform(size=n) < e).astype(float)
         error = noise(rng, n)
@@ -401,7 +438,11 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "days": _counts(0.0, True, 120.0),
     "costs": _counts(0.3, True, 20_000.0, costs=True),
     "collider": _collider,
-    "waves": _continuous(logit=0.5, shape="wave", effect_of=wave),
+    "waves": _continuous(logit=0.5, base_of=wave, effect_of=wave),
+    "kinks": _continuous(logit=0.5, count=10, base_of=directions, effect_of=kinks, sizes=STRONG),
+    "product of three": _continuous(logit=0.5, count=10, base_of=kinks, effect_of=product_of_three, sizes=STRONG),
+    "directions": _continuous(logit=0.5, count=8, base_of=directions, effect_of=directions, sizes=STRONG),
+    "tree": _continuous(logit=0.5, count=10, base_of=tree, effect_of=tree, sizes=STRONG),
     "hump times line": _continuous(logit=0.5, effect_of=hump_times_line),
     "60 covariates, interaction": _continuous(logit=0.5, count=60, effect_of=interaction),
     "missing": _missing,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.hospital.cases import DELTA, LEVEL, Case, Estimate, Row, Z
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.linear_fit import NoisyNewton
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -170,13 +171,14 @@ def ours(lines: tuple[str, ...] = (RULE,)) -> dict[str, Method]:
     }
 
 
-EFFECT, NUMBER, FREE = "effect", "one number", "effect without privacy"
+EFFECT, NUMBER, FREE, FEATURES = "effect", "one number", "effect without privacy", "effect by features"
 EFFECTS = {
     EFFECT: Method(True, partial(effect, AdaptiveSecondStage()), "persons"),
     NUMBER: Method(True, partial(effect, AdaptiveSecondStage(constant_only=True)), "persons"),
     FREE: Method(False, effect_without_privacy, "persons"),
+    FEATURES: Method(True, partial(effect, AdaptiveSecondStage(nuisance=Additive(NoisyNewton()))), "persons"),
 }
-"""Effects of persons alone: of the default run, of a composition whose effect is one number, and without privacy."""
+"""Effects of persons alone: of the default run, as one number, without privacy, and without networks."""
 DOUBLEML, LINEAR, FOREST = "DoubleMLIRM", "LinearDML", "CausalForestDML"
 PEERS = {
     "covariate balancing": Method(True, balancing),

@@ -51,25 +51,24 @@ def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch
     assert chosen_about(rows(skewed, r), WavesAbout, 1, "screening", steps(math.inf, paid)) == (7,)
 
 
-@pytest.mark.parametrize("kind", ["t", "q"])
-def test_pairs_are_chosen_by_what_a_step_or_a_hump_of_one_makes_of_the_other(kind):
+@pytest.mark.parametrize("feature", [Feature("t", 1, 4), Feature("q", 1, 4), Feature("p", 1, 4, 5)])
+def test_pairs_are_chosen_by_what_a_step_a_hump_or_a_product_of_others_makes_of_one(feature):
     z, paid = math.sqrt(3) * covariates(4_000, 6), []
-    where = z[:, 4] > 0 if kind == "t" else z[:, 4].abs() > 1.2
-    r = (0.3 + 0.5 * z[:, 1] * where).clamp(-1, 1)
+    others = {"t": z[:, 4] > 0, "q": z[:, 4].abs() > 1.2, "p": z[:, 4] * z[:, 5]}
+    r = (0.3 + 0.5 * z[:, 1] * others[feature.kind]).clamp(-1, 1)
     levels = (False,) * 5 + (True,)
-    assert Feature(kind, 1, 4) in chosen_pairs(rows(z, r), levels, 2, "screening", steps(20.0, paid))
+    assert feature in chosen_pairs(rows(z, r), levels, 2, "screening", steps(20.0, paid))
     assert [(count, event.noise_multiplier) for _, event, _, count in paid] == [
         (1, pytest.approx(1 / (8 * math.sqrt(0.1)), rel=1e-8)),
         (2, pytest.approx(math.sqrt(2) / (8 * math.sqrt(0.9)), rel=1e-8)),
     ]
 
 
-def test_either_kind_of_pair_moves_by_what_the_choice_declares_and_no_more():
-    """The worst pair over a grid of one record: 2 of a product with a hump, 1.51 / 1.52 of that with a step."""
-    levels, sums = (False, False), PairsAbout(0.0, (False, False), 4)
-    steep = torch.tensor([0.0, 0.5, 0.707, 1.5, 1.77, 2.0, 3.0]).double()
-    ends = torch.cat([-steep, steep, 9 * steep])
-    x = torch.cartesian_prod(ends, ends).repeat(2, 1)
+def test_each_kind_of_product_moves_by_what_the_choice_declares_and_no_more():
+    """The worst pair over a grid of one record: 2 with a hump or two slopes, 1.51 / 1.52 of that with a step."""
+    levels, sums = (False,) * 3, PairsAbout(0.0, (False,) * 3, 13)
+    ends = torch.tensor([-9.0, -3.0, -1.5, 0.0, 0.707, 2.0]).double()
+    x = torch.cartesian_prod(ends, ends, ends).repeat(2, 1)
     r = torch.ones(len(x)).double()
     r[: len(x) // 2] = -1.0
     each = torch.stack([sums(batch(x[i : i + 1], r[i : i + 1]))[0] for i in range(len(x))])
@@ -77,7 +76,7 @@ def test_either_kind_of_pair_moves_by_what_the_choice_declares_and_no_more():
     declared = sums.moved()[0]
     for feature, most in zip(all_features(levels, PAIRED), moved.tolist(), strict=True):
         assert most <= declared
-        assert most == pytest.approx(2.0 if feature.kind == "q" else 2 * 1.5108 / 1.52, abs=2e-3)
+        assert most == pytest.approx(2 * 1.5108 / 1.52 if feature.kind == "t" else 2.0, abs=2e-3)
 
 
 def test_modifiers_are_chosen_by_numbers_within_one():

@@ -10,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.fit.nuisance_kinds import Nuisances
-from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, hump, step
+from torchdpcate.fit.weighted_basis import TRIPLE, Feature, Levels, WeightedBasis, all_features, hump, step
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 
@@ -135,20 +135,19 @@ def test_a_hump_is_bounded_and_its_products_are_apart_from_others():
     assert abs(float((weight * c * z).sum())) + abs(float((weight * c * step(z)).sum())) < 1e-12
 
 
-def test_products_with_a_hump_are_those_of_their_covariates():
-    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0], [-2.0, 3.0, -3.0]], dtype=torch.float64)
-    features = all_features([False, False, True], "q")
-    assert features == tuple(Feature("q", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
-    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
-    squares = 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
-    expected = torch.stack([z[:, f.i].clamp(-1.5, 1.5) * squares[:, f.j] for f in features], 1)
-    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
-
-
-def test_products_with_a_step_are_those_of_their_covariates():
-    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0]], dtype=torch.float64)
-    features = all_features([False, False, True], "t")
-    assert features == tuple(Feature("t", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
-    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
-    expected = torch.stack([z[:, f.i] * step(z[:, f.j]) for f in features], 1)
-    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
+@pytest.mark.parametrize("kind", ["t", "q", TRIPLE])
+def test_chosen_products_are_those_of_their_covariates_but_for_what_says_where_one_is_missing(kind):
+    z = torch.tensor([[0.5, -1.0, 1.0, 1.2], [2.0, 0.3, 0.0, -1.0], [-2.0, 3.0, -3.0, 9.0]], dtype=torch.float64)
+    features = all_features(Levels([False, False, True, False], (None, 2, None, None)), kind)
+    places = ("01", "03", "10", "13", "20", "23", "30", "31") if kind != TRIPLE else ("013", "023")
+    assert features == tuple(Feature(kind, *map(int, each)) for each in places)
+    basis = WeightedBasis(features, torch.full((1 + len(features),), 1.0, dtype=torch.float64))
+    s, c = z.clamp(-1.5, 1.5), 1.5 * ((z.square() - 1) / math.sqrt(2)).clamp(-1.5, 1.5)
+    products = {"t": lambda i, j: z[:, i] * step(z[:, j]), "q": lambda i, j: s[:, i] * c[:, j]}
+    products |= {TRIPLE: lambda *places: 1.5 * s[:, places].prod(1)}
+    expected = torch.stack([products[kind](*f[1 : 3 + (kind == TRIPLE)]) for f in features], 1)
+    for psi in (basis(z), basis.traced(z)):
+        torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)
+    assert WeightedBasis.from_config(basis.config(), basis.feature_weights, 4).features == features
+    with pytest.raises(ValueError, match="features of unknown kind"):
+        WeightedBasis.from_config([[kind, 0, 1], [kind, 0, 1, 3]], basis.feature_weights[:3], 4)

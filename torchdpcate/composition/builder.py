@@ -286,7 +286,8 @@ def _shares(numbers: PlanNumbers, choices: Collection[str]) -> dict[str, float]:
         shares |= dict.fromkeys(each, nuisances * propensity / len(each))
     if not numbers.units:
         return shares | {"effect": effect}
-    own = of_kind(EFFECT)["units"]["share"]
+    of = of_kind(EFFECT)["units"]
+    own = min(of["share"], of["noise"] * numbers.mass / numbers.size**2)
     return shares | {EFFECT_UNITS: own * effect, "effect": (1 - own) * effect}
 
 

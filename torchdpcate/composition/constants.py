@@ -191,7 +191,7 @@ class PlanConstants:
         propensity_variance: Of the logit's.
         choice_variance: The effect's, where the number of covariates is chosen.
         part_shares: Share of each kind of features, in the order of ``KINDS``, in a prior variance.
-        pairs: Products of a covariate with a step or a hump of another that a private choice gives the effect ...
+        pairs: Products of a covariate's slope with others (``PairsAbout``) that a private choice gives the effect ...
         pair_size: ... from this n mu on.
         pair_share: Of that choice.
         pair_variance: Share of these products in a prior variance, beside the others'.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import (
     MOST,
     PAIRED,
+    TRIPLE,
     TWO_VALUES,
     Feature,
     Indicators,
@@ -143,22 +145,24 @@ class WavesAbout(Waves):
 
 @dataclass(frozen=True, eq=False)
 class PairsAbout(Waves):
-    r"""Sums by which products of a covariate with a step or a hump of another are compared, [1, products].
+    r"""Sums by which products of a covariate's slope with others are compared, [1, products].
 
-    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, b(z_{ik})\, \mathrm{clip}(r_i - \bar r)\Big|, \quad
-        b \in \Big\{\frac{h}{1.52}, \frac{c}{2.25}\Big\}
+    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, b_i\, \mathrm{clip}(r_i - \bar r)\Big|, \quad
+        b_i \in \Big\{\frac{h(z_{ik})}{1.52}, \frac{c(z_{ik})}{2.25},
+        \mathrm{clip}\Big(\frac{z_{ik}}{1.5}\Big)\, \mathrm{clip}\Big(\frac{z_{il}}{1.5}\Big)\Big\}
 
-    with the step h of ``weighted_basis.step``, whose size is below 1.52, and the hump c of ``weighted_basis.hump``.
+    with the step h of ``weighted_basis.step``, whose size is below 1.52, the hump c of ``weighted_basis.hump``, and the
+    slopes of two further covariates.
 
     One record moves each sum by at most 2. Its term has three factors, each within [-1, 1]: a clipped slope, b, since
     |h| <= 1.511 and :math:`c / 2.25 = \mathrm{clip}((z^2 - 1) / \sqrt2, \pm 1.5) / 1.5`, and a clipped residual. So two
-    terms differ by at most 2: a hump attains it, where both covariates are at an end and the residual changes sign, a
-    step 1.99. Candidates of both kinds are compared by one choice, whose noise depends on the largest move of one of
-    them, not on how many there are.
+    terms differ by at most 2: a hump and two slopes attain it, where the covariates are at an end and the residual
+    changes sign, a step 1.99. Candidates of all kinds are compared by one choice, whose noise depends on the largest
+    move of one of them, not on how many there are.
 
     Attributes:
         centre: The released mean of r.
-        two_levels: Whether each covariate has two levels; those neither step nor have a hump.
+        two_levels: Whether each covariate has two levels; those neither step nor have a hump, but for a slope.
         count: How many are chosen: zeros follow the sums where there are fewer.
     """
 
@@ -168,12 +172,14 @@ class PairsAbout(Waves):
 
     def __call__(self, batch: CausalData) -> Tensor:
         k = len(self.two_levels)
-        candidates = all_features(self.two_levels, PAIRED)
-        at = [feature.i * 2 * k + PAIRED.index(feature.kind) * k + feature.j for feature in candidates]
+        candidates, first, second = all_features(self.two_levels, PAIRED), *torch.triu_indices(k, k, 1)
+        beside = [*product("tq", range(k), [None]), *((TRIPLE, *two) for two in combinations(range(k), 2))]
+        at = [feature.i * len(beside) + beside.index((feature.kind, *feature[2:])) for feature in candidates]
 
         def each(rows: Tensor, rest: Tensor) -> Tensor:
-            beside = torch.cat([step(rows) / _STEP_REACH, hump(rows) / _HUMP_REACH], 1)
-            return (rows / _PAIR_REACH).clamp(-1, 1).T @ (beside * rest[:, None])
+            slopes = (rows / _PAIR_REACH).clamp(-1, 1)
+            others = step(rows) / _STEP_REACH, hump(rows) / _HUMP_REACH, slopes[:, first] * slopes[:, second]
+            return slopes.T @ (torch.cat(others, 1) * rest[:, None])
 
         rest = times_weight((batch.y - self.centre).clamp(-1, 1), batch)
         found = summed(each, batch.x, rest).flatten()[at].cpu()
@@ -230,7 +236,7 @@ def chosen_about(
 def chosen_pairs(
     rows: Summed, two_levels: tuple[bool, ...], count: int, step: str, steps: NoisySteps
 ) -> tuple[Feature, ...]:
-    """Return products of a covariate with a step or a hump of another that are chosen; of fewer candidates, fewer.
+    """Return products of a covariate's slope with others that are chosen; of fewer candidates, fewer.
 
     Args:
         rows: The records, r their outcomes.

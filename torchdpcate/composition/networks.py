@@ -196,15 +196,14 @@ class Network(RecordLossModule):
         return (self.wide(psi) + self.out(self.scale * h)).squeeze(1)
 
     @torch.no_grad()
-    def squares(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def squares(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared derivatives of f in output weights and in biases, [n, width] each.
 
         Those in hidden weights are the latter times z^2.
-        """
-        return self._squares(torch.tanh(z @ self.hidden.weight.T + self.hidden.bias))
 
-    @torch.no_grad()
-    def _squares(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        Args:
+            h: Values of the hidden units, [n, width].
+        """
         squared = h.square()
         return self.scale**2 * squared, (self.scale * (1 - squared) * self.out.weight).square_()
 
@@ -229,7 +228,7 @@ class Network(RecordLossModule):
     def _weighted(self, psi: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return f and the inverse norms of its gradient, [n] each, of hidden units that are worked out once."""
         h = torch.tanh(self.hidden(z))
-        return self._of_units(psi, h), self.inverse_norms(psi.square().sum(1), z, self._squares(h.detach()))
+        return self._of_units(psi, h), self.inverse_norms(psi.square().sum(1), z, self.squares(h.detach()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The plan's steps."""
@@ -313,8 +312,8 @@ class NetworkSteps:
         self._whole = float(plan.scaling.sum()) / _MEAN_NORM  # of a feature that is one everywhere, and has no weight
         self._features = float(plan.scaling[:wide].sum() / plan.scaling.sum())
         generator = torch.Generator().manual_seed(_SEED + 1)
-        sample = torch.randn(_SAMPLE, network.hidden.in_features, generator=generator, dtype=torch.float64)
-        self._sample = sample.clamp(-_MOST, _MOST)
+        size = _SAMPLE, network.hidden.in_features
+        self._sample = torch.randn(size, generator=generator, dtype=torch.float64).clamp_(-_MOST, _MOST)
         self._velocity = [torch.zeros_like(p) for p in network.ordered]
         self._sum = [torch.zeros_like(p) for p in network.ordered]
         self._taken, self._first = 0, round(plan.steps * (1 - _LATE))
@@ -342,7 +341,7 @@ class NetworkSteps:
     def _scaled(self, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
         """Return scalings of the hidden layer's parameters and ridges of all, by present weights and public facts."""
         z = self._sample.to(device)
-        out, bias = squares = self._network.squares(z)
+        out, bias = squares = self._network.squares(torch.tanh(self._network.hidden(z)))
         weights = self._network.inverse_norms(self._features, z, squares)
         share = self._whole / len(z)
         curved_out, curved_bias = share * (weights @ out), share * (weights @ bias)

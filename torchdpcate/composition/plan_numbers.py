@@ -205,7 +205,7 @@ class PlanNumbers(PlanFacts):
         fill: How feature weights are found.
         quantiles: Steps that find a private quantile.
         windows: Whether covariates are scaled by private windows.
-        pairs: How many products of a covariate with a step or a hump of another are chosen for the effect.
+        pairs: How many products of a covariate's slope with others are chosen for the effect: see ``PairsAbout``.
         units: Whether the effect has features of hidden units.
         one_propensity: Whether a propensity that is not known is estimated as one number.
         propensity_steps: Steps that fit the propensity, where it is not known.

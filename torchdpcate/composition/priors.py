@@ -192,7 +192,7 @@ def prior_variances(
 def held_shares(features: Sequence[Feature], k: int, covariates: int, found: float = 1.0) -> Tensor:
     """Return the shares of prior variances that features of k chosen covariates hold, [p].
 
-    The r-th covariate's weight is 1/r; a product needs both of its own.
+    The r-th covariate's weight is 1/r; a product needs all of its own.
 
     Args:
         features: Of the chosen covariates.
@@ -202,7 +202,7 @@ def held_shares(features: Sequence[Feature], k: int, covariates: int, found: flo
     """
     weight = 1 / torch.arange(1.0, covariates + 1, dtype=torch.float64)
     share = k / covariates + found * (float(weight[:k].sum() / weight.sum()) - k / covariates)
-    return torch.tensor([share ** (1 + (feature.kind in PRODUCTS)) for feature in features], dtype=torch.float64)
+    return torch.tensor([share ** PRODUCTS.get(feature.kind, 1) for feature in features], dtype=torch.float64)
 
 
 @dataclass(frozen=True)

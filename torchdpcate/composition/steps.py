@@ -221,7 +221,7 @@ LOOKED_FOR = "2x"
 """Kinds of features that it looks for."""
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
 PAIRS = "effect pairs"
-"""The step that chooses products of a covariate with a step or a hump of another."""
+"""The step that chooses products of a covariate's slope with others."""
 EFFECT_UNITS = "effect units"
 """The step that trains hidden units for the effect."""
 CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -12,16 +12,16 @@ from torch import Tensor
 MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
-_REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and a slope beside it; what it is multiplied by then
+_REACH, _HUMP = 1.5, 1.5  # at which a hump ends, and slopes of products; what it, and three slopes, are multiplied by
 _SINE = 2.5  # of the waves: about one period over four standard deviations
 TWO_VALUES = 1.4
 """Product of standardised ends below which there are two values: 1 but for noise, see ``Standardisation.levels``."""
 Indicators = Sequence[int | None]
 """For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
-PAIRED = "tq"
-"""Kinds of products that a private choice gives an effect: a slope times a step, and times a hump, of another."""
-PRODUCTS = ("x", *PAIRED)
-"""Kinds of two covariates."""
+PAIRED, TRIPLE = "tqp", "p"
+"""Kinds of products that a private choice gives an effect: a slope times a step, a hump or two slopes; the last."""
+PRODUCTS = {"x": 2, "t": 2, "q": 2, TRIPLE: 3}
+"""Kinds of several covariates, with how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +191,16 @@ class Feature(NamedTuple):
 
     Attributes:
         kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step,
-            ``q`` product with a hump, ``h`` combination of hidden units.
+            ``q`` product with a hump, ``p`` product of three, ``h`` combination of hidden units.
         i: Position of the covariate, or of the combination.
         j: Position of the other one of a product, or of the one that steps or has the hump; else i again.
+        third: That of the third one of a product of three; else none.
     """
 
     kind: str
     i: int
     j: int
+    third: int | None = None
 
 
 def step(z: Tensor) -> Tensor:
@@ -230,17 +232,18 @@ def hump(z: Tensor) -> Tensor:
     return z.square().sub_(1).div_(math.sqrt(2)).clamp_(-_REACH, _REACH).mul_(_HUMP)
 
 
-# of mean square one for a standard normal covariate, but for waves (about one), steps (.786) and humps (.852). The
-# first argument holds the covariates and becomes the features in place: copies of some megabytes cost more than the
-# arithmetic.
-_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "1": lambda a, b: a,
-    "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
+# of mean square one for a standard normal covariate, but for waves (about one), steps (.786), humps (.852) and products
+# of three (1.06). The first argument holds the covariates and becomes the features in place: copies of some megabytes
+# cost more than the arithmetic.
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "1": lambda a: a,
+    "2": lambda a: a.square_().sub_(1).div_(math.sqrt(2)),
     "x": lambda a, b: a.mul_(b),
-    "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
-    "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
+    "s": lambda a: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
+    "c": lambda a: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
     "t": lambda a, b: a.mul_(step(b)),
     "q": lambda a, b: a.clamp_(-_REACH, _REACH).mul_(hump(b)),
+    TRIPLE: lambda a, *b: torch.stack([a, *b]).clamp_(-_REACH, _REACH).prod(0).mul_(_HUMP),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
@@ -279,6 +282,10 @@ def all_features(
     for kind in kinds:
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
+        elif kind == TRIPLE:
+            found += [
+                Feature(kind, *f) for f in combinations(range(rich), 3) if not any(map(levels.pair, f, f[1:] + f[:1]))
+            ]
         elif kind in PAIRED:
             found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
@@ -335,8 +342,9 @@ class WeightedBasis:
                 assert self.units is not None
                 part.copy_(self.units(z).T[[f.i for f in pairs]])
             else:
-                torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
-                _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
+                first, *others = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
+                torch.index_select(rows, 0, torch.tensor(first, device=z.device), out=part)
+                part.copy_(_FUNCTIONS[kind](part, *[rows[list(other)] for other in others]))
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
@@ -349,13 +357,13 @@ class WeightedBasis:
                 assert self.units is not None
                 parts.append(self.units.traced(z)[:, [f.i for f in pairs]])
                 continue
-            first = z[:, [f.i for f in pairs]]
-            parts.append(_FUNCTIONS[kind](first, z[:, [f.j for f in pairs]] if kind in PRODUCTS else first))
+            places = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
+            parts.append(_FUNCTIONS[kind](*[z[:, list(place)] for place in places]))
         return torch.cat(parts, 1) * self.feature_weights.sqrt()
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""
-        return [list(feature) for feature in self.features]
+        return [list(feature[: 3 + (feature.kind == TRIPLE)]) for feature in self.features]
 
     @classmethod
     def from_config(
@@ -372,9 +380,12 @@ class WeightedBasis:
         Raises:
             ValueError: No such features, or feature_weights that do not fit.
         """
-        features = tuple(Feature(str(kind), int(i), int(j)) for kind, i, j in config)
+        features = tuple(Feature(str(kind), *map(int, places)) for kind, *places in config)
         most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
-        known = all(0 <= f.i < most.get(f.kind, 0) and 0 <= f.j < most.get(f.kind, 0) for f in features)
+        known = all(
+            size == 3 + (f.kind == TRIPLE) and min(f[1:size]) >= 0 and max(f[1:size]) < most.get(f.kind, 0)
+            for f, size in zip(features, map(len, config), strict=True)
+        )
         order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
             raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")

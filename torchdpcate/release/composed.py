@@ -121,7 +121,7 @@ class ComposedRelease(EffectRelease):
         features = [feature for feature, there in zip(self.basis.features, left, strict=True) if there]
         if any(feature.kind == UNITS for feature in features):
             return set(columns)
-        return {columns[place] for feature in features for place in (feature.i, feature.j)}
+        return {columns[place] for feature in features for place in feature[1:] if place is not None}
 
     @property
     def has_intervals(self) -> bool:

@@ -9,6 +9,7 @@ const FEATURES = {
   c: (a) => Math.cos(2.5 * a) * Math.SQRT2,
   t: (a, b) => a * (Math.tanh(2.5 * b) - 0.787 * clip(b, -2, 2)) / 0.38,
   q: (a, b) => clip(a, -1.5, 1.5) * clip((b * b - 1) / Math.SQRT2, -1.5, 1.5) * 1.5,
+  p: (a, b, c) => clip(a, -1.5, 1.5) * clip(b, -1.5, 1.5) * clip(c, -1.5, 1.5) * 1.5,
 };
 const clip = (value, low, high) => Math.min(Math.max(value, low), high);
 
@@ -49,13 +50,13 @@ function features(effect, u) {
   const missing = (j) => effect.indicators && effect.indicators[j] !== null && u[effect.indicators[j]] > 0;
   const z = effect.columns.map((j, k) => (missing(j) ? 0 : clip((u[j] - effect.mean[k]) / effect.sd[k], -effect.most, effect.most)));
   const units = effect.units ? beyond(effect.units, z) : [];
-  return [1, ...effect.features.map(([kind, i, j]) => (kind === "h" ? units[i] : FEATURES[kind](z[i], z[j])))];
+  return [1, ...effect.features.map(([kind, i, j, l]) => (kind === "h" ? units[i] : FEATURES[kind](z[i], z[j], z[l])))];
 }
 
 // Combinations of hidden units less what other features have of them.
 function beyond(units, z) {
   const raw = units.weights.map((weights, h) => Math.tanh(product(weights, z) + units.biases[h]));
-  const base = [1, ...units.base.map(([kind, i, j]) => FEATURES[kind](z[i], z[j]))];
+  const base = [1, ...units.base.map(([kind, i, j, l]) => FEATURES[kind](z[i], z[j], z[l]))];
   return units.mixed.map((mixed, m) => product(mixed, raw) - product(units.less[m], base));
 }
 

@@ -9,9 +9,10 @@ import torch
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_composed import BUDGET, MADE, N
 from torchdpcate.composition.builder import composed_plan
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, of_kind
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.sites import Site
+from torchdpcate.composition.steps import EFFECT_UNITS, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.composition_plan import planned_composition
@@ -139,12 +140,22 @@ class TestContract(PlanContract):
         assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (25_000, 12.0)])
+@pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (19_000, 14.0)])
 def test_few_records_train_no_hidden_units_however_large_the_budget_is(n, epsilon):
     plan = composed_plan(n, PrivacyBudget(epsilon, 1e-5), 8, hidden=True)
     assert plan.size >= 40_000
     assert not plan.units
     assert composed_plan(400_000, PrivacyBudget(epsilon, 1e-5), 8, hidden=True).units
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(20_000, 20.0), (20_000, 1_000.0), (1_000_000, 1.0)])
+def test_units_are_trained_by_no_more_than_sampling_leaves_of_their_gradients(n, epsilon):
+    budget, of = PrivacyBudget(epsilon, 1e-5), of_kind("effect")["units"]
+    shares, without = (composed_plan(n, budget, 8, hidden=units).shares.shares for units in (True, False))
+    own = min(of["share"], of["noise"] / (n * total_mu(budget) ** 2))
+    assert (shares["effect"], shares[EFFECT_UNITS]) == pytest.approx(
+        ((1 - own) * without["effect"], own * without["effect"])
+    )
 
 
 def test_planned_noise_says_whether_hidden_units_are_trained():

@@ -221,7 +221,7 @@ class CompositionPlan(Plan):
         levels = self.levels(release.columns, release.standardisation)
         pairs, units = _chosen(release.basis).values()
         if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED)):
-            yield "its products with a step or a hump are not those of a choice that its plan requests"
+            yield "its chosen products are not those of a choice that its plan requests"
             return
         if units is not None and not plan.units:
             yield "it has features of hidden units that its plan does not request"
