@@ -466,7 +466,11 @@ def _requests(steps: PlanSteps) -> dict[str, Request]:
 
 
 def _effect(steps: PlanSteps, looked_at: bool) -> Request:
-    """Return what the effect may request; without a look at covariates it has none of their features."""
+    """Return what the effect may request; without a look at covariates it has none of their features.
+
+    Where noise is small, that of a wide plan has linear features of the covariates that were not chosen too: effects of
+    many covariates would else stay as they are at any budget.
+    """
     if steps.by_sums:
         own = _effect_budget(steps, steps.covariates) * steps.mass * steps.inside * steps.effect_curvature
         variance = steps.rules.linear_variance / steps.covariates
@@ -476,7 +480,12 @@ def _effect(steps: PlanSteps, looked_at: bool) -> Request:
         return _unshrunk(steps, steps.retained, kinds)
     variance, least = steps.shrinking_variance, steps.unit_sampling(steps.effect_curvature)
     noise = steps.unit_noise(steps.shares.of("effect"), steps.effect_curvature)
-    return _request(steps, 0.0 if steps.alone else variance, noise, kinds, steps.constant_variance, least)
+    request = _request(steps, 0.0 if steps.alone else variance, noise, kinds, steps.constant_variance, least)
+    if steps.intervals or steps.rule is not None or not (steps.windows and steps.choices):
+        return request
+    spread = replace(request, heads=steps.retained, confounds=False)
+    worth = replace(spread, noise=of_kind(EFFECT)["spread"] * noise).regression([False] * steps.covariates)
+    return spread if any(feature.j >= steps.retained for feature in worth.basis.features) else request
 
 
 def _unshrunk(numbers: PlanNumbers, k: int, kinds: str) -> Request:

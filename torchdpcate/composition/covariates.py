@@ -448,14 +448,16 @@ class RetainedCovariates:
         """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]; 0 where one is missing."""
         return self.standardisation.of(u, self.columns, self.indicators)
 
-    def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], RetainedCovariates]":
-        """Return those that were chosen for the effect, by the order of all, with their positions among these.
+    def modifiers(self, chosen: Sequence[int], count: int) -> "tuple[list[int], RetainedCovariates]":
+        """Return those that the effect has, and their positions: the chosen ones first, each by the order of all.
 
         Args:
             chosen: Positions.
+            count: How many the effect has: as many as were chosen, or all.
         """
         assert self.columns is not None
-        places = sorted(chosen, key=self.columns.__getitem__)
+        columns = self.columns
+        places = sorted(range(len(columns)), key=lambda place: (place not in chosen, columns[place]))[:count]
         return places, self.at(places)
 
     def at(self, places: Sequence[int]) -> "RetainedCovariates":

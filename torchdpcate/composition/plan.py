@@ -118,6 +118,11 @@ class ComposedPlan(PlanSteps):
         return self.choices[PROGNOSTIC] if self.wide else None
 
     @property
+    def effect_covariates(self) -> int:
+        """How many covariates the effect has: those that are retained, or, where noise is small, all of a wide plan."""
+        return self.retained if self.requests["effect"].heads is None else self.covariates
+
+    @property
     def law(self) -> Steps:
         """What the steps request of the records."""
         shares = self.shares
@@ -198,12 +203,13 @@ class ComposedPlan(PlanSteps):
             pairs: Products that were chosen, at most ``pairs``; None plans for so many.
             units: Combinations of released hidden units; None plans without.
         """
-        request, levels = self.requests["effect"], [False] * self.retained if two_levels is None else two_levels
+        request = self.requests["effect"]
+        levels = [False] * self.effect_covariates if two_levels is None else two_levels
         if self.by_sums:
             return self._sums(request, tuple(levels))
         if not self.shrinks:
             return request.regression(levels)
-        chosen = all_features(levels, PAIRED)[: self.pairs] if pairs is None else tuple(pairs)
+        chosen = all_features(levels, PAIRED, request.heads)[: self.pairs] if pairs is None else tuple(pairs)
         products, combined = PAIRED if chosen else "", UNITS if units is not None else ""
         for size in range(max(len(request.kinds), 1), 0, -1):
             for beside in dict.fromkeys((products + combined, products, "")):  # few, and paid for

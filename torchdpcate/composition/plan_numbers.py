@@ -332,8 +332,9 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
     shrinking = pure["head"] * head if pure else head
     quantile = _huber_quantile(facts, size)
     spread = next(spread for below, spread in EXPECTED.spreads if size < below)
-    least = line_constants().group_size
-    alone = alone or facts.constant_only or (facts.kind == EFFECT and rule is None and size < least)
+    least, each_covariate = line_constants().group_size, of_kind(EFFECT)["alone"][not facts.known_propensity]
+    few = facts.kind == EFFECT and rule is None and size < max(least, each_covariate * facts.covariates)
+    alone = alone or facts.constant_only or few
     rich = facts.kind == EFFECT and not alone and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
     units, start = rich and facts.hidden and facts.budget is not None and facts.weight is None, of_kind(EFFECT)["units"]

@@ -101,8 +101,8 @@ def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None
     sampled *= sd**2 / (EXPECTED.sampling_binary * size**2) if plan.binary else 1.0
     noise = effect.noise * size**2 / effect.basis.feature_weights
     linear = torch.tensor([feature.kind == KINDS[0] for feature in effect.basis.features], dtype=torch.bool)
-    held = held_shares(effect.basis.features, plan.retained, plan.covariates)[linear]
-    known = own["linear"] * held * deviation**2 / plan.retained
+    held = held_shares(effect.basis.features, plan.effect_covariates, plan.covariates)[linear]
+    known = own["linear"] * held * deviation**2 / plan.effect_covariates
     found = known.square() / (known + EXPECTED.nuisances**2 * (noise[1:][linear] + sampled))
     varies = 0.0 if plan.constant_only else deviation
     variation = math.sqrt(max(varies**2 - float(found.sum()), 0.0))

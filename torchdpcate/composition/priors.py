@@ -219,7 +219,7 @@ class Request:
             epsilon.
         kinds: Kinds of features that it may have.
         constant: Prior variance of its constant, which is requested in any case.
-        least: Prior variance that its features must exceed, but for linear ones.
+        least: Prior variance that its features must exceed, but for linear ones of ``heads``.
         heads: How many covariates, the first ones, have features of all kinds; None: all.
     """
 
@@ -253,8 +253,9 @@ class Request:
         if units is not None and self.variance:
             features += units.features
             prior = torch.cat([prior, self.variance * of_kind("effect")["units"]["variance"] * units.shares])
+        rich = len(two_levels) if self.heads is None else self.heads
         may = [
-            feature.kind in self.kinds and (feature.kind == KINDS[0] or variance > self.least)
+            feature.kind in self.kinds and ((feature.kind == KINDS[0] and feature.j < rich) or variance > self.least)
             for feature, variance in zip(features, prior.tolist(), strict=True)
         ]
         candidates = torch.nonzero(torch.tensor(may, dtype=torch.bool)).flatten()

@@ -516,11 +516,14 @@ class _Fit:
             if MODIFIERS in plan.choices:
                 others = rest.then(pulls).then(partial(with_columns, slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
-            places, retained = retained.modifiers([*range(first), *(place + first for place in chosen)])
+            every = [*range(first), *(place + first for place in chosen)]
+            places, retained = retained.modifiers(every, plan.effect_covariates)
             rest = rest.then(partial(with_columns, places))
             regressions = replace(regressions, two_levels=retained.levels)
         if plan.pairs:
-            pairs = chosen_pairs(rest.then(pulls), retained.levels, plan.pairs, PAIRS, steps)
+            levels = retained.at(range(plan.retained)).levels
+            heads = rest.then(partial(with_columns, slice(plan.retained)))
+            pairs = chosen_pairs(heads.then(pulls), levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)
         return retained, rest, regressions
 

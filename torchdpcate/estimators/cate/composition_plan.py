@@ -220,7 +220,7 @@ class CompositionPlan(Plan):
         plan, numbers = self.steps.at_weight(release.weight), release.numbers
         levels = self.levels(release.columns, release.standardisation)
         pairs, units = _chosen(release.basis).values()
-        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED)):
+        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, PAIRED, plan.retained)):
             yield "its chosen products are not those of a choice that its plan requests"
             return
         if units is not None and not plan.units:
@@ -323,7 +323,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         bool((standardisation.mean == 0).all()) and bool((standardisation.sd == 1).all())
     ):
         yield "it has a standardisation that no step paid for"
-    if len(standardisation.mean) != plan.retained:
+    if len(standardisation.mean) != plan.effect_covariates:
         yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.retained}"
     y_range, binary = release.domain.outcome_range, plan.binary
     if (binary or not plan.quantiles) and not same(release.scale, y_range * (1 if binary else plan.residual_scale)):
