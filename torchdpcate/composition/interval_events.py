@@ -330,7 +330,8 @@ def private_effect_law(
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     average = private_average(rows, Average(*known, found.t, bound), steps)
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
-    return _law(found, numbers, bound, facts, plan, covariates), numbers
+    public = basis, scale, bounds, outcome_range, plan, covariates, facts.per_person
+    return law_of(numbers, *public), numbers
 
 
 def law_of(
@@ -347,17 +348,6 @@ def law_of(
     facts = interval_plan(basis, scale, bounds, outcome_range, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
-    return _law(found, numbers, bound, facts, plan, covariates)
-
-
-def _law(
-    found: Estimates,
-    numbers: IntervalNumbers,
-    bound: float,
-    facts: IntervalPlan,
-    plan: ComposedPlan,
-    covariates: Covariates,
-) -> EffectLaw | None:
     own = effect_law(found, numbers.correction, numbers.average, bound, facts)
     law: EffectLaw | None = with_hidden(own, found, facts, plan.binary)
     if law is not None and numbers.nuisances is not None:

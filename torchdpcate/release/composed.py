@@ -198,7 +198,8 @@ class ComposedRelease(EffectRelease):
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is shrunk and need not be their middle;
+        releases. In trials they are about the effect expected given the estimates, at the level of the average's line,
+        see ``law_of_persons``. ``target`` names what they are about. The released effect need not be their middle;
         where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
         ``assumptions`` says is so.
 
