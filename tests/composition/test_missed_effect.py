@@ -84,8 +84,8 @@ def test_what_is_missed_follows_tails_and_what_was_requested():
     none, alone = torch.zeros(BASIS.dimension).double(), WeightedBasis((), torch.ones(1).double())
     size = law_at(none[:1], 0.01, alone).missed / (2 * KNOWN)
     assert size == pytest.approx(SCALE * math.exp(SPREAD**2 / 2), rel=0.05)
-    assert law_at(none[:1], 0.01, alone, tails=2.0).missed == pytest.approx(4 * KNOWN * size)
-    assert law_at(none[:1], 0.01, alone, tails=0.5).missed == pytest.approx(2 * KNOWN * size)
+    for tails, times in ((2.0, 4), (0.5, 2)):
+        assert law_at(none[:1], 0.01, alone, tails=tails).missed == pytest.approx(times * KNOWN * size)
     assert law_at(none, 0.1).missed < law_at(none + 1, 0.1).missed
     # where the propensity is estimated the estimates stay, and more is expected to be missed
     cohort, nothing = law_at(none + 1, 0.1, nuisances=torch.zeros_like(none.diag())), len(none) - 1
