@@ -214,7 +214,9 @@ class PlanConstants:
             kinds of features.
         shrinking_noise: Variance by which an effect's parts are shrunk, over that of their own noise and
             sampling: what the nuisances' errors add.
-        missed: What an effect has beyond its released features, over what their prior makes of these, in variance.
+        missed: Variance of what an effect has beyond its features, over what is expected of it: of kinds of features
+            that are not requested, where the propensity is known, and estimated; of covariates that were not chosen.
+            See ``with_persons``.
         interval_clip: Clip of the effect in the average, in its planned standard deviations.
     """
 
@@ -256,7 +258,7 @@ class PlanConstants:
     interval_kinds: str
     interval_edge: float
     shrinking_noise: float
-    missed: float
+    missed: tuple[float, ...]
     interval_clip: float
 
     def __init__(self, **given: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.constants import of_kind
 from torchdpcate.composition.effect_law import (
     TYPICAL,
     Covariates,
@@ -22,7 +23,7 @@ from torchdpcate.composition.effect_law import (
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.priors import held_shares, prior_variances
+from torchdpcate.composition.priors import prior_variances
 from torchdpcate.composition.steps import (
     AVERAGE,
     CORRECTION,
@@ -329,7 +330,8 @@ def private_effect_law(
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     average = private_average(rows, Average(*known, found.t, bound), steps)
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
-    return _law(found, numbers, bound, facts, plan, covariates), numbers
+    public = basis, scale, bounds, outcome_range, plan, covariates, facts.per_person
+    return law_of(numbers, *public), numbers
 
 
 def law_of(
@@ -346,23 +348,12 @@ def law_of(
     facts = interval_plan(basis, scale, bounds, outcome_range, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
-    return _law(found, numbers, bound, facts, plan, covariates)
-
-
-def _law(
-    found: Estimates,
-    numbers: IntervalNumbers,
-    bound: float,
-    facts: IntervalPlan,
-    plan: ComposedPlan,
-    covariates: Covariates,
-) -> EffectLaw | None:
-    law = effect_law(found, numbers.correction, numbers.average, bound, facts)
-    law = with_missed(law, found, plan, facts, covariates.two_levels)
-    if numbers.nuisances is None:
-        return law
-    noise = nuisance_noise(numbers.nuisances, plan, facts.basis, covariates, facts.per_person)
-    return with_nuisances(law, found, noise)
+    own = effect_law(found, numbers.correction, numbers.average, bound, facts)
+    law: EffectLaw | None = with_hidden(own, found, facts, plan.binary)
+    if law is not None and numbers.nuisances is not None:
+        noise = nuisance_noise(numbers.nuisances, plan, facts.basis, covariates, facts.per_person)
+        law = with_nuisances(law, found, noise)
+    return None if law is None else with_persons(law, found.overlap, plan, facts, covariates.two_levels)
 
 
 def interval_plan(
@@ -407,27 +398,10 @@ def interval_plan(
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
 _AS_IT_VARIES, _BEYOND = 0.9, 0.3  # of |c|, see ``with_hidden``
+_SCALE_SPREAD, _FARTHEST, _SCALES = 0.7, 5.0, 31  # of log s: deviation, range in deviations, points
 
 
-def with_missed(
-    law: EffectLaw, found: Estimates, plan: ComposedPlan, facts: IntervalPlan, two_levels: Sequence[bool]
-) -> EffectLaw:
-    """Return the law with what clipping is expected to hide, and what the features are expected to miss.
-
-    Args:
-        law: Of the projection.
-        found: Estimates of the features' coefficients, and their covariance.
-        plan: The public plan.
-        facts: Of the interval steps.
-        two_levels: Whether each retained covariate has two levels.
-    """
-    if not plan.constants.missed:
-        return law
-    hidden = law if plan.binary else with_hidden(law, found, facts)  # no residual of two values is clipped
-    return replace(hidden, missed=missed_variance(law, found, plan, facts, two_levels))
-
-
-def with_hidden(law: EffectLaw, found: Estimates, facts: IntervalPlan) -> EffectLaw:
+def with_hidden(law: EffectLaw, found: Estimates, facts: IntervalPlan, binary: bool) -> EffectLaw:
     r"""Return the law with what clipped residuals are expected to hide of the projection, and of its mean.
 
     Clipping at S moves the arms' means apart by b(x) where the skewness of their residuals differs. The correction c
@@ -444,7 +418,10 @@ def with_hidden(law: EffectLaw, found: Estimates, facts: IntervalPlan) -> Effect
         law: Of the projection.
         found: Estimates of the features' coefficients.
         facts: Of the interval steps.
+        binary: Whether the outcome has two values, whose residuals are not clipped.
     """
+    if binary:
+        return law
     covariance, varying = law.covariance, found.directions.shape[1] - 1
     if varying:
         size = (_AS_IT_VARIES * law.correction) ** 2 / math.sqrt(varying)
@@ -453,50 +430,71 @@ def with_hidden(law: EffectLaw, found: Estimates, facts: IntervalPlan) -> Effect
     return replace(law, covariance=covariance, average_variance=law.average_variance + hidden)
 
 
-def missed_variance(
-    law: EffectLaw, found: Estimates, plan: ComposedPlan, facts: IntervalPlan, two_levels: Sequence[bool]
-) -> float:
-    r"""Return the variance of the effect that its features are expected to miss, in squared outcome units.
+def with_persons(
+    law: EffectLaw, overlap: float, plan: ComposedPlan, facts: IntervalPlan, two_levels: Sequence[bool]
+) -> EffectLaw:
+    r"""Return the law with what persons' effects are expected to be, given the estimates; post-processing.
 
-    .. math:: \kappa\, \max(\gamma, 1)^2\, \frac{1 - G}{G}\,
-        \Big(\Big(\sum_j e_j (t_j^2 - V_{jj})\Big)_+ + \Big(2 \sum_j e_j^2 V_{jj}^2\Big)^{1/2}\Big)
+    Effects have a variance s over persons, of which the requested feature j is expected to hold the share p_j. The
+    directions' coefficients b, in units of planned deviations, and their estimates are
 
-    G is the share of the prior variance of effects that the features hold which are requested: covariates that are not
-    retained, and kinds of features that are not requested, have the rest; chosen products, where there are any,
-    add their own share to it, so that it is divided by that sum; hidden units are left out of it. Its size is that of
-    what was found, and one standard deviation of the noise of that, or where no feature is requested the prior's. Gamma
-    is the mean square of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are
-    long, the clip hides effects in them.
+    .. math:: \log\frac{s}{g S^2} \sim N(0, .7^2), \qquad b \mid s \sim N(0, s\, Q^\top \mathrm{diag}(p)\, Q),
+        \qquad \hat b \mid b \sim N(b, V)
+
+    with the plan's prior variance g. Posterior mean and covariance of b, over s too, are those of a person's effect
+    where the propensity is known; where it is estimated, confounding is no noise that a prior tells from effects, and
+    the estimates stay as they are. What the features miss has the variance
+
+    .. math:: E[s \mid \hat b]\,\Big(\kappa\, \gamma\, (1 - \mathrm{tr}\, Q^\top \mathrm{diag}(p)\, Q) + \kappa_q\Big)
+
+    with gamma the mean square of widely clipped residuals over that of normal ones (at least 1: where tails are long,
+    the clip hides effects in them), and kappa_q where some covariates of a trial were not chosen. In a cohort kappa is
+    larger. Without a direction kappa_q is kappa gamma, and kappa that of a trial; of two values kappa_q is zero, as
+    their prior is wide. Source: empirical Bayes after Morris (1983).
 
     Args:
-        law: Of the projection, whose correction holds those squares.
-        found: Estimates of the features' coefficients, and their covariance.
+        law: Of the projection, with all errors of its estimates.
+        overlap: Released mean of pi (1 - pi).
         plan: The public plan.
         facts: Of the interval steps.
         two_levels: Whether each retained covariate has two levels.
     """
-    basis, kappa = facts.basis, plan.constants.missed
-    if not kappa:
-        return 0.0
-    kappa = kappa * max(_tails(law, found, plan, facts), 1.0) ** 2
-    if not basis.features:
-        return kappa * plan.head_variance * facts.scale**2
+    known, estimated, unchosen = plan.constants.missed
+    basis, root = facts.basis, facts.planned[1:].sqrt()
     pairs = tuple(feature for feature in basis.features if feature.kind in PAIRED)
     every = all_features(two_levels, plan.constants.kinds) + pairs
-    prior = prior_variances(every, 1.0, plan.constants, _LARGE)
-    prior = prior * held_shares(every, len(two_levels), plan.covariates)
-    prior = prior / (1 + (plan.constants.pair_variance if pairs else 0))
-    held = float(prior[[every.index(feature) for feature in basis.features if feature.kind != UNITS]].sum())
-    feature_weights, noise = basis.feature_weights[1:], found.covariance.diagonal()[1:]
-    size = float((feature_weights * (found.t[1:].square() - noise)).sum())
-    size = max(size, 0.0) + math.sqrt(2 * float((feature_weights * noise).square().sum()))
-    return kappa * size * (1 - held) / held
-
-
-def _tails(law: EffectLaw, found: Estimates, plan: ComposedPlan, facts: IntervalPlan) -> float:
-    """Return the mean square of widely clipped residuals over that of normal ones; one of two values."""
-    if plan.binary:
-        return 1.0
-    total = facts.n * found.overlap
-    squares = (law.correction_variance * total**2 - facts.correction_noise**2) / facts.per_person
-    return squares / total / (facts.spread / plan.interval_spread) ** 2
+    each = prior_variances(every, 1.0, plan.constants, _LARGE) / (1 + (plan.constants.pair_variance if pairs else 0))
+    shares = each[[every.index(feature) for feature in basis.features if feature.kind != UNITS]]
+    if basis.units is not None:
+        at = [feature.i for feature in basis.features if feature.kind == UNITS]
+        shares = torch.cat([shares, of_kind("effect")["units"]["variance"] * basis.units.shares[at]])
+    q = law.directions[1:, 1:] * root[:, None]
+    errors = law.covariance if law.nuisances is None else law.covariance + law.nuisances
+    estimate, v = q.T @ (root * law.estimates[1:]), q.T @ (root.outer(root) * errors[1:, 1:]) @ q
+    at = torch.linspace(-_FARTHEST, _FARTHEST, _SCALES, dtype=torch.float64)
+    scales = plan.head_variance * facts.scale**2 * (_SCALE_SPREAD * at).exp()
+    prior = scales[:, None, None] * (TYPICAL * facts.weight * (q.T * shares) @ q)
+    root_of = torch.linalg.cholesky(v + prior)
+    pulled = torch.cholesky_solve(estimate.expand(len(at), -1)[:, :, None], root_of)
+    fit = root_of.diagonal(dim1=1, dim2=2).log().sum(1) + (pulled[:, :, 0] @ estimate) / 2
+    chance = torch.softmax(-at.square() / 2 - fit, 0)
+    size, tails, total = float(chance @ scales), 1.0, facts.n * overlap
+    if not plan.binary:
+        squares = (law.correction_variance * total**2 - facts.correction_noise**2) / facts.per_person
+        tails = max(squares / total / (facts.spread / plan.interval_spread) ** 2, 1.0)
+    kappa, more = known * tails, unchosen * (plan.covariates > len(two_levels))
+    if not len(estimate):
+        more = kappa
+    elif law.nuisances is not None:
+        kappa, more = estimated * tails, 0.0
+    held = float(q.square().sum(1) @ shares)
+    missed = size * (kappa * max(1 - held, 0.0) + more * (not plan.binary))
+    if law.nuisances is not None:
+        return replace(law, missed=missed)
+    means = (prior @ pulled)[:, :, 0]
+    mean, own = chance @ means, prior - prior @ torch.cholesky_solve(prior, root_of)
+    own = torch.einsum("s,sij->ij", chance, own + (means - mean)[:, :, None] * (means - mean)[:, None, :])
+    back, shrunk, spread = q / root[:, None], law.estimates.clone(), torch.zeros_like(law.covariance)
+    shrunk[1:], spread[1:, 1:] = back @ mean, back @ own @ back.T
+    shrunk[0] += float(law.centre @ (law.estimates - shrunk)) / float(law.centre[0])
+    return replace(law, missed=missed, shrunk=shrunk, spread=spread)

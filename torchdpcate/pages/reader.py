@@ -441,7 +441,7 @@ def _units(units: HiddenUnits) -> dict[str, Any]:
 
 def _effect(release: ComposedRelease) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and what is known of errors."""
-    roots, law = release.basis.feature_weights.sqrt(), release.law
+    roots, law = release.basis.feature_weights.sqrt(), None if release.law is None else release.law_of_persons
     columns = range(release.domain.dimension) if release.columns is None else release.columns
     found = {
         "columns": list(columns),

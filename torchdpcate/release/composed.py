@@ -198,7 +198,8 @@ class ComposedRelease(EffectRelease):
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is shrunk and need not be their middle;
+        releases. In trials they are about the effect expected given the estimates, at the level of the average's line,
+        see ``law_of_persons``. ``target`` names what they are about. The released effect need not be their middle;
         where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
         ``assumptions`` says is so.
 
@@ -212,7 +213,7 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
-        law, x, bound = self._required_law(), self._covariates(X), self.domain.outcome_range
+        law, x, bound = self.law_of_persons, self._covariates(X), self.domain.outcome_range
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -240,7 +241,7 @@ class ComposedRelease(EffectRelease):
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
         if self.form == "constant" and not self.arms and (rows > 1 or self.law is None):
             return np.tile(self.average(level), (len(x) // rows, 1))
-        law, psi = self._required_law(), self.features(x)
+        law, psi = self.law_of_persons if rows == 1 else self._required_law(), self.features(x)
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         found = (
             law.interval(psi, level)
@@ -269,7 +270,7 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``, or rows that do not fit.
         """
-        law, (x, x2) = self._required_law(), (self._covariates(given) for given in (X, X2))
+        law, (x, x2) = self.law_of_persons, (self._covariates(given) for given in (X, X2))
         if len(x2) not in (1, len(x)):
             raise InputError(f"X2: has {len(x2)} rows for {len(x)} of X; give as many, or one")
         psi, other = self.features(x), self.features(x2)
@@ -460,6 +461,16 @@ class ComposedRelease(EffectRelease):
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
         missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""
         return and_counting(f"{design}; {RESIDUALS}{beyond}{missing}", self.domain)
+
+    @cached_property
+    def law_of_persons(self) -> EffectLaw:
+        """What intervals of persons rest on; in trials with lines their level is the average's line.
+
+        Raises:
+            InputError: The release has none, and why.
+        """
+        line = (None, 0.0) if self.lines is None else (self.lines.estimate(), self.lines.error() ** 2)
+        return self._required_law().of_persons(*line)
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torchdpcate.release.estimate import checked_level, quantile
 from torchdpcate.release.parts import tensors_of
 
 _NUISANCES = "nuisances"
-_OF_ESTIMATED = (_NUISANCES, "pull")
+_TOGETHER = ((_NUISANCES, "pull"), ("shrunk", "spread"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,9 @@ class EffectLaw:
             known.
         pull: [p, p], what widens an interval for a stated bias; None where the propensity is known.
         missed: Variance, over the records, of what the effect has beyond its projection, as far as it is expected.
+        shrunk: Expected t of persons' effects, given the estimates, with ``estimates``' level at the centre, [p]; None
+            where the propensity is estimated.
+        spread: Covariance about it, of the coefficients beside the constant, [p, p].
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
@@ -62,6 +65,18 @@ class EffectLaw:
     nuisances: Tensor | None = None
     pull: Tensor | None = None
     missed: float = 0.0
+    shrunk: Tensor | None = None
+    spread: Tensor | None = None
+
+    def of_persons(self, average: float | None, variance: float) -> "EffectLaw":
+        """Return the law of persons' effects: shrunk, with the level of an average and its variance, if given."""
+        if self.shrunk is None or self.spread is None:
+            return self
+        found = replace(self, estimates=self.shrunk, covariance=self.spread)
+        if average is None:
+            return found
+        level = average - float(self.centre @ self.shrunk)
+        return replace(found, correction=level, correction_variance=variance)
 
     def interval(self, psi: Tensor, level: float, bias: float = 0.0) -> Tensor:
         r"""Return intervals [m, 2] of the effect at features psi [m, p]: what the projection misses is in them.
@@ -142,21 +157,22 @@ class EffectLaw:
         square, columns = (dimension, dimension), tensors["directions"].shape[-1]
         shapes = {"estimates": (dimension,), "covariance": square, "centre": (dimension,)}
         shapes |= {"directions": (dimension, min(columns, dimension)), "nuisances": square, "pull": square}
+        shapes |= {"shrunk": (dimension,), "spread": square}
+        absent = {name for group in _TOGETHER if not tensors.keys() & set(group) for name in group}
+        absent |= {"missed"} - tensors.keys()
         found: dict[str, Tensor | float] = {}
         for field in fields(cls):
-            if field.name == "missed" and field.name not in tensors:
-                continue  # of a plan that expects nothing
-            if field.name in _OF_ESTIMATED and not tensors.keys() & set(_OF_ESTIMATED):
-                continue  # of a known propensity
+            if field.name in absent:
+                continue
             tensor = tensors[field.name]
             fits = tensor.shape == shapes.get(field.name, (1,)) and tensor.dtype == torch.float64
             if not fits or not bool(tensor.isfinite().all()):
                 raise ValueError(f"{field.name}: not finite float64 numbers of the shape that the features need")
             found[field.name] = tensor if field.name in shapes else tensor.item()
         law = cls(**found)  # type: ignore[arg-type]
-        if min(law.correction_variance, law.average_variance, law.missed) < 0 or bool(
-            (law.covariance.diagonal() < 0).any()
-        ):
+        least = law.covariance if law.spread is None else torch.minimum(law.covariance, law.spread)
+        single = (law.correction_variance, law.average_variance, law.missed)
+        if min(*single, *least.diagonal().tolist()) < 0:
             raise ValueError("covariance: a variance is negative")
         return law
 

@@ -80,8 +80,8 @@ UNSTATED = (
 )
 """Of a release that does not state it, and of a mechanism that does not say it."""
 LIKE_PRIOR = (
-    "and what effects have beyond the released features is to these as in the generated data on which the plan was "
-    "tuned (docs/intervals.md)"
+    "and effects vary over persons, by the released features and beyond them, as in the generated data on which the "
+    "plan was tuned (docs/intervals.md)"
 )
 """What intervals for a person rest on beside the rest."""
 RESIDUALS = (

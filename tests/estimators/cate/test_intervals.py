@@ -153,7 +153,7 @@ def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path
     loaded = load_release(shrunken.save(tmp_path / "shrunken.safetensors"))
     assert isinstance(loaded, ComposedRelease)
     x = torch.tensor([[3.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 4 and -2
-    own, effect = release.law.interval(release.features(x), 0.9).numpy(), shrunken.effect(x)
+    own, effect = shrunken.law_of_persons.interval(release.features(x), 0.9).numpy(), shrunken.effect(x)
     assert effect[0] < own[0, 0]
     assert own[1, 1] < effect[1]
     for found in (shrunken, loaded):
