@@ -67,8 +67,8 @@ class OprescuGenerator(GeneratedStudy):
         """Return the public facts of the law of these data."""
         low, high = self.outcome_bounds()
         box = [0.0] * self.dimension, [1.0] * self.dimension
-        facts = {"origin": self._origin(), "better": "higher", "outcome_sd": self.deviation}
-        return Domain(*box, low, high, self.overlap, **facts)
+        sd, origin = self.deviation, self._origin()
+        return Domain(*box, low, high, self.overlap, origin=origin, better="higher", outcome_sd=sd)
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples: covariates, then both noises, of each."""
