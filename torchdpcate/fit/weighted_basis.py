@@ -160,7 +160,7 @@ class Levels(tuple[bool, ...]):
 
     def pair(self, *places: int) -> bool:
         """Return whether one of some covariates says where another of them is missing."""
-        return bool(self.observed_by) and any(self.observed_by[i] in places for i in places)
+        return bool(self.observed_by) and not {*places}.isdisjoint(map(self.observed_by.__getitem__, places))
 
 
 class Feature(NamedTuple):
@@ -319,7 +319,7 @@ class WeightedBasis:
             else:
                 first, *others = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
                 torch.index_select(rows, 0, torch.tensor(first, device=z.device), out=part)
-                part.copy_(_FUNCTIONS[kind](part, *[rows[list(other)] for other in others]))
+                part.copy_(_FUNCTIONS[kind](part, *map(rows.__getitem__, map(list, others))))
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
