@@ -181,9 +181,9 @@ class Levels(tuple[bool, ...]):
         """Return those that are given, or plain truth values as covariates of which none is missing."""
         return two_levels if isinstance(two_levels, Levels) else cls(two_levels)
 
-    def pair(self, i: int, j: int) -> bool:
-        """Return whether one of two covariates says where the other is missing."""
-        return bool(self.observed_by) and (self.observed_by[i] == j or self.observed_by[j] == i)
+    def pair(self, *places: int) -> bool:
+        """Return whether one of some covariates says where another of them is missing."""
+        return bool(self.observed_by) and not {*places}.isdisjoint(map(self.observed_by.__getitem__, places))
 
 
 class Feature(NamedTuple):
@@ -283,9 +283,7 @@ def all_features(
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
         elif kind == TRIPLE:
-            found += [
-                Feature(kind, *f) for f in combinations(range(rich), 3) if not any(map(levels.pair, f, f[1:] + f[:1]))
-            ]
+            found += [Feature(kind, *three) for three in combinations(range(rich), 3) if not levels.pair(*three)]
         elif kind in PAIRED:
             found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
@@ -344,7 +342,7 @@ class WeightedBasis:
             else:
                 first, *others = list(zip(*pairs, strict=True))[1 : 1 + PRODUCTS.get(kind, 1)]
                 torch.index_select(rows, 0, torch.tensor(first, device=z.device), out=part)
-                part.copy_(_FUNCTIONS[kind](part, *[rows[list(other)] for other in others]))
+                part.copy_(_FUNCTIONS[kind](part, *map(rows.__getitem__, map(list, others))))
             start += len(pairs)
         return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
 
@@ -380,11 +378,12 @@ class WeightedBasis:
         Raises:
             ValueError: No such features, or feature_weights that do not fit.
         """
-        features = tuple(Feature(str(kind), *map(int, places)) for kind, *places in config)
+        features = tuple(Feature(str(kind), int(i), int(j), *map(int, third[:1])) for kind, i, j, *third in config)
         most = dict.fromkeys(KINDS, covariates) | ({} if units is None else {UNITS: len(units.shares)})
         known = all(
-            size == 3 + (f.kind == TRIPLE) and min(f[1:size]) >= 0 and max(f[1:size]) < most.get(f.kind, 0)
-            for f, size in zip(features, map(len, config), strict=True)
+            len(row) == 3 + (f.kind == TRIPLE)
+            and 0 <= min(map(int, row[1:])) <= max(map(int, row[1:])) < most.get(f.kind, 0)
+            for f, row in zip(features, config, strict=True)
         )
         order = [list(most).index(f.kind) for f in features] if known else []
         if not known or order != sorted(order) or len(set(features)) < len(features):
