@@ -466,8 +466,8 @@ def with_persons(
     each = prior_variances(every, 1.0, plan.constants, _LARGE) / (1 + (plan.constants.pair_variance if pairs else 0))
     shares = each[[every.index(feature) for feature in basis.features if feature.kind != UNITS]]
     if basis.units is not None:
-        at = [feature.i for feature in basis.features if feature.kind == UNITS]
-        shares = torch.cat([shares, of_kind("effect")["units"]["variance"] * basis.units.shares[at]])
+        own = [feature.i for feature in basis.features if feature.kind == UNITS]
+        shares = torch.cat([shares, of_kind("effect")["units"]["variance"] * basis.units.shares[own]])
     q = law.directions[1:, 1:] * root[:, None]
     errors = law.covariance if law.nuisances is None else law.covariance + law.nuisances
     estimate, v = q.T @ (root * law.estimates[1:]), q.T @ (root.outer(root) * errors[1:, 1:]) @ q
@@ -492,9 +492,9 @@ def with_persons(
     if law.nuisances is not None:
         return replace(law, missed=missed)
     means = (prior @ pulled)[:, :, 0]
-    mean, own = chance @ means, prior - prior @ torch.cholesky_solve(prior, root_of)
-    own = torch.einsum("s,sij->ij", chance, own + (means - mean)[:, :, None] * (means - mean)[:, None, :])
+    mean, rest = chance @ means, prior - prior @ torch.cholesky_solve(prior, root_of)
+    rest = torch.einsum("s,sij->ij", chance, rest + (means - mean)[:, :, None] * (means - mean)[:, None, :])
     back, shrunk, spread = q / root[:, None], law.estimates.clone(), torch.zeros_like(law.covariance)
-    shrunk[1:], spread[1:, 1:] = back @ mean, back @ own @ back.T
+    shrunk[1:], spread[1:, 1:] = back @ mean, back @ rest @ back.T
     shrunk[0] += float(law.centre @ (law.estimates - shrunk)) / float(law.centre[0])
     return replace(law, missed=missed, shrunk=shrunk, spread=spread)
