@@ -72,10 +72,10 @@ def test_facts_that_no_plan_has_are_refused(facts, refused):
         composed_plan(**{"n": 4_000, "budget": ONE, "covariates": 6} | facts)
 
 
-@pytest.mark.parametrize(("n", "covariates", "binary"), [(400, 6, False), (1_000, 82, False), (3_000, 82, True)])
+@pytest.mark.parametrize(("n", "covariates", "binary"), [(400, 6, False), (3_000, 82, False), (3_000, 82, True)])
 @pytest.mark.parametrize("known", [False, True])
 def test_an_effect_of_one_number_has_the_plan_that_it_would_have_on_request(n, covariates, binary, known):
-    """Below n mu = 270, or where features are not worth their noise: the same steps, shares and covariates."""
+    """Below n mu = 270, or 10 to 20 a covariate, or where features are not worth their noise: the same steps."""
     facts = {"known_propensity": known, "binary": binary, "lines": (), "intervals": known}
     found, asked = (composed_plan(n, ONE, covariates, constant_only=one, **facts) for one in (False, True))
     assert found.form == "constant"
@@ -83,6 +83,12 @@ def test_an_effect_of_one_number_has_the_plan_that_it_would_have_on_request(n, c
     assert found.effect().noise == asked.effect().noise
     assert found.facts() == asked.facts() | {"constant_only": False}
     assert rebuilt(found, n=300_000).form != "constant"  # it is not what was requested
+
+
+def test_much_budget_gives_an_effect_lines_of_all_covariates_and_no_more():
+    plans = [composed_plan(20_000, PrivacyBudget(epsilon, 1e-5), 40) for epsilon in (1.0, 1_000.0)]
+    found = [{kind: {f.j for f in p.effect().basis.features if f.kind == kind} for kind in "12"} for p in plans]
+    assert found == [{"1": set(range(count)), "2": set(range(12))} for count in (12, 40)]
 
 
 @pytest.mark.parametrize("covariates", [6, 82])

@@ -35,8 +35,7 @@ def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
     residual = (u[:, 3] + torch.cos(math.pi * u[:, 11])).clamp(-1, 1)
     assert chosen_by(rows(u, residual), Waves(), 2, steps(2.0, paid)) == (3, 11)
     [(part, event, _, count)] = paid
-    assert (part, count) == ("screening", 2)
-    assert isinstance(event, GaussianEvent)
+    assert (part, count, type(event)) == ("screening", 2, GaussianEvent)
     assert event.noise_multiplier == pytest.approx(math.sqrt(2) / 0.8, rel=1e-8)
 
 

@@ -18,7 +18,7 @@ from torchdpcate.composition.constants import (
 )
 from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan, PlanSteps
 from torchdpcate.composition.plan_numbers import EFFECT, PURE, PlanFacts, PlanNumbers, numbers_of, values_of
-from torchdpcate.composition.priors import Request, held_shares
+from torchdpcate.composition.priors import Request, held_shares, matrix_noise
 from torchdpcate.composition.pure_fits import OBJECTIVE, PUBLIC_SUMS, SUMS
 from torchdpcate.composition.steps import (
     CENSORING,
@@ -50,6 +50,7 @@ WEIGHT_SHARES = {Shares: 0.01, EpsilonShares: 0.03}
 CENSORING_SHARES = {Shares: 0.05, EpsilonShares: 0.1}
 """Share of the histogram that a curve of censoring is made of."""
 
+_NORM = 0.5  # of a record's curvature
 _PLAIN = "12"  # kinds of features of nuisances that are looked at again
 
 
@@ -468,8 +469,8 @@ def _requests(steps: PlanSteps) -> dict[str, Request]:
 def _effect(steps: PlanSteps, looked_at: bool) -> Request:
     """Return what the effect may request; without a look at covariates it has none of their features.
 
-    Where noise is small, that of a wide plan has linear features of the covariates that were not chosen too: effects of
-    many covariates would else stay as they are at any budget.
+    Where the matrix of all their curvatures can be told from its noise, that of a wide plan has linear features of the
+    covariates that were not chosen too: at any budget an effect of many covariates would else be missed.
     """
     if steps.by_sums:
         own = _effect_budget(steps, steps.covariates) * steps.mass * steps.inside * steps.effect_curvature
@@ -483,9 +484,11 @@ def _effect(steps: PlanSteps, looked_at: bool) -> Request:
     request = _request(steps, 0.0 if steps.alone else variance, noise, kinds, steps.constant_variance, least)
     if steps.intervals or steps.rule is not None or not (steps.windows and steps.choices):
         return request
-    spread = replace(request, heads=steps.retained, confounds=False)
-    worth = replace(spread, noise=of_kind(EFFECT)["spread"] * noise).regression([False] * steps.covariates)
-    return spread if any(feature.j >= steps.retained for feature in worth.basis.features) else request
+    spread, may = replace(request, heads=steps.retained, confounds=False), of_kind(EFFECT)["spread"]
+    own = spread.regression([False] * steps.covariates).basis
+    unit = math.sqrt(2) * _NORM / (steps.shares.of("effect curvatures") * steps.mass * steps.effect_curvature)
+    seen = steps.n >= may["records"] and matrix_noise(own, unit) <= may["noise"]
+    return spread if seen and any(feature.j >= steps.retained for feature in own.features) else request
 
 
 def _unshrunk(numbers: PlanNumbers, k: int, kinds: str) -> Request:
@@ -494,7 +497,7 @@ def _unshrunk(numbers: PlanNumbers, k: int, kinds: str) -> Request:
     alone = _request(numbers, 0.0, noise, constant=numbers.constant_variance)
     if numbers.rule is None or numbers.alone:
         return alone
-    linear = _request(numbers, numbers.unshrunk_variance, noise, kinds[:1], numbers.constant_variance)
+    linear = _request(numbers, numbers.sign.variance, noise, kinds[:1], numbers.constant_variance)
     least = max(_correlation(numbers, alone, k), numbers.rule.least_correlation)
     return linear if _correlation(numbers, linear, k) > least else alone
 

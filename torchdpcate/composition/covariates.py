@@ -258,11 +258,6 @@ def _wave_sums(u: Tensor, r: Tensor) -> Tensor:
 # -- scales of skewed covariates: private windows that hold most of their values, and moments within these
 
 
-def starts_at_zero(domain: Domain) -> Tensor:
-    """Return which covariates have the lower bound zero and no scale of their own, [q]: their values may be skewed."""
-    return torch.tensor([column.low == 0 and column.linear for column in domain.columns])
-
-
 @dataclass(frozen=True, eq=False)
 class WindowCells(Statistic):
     """How many of the records lie in each cell of each covariate, [q, 256].
@@ -448,18 +443,6 @@ class RetainedCovariates:
         """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]; 0 where one is missing."""
         return self.standardisation.of(u, self.columns, self.indicators)
 
-    def modifiers(self, chosen: Sequence[int], count: int) -> "tuple[list[int], RetainedCovariates]":
-        """Return those that the effect has, and their positions: the chosen ones first, each by the order of all.
-
-        Args:
-            chosen: Positions.
-            count: How many the effect has: as many as were chosen, or all.
-        """
-        assert self.columns is not None
-        columns = self.columns
-        places = sorted(range(len(columns)), key=lambda place: (place not in chosen, columns[place]))[:count]
-        return places, self.at(places)
-
     def at(self, places: Sequence[int]) -> "RetainedCovariates":
         """Return those at some positions among these, in that order."""
         every = range(len(self.two_levels)) if self.columns is None else self.columns
@@ -493,7 +476,9 @@ def retained_covariates(
         return RetainedCovariates(columns, scales, scales.levels(levels), indicators)
     two, windows = torch.tensor(every), Standardisation.none(0)
     if not all(every):
-        windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two], indicators), steps)
+        # values of covariates with the lower bound zero and no scale of their own may be skewed
+        skewed = torch.tensor([column.low == 0 and column.linear for column in domain.columns])
+        windows = private_windows(rows, WindowCells(~two, skewed[~two], indicators), steps)
     scales = private_moments(rows, MomentsWithin(windows, two, indicators=indicators), steps)
     retained = RetainedCovariates(None, scales, scales.levels(every), indicators)
     if not plan.wide:

@@ -277,11 +277,6 @@ class PlanNumbers(PlanFacts):
         return NOISE_SHARE if self.kind == PURE else 1.0
 
     @property
-    def unshrunk_variance(self) -> float:
-        """Prior variance of the features of an effect that is not shrunk, in units of S^2."""
-        return _unshrunk_variance(self, self.reduced)
-
-    @property
     def constant_variance(self) -> float:
         """Prior variance of the effect's constant, in units of S^2."""
         return self.rule.constant_variance if self.rule else math.inf
@@ -330,11 +325,13 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
         reduced = way != OBJECTIVE or (rule is not None and not facts.binary and size < pure["reduced_below"])
     shrinks, head = rule is None or size >= rule.linear_below, facts.priors.head_variance
     shrinking = pure["head"] * head if pure else head
+    unshrunk = facts.rules.reduced_variance if reduced and not pure else facts.rules.linear_variance
+    # each of the K - 1 functions of arms is planned as that of two alike ones is
+    of_arms = 2 * EXPECTED.effect_curvature / math.sqrt(2 * facts.arms * (facts.arms - 1))
     quantile = _huber_quantile(facts, size)
     spread = next(spread for below, spread in EXPECTED.spreads if size < below)
-    least, each_covariate = line_constants().group_size, of_kind(EFFECT)["alone"][not facts.known_propensity]
-    few = facts.kind == EFFECT and rule is None and size < max(least, each_covariate * facts.covariates)
-    alone = alone or facts.constant_only or few
+    least, wide = line_constants().group_size, of_kind(EFFECT)["alone"][not facts.known_propensity] * facts.covariates
+    alone = alone or facts.constant_only or (facts.kind == EFFECT and rule is None and size < max(least, wide))
     rich = facts.kind == EFFECT and not alone and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
     units, start = rich and facts.hidden and facts.budget is not None and facts.weight is None, of_kind(EFFECT)["units"]
@@ -360,13 +357,13 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
         inside=1.0 if facts.binary else min(quantile + EXPECTED.inside, (1 + quantile) / 2),
         sampling=EXPECTED.sampling_binary if facts.binary else EXPECTED.sampling,
         residual_scale=1.0 if facts.binary else EXPECTED.residual_scale,
-        effect_curvature=_effect_curvature(facts),
+        effect_curvature=of_arms if facts.kind == ARMS else effect_curvature(facts.treated, facts.known_propensity),
         effect_size=math.sqrt(constants.binary_part) if facts.binary else 1.0,
         head_variance=head,
         shrinking_variance=shrinking,
         shrinks=shrinks,
         noise_inflation=pure["noise_inflation"] if pure else EXPECTED.noise_inflation,
-        sign=_sign(facts, way, reduced, shrinks, shrinking if shrinks else _unshrunk_variance(facts, reduced)),
+        sign=_sign(facts, way, reduced, shrinks, shrinking if shrinks else unshrunk),
         interval_spread=spread,
         interval_clip=constants.interval_clip * spread / EXPECTED.spreads[0][1],
         line_groups=line_constants().groups if groups else 1,
@@ -420,17 +417,6 @@ def _has_windows(facts: PlanFacts, mu: float) -> bool:
     noise = 0.0 if facts.budget is None else rank_noise(facts.numeric, own, facts.mass)
     most = constants.window_rank * (1 if facts.known_propensity else 2)
     return noise <= most and facts.covariates <= EXPECTED.most_wide
-
-
-def _effect_curvature(facts: PlanFacts) -> float:
-    """Return that of the effect, or of each of the K - 1 functions of arms, planned as that of two alike ones is."""
-    if facts.kind == ARMS:
-        return 2 * EXPECTED.effect_curvature / math.sqrt(2 * facts.arms * (facts.arms - 1))
-    return effect_curvature(facts.treated, facts.known_propensity)
-
-
-def _unshrunk_variance(facts: PlanFacts, reduced: bool) -> float:
-    return facts.rules.reduced_variance if reduced and facts.kind != PURE else facts.rules.linear_variance
 
 
 def _sign(facts: PlanFacts, way: str, reduced: bool, shrinks: bool, variance: float) -> Sign:

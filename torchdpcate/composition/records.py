@@ -516,8 +516,12 @@ class _Fit:
             if MODIFIERS in plan.choices:
                 others = rest.then(pulls).then(partial(with_columns, slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
-            every = [*range(first), *(place + first for place in chosen)]
-            places, retained = retained.modifiers(every, plan.effect_covariates)
+            every, columns = {*range(first), *(place + first for place in chosen)}, retained.columns
+            assert columns is not None
+            # what was chosen comes first, each by the order of all: they are a set, and nothing is told of their scores
+            places = sorted(range(len(columns)), key=lambda place: (place not in every, columns[place]))
+            places = places[: plan.effect_covariates]
+            retained = retained.at(places)
             rest = rest.then(partial(with_columns, places))
             regressions = replace(regressions, two_levels=retained.levels)
         if plan.pairs:
