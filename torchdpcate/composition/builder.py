@@ -485,10 +485,10 @@ def _effect(steps: PlanSteps, looked_at: bool) -> Request:
     if steps.intervals or steps.rule is not None or not (steps.windows and steps.choices):
         return request
     spread, may = replace(request, heads=steps.retained, confounds=False), of_kind(EFFECT)["spread"]
-    own = spread.regression([False] * steps.covariates).basis
+    basis = spread.regression([False] * steps.covariates).basis
     unit = math.sqrt(2) * _NORM / (steps.shares.of("effect curvatures") * steps.mass * steps.effect_curvature)
-    seen = steps.n >= may["records"] and matrix_noise(own, unit) <= may["noise"]
-    return spread if seen and any(feature.j >= steps.retained for feature in own.features) else request
+    seen = steps.n >= may["records"] and matrix_noise(basis, unit) <= may["noise"]
+    return spread if seen and any(feature.j >= steps.retained for feature in basis.features) else request
 
 
 def _unshrunk(numbers: PlanNumbers, k: int, kinds: str) -> Request:
