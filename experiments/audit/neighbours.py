@@ -90,8 +90,8 @@ def worst_neighbour(
     domain = stage.block.domain
     low, high = domain.covariate_low.to(stage.theta), domain.covariate_high.to(stage.theta)
     place = None if domain.linear else domain.from_unit
-    best = maximise_over_box(search.worst_arm, low, high, starts=starts, climbs=climbs, seed=seed, place=place)
-    return dataclasses.replace(search.decide(best.x), starts=starts)
+    _, x = maximise_over_box(search.worst_arm, low, high, starts=starts, climbs=climbs, seed=seed, place=place)
+    return dataclasses.replace(search.decide(x), starts=starts)
 
 
 class _Search(ABC):

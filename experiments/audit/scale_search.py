@@ -44,7 +44,7 @@ class ScaleSearch:
     def worst_block(self, starts: int, seed: int) -> SecondStageBlock:
         """Return the neighbouring block."""
         low, high = (b.to(self.rows) for b in (self.block.domain.covariate_low, self.block.domain.covariate_high))
-        x = maximise_over_box(self._climbed, low, high, starts=starts, climbs=64, seed=seed).x
+        _, x = maximise_over_box(self._climbed, low, high, starts=starts, climbs=64, seed=seed)
         removals = (-self.sign * self.scores).topk(min(_REMOVALS, len(self.scores))).indices
         a, y = (arm.repeat_interleave(len(removals)) for arm in self.arms)
         index = removals.repeat(len(self.arms[0]))

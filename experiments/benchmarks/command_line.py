@@ -19,7 +19,7 @@ import pandas as pd
 
 from torchdpcate import load_release
 
-PROGRAM = [sys.executable, "-m", "torchdpcate.cli.main"]
+PROGRAM = [sys.executable, "-m", "torchdpcate"]
 
 
 def measured(command: list[str]) -> tuple[float, float]:

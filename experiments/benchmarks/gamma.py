@@ -72,11 +72,10 @@ def neural_problem(ridge: float) -> Problem:
     noise = 0.3 * torch.randn(RECORDS, dtype=torch.float64, generator=generator)
     y = (-s_zero + (a + w_zero) * effect + noise).clamp(-3, 3)
     s, w = regression(x, a, y)
-    one = torch.ones(COVARIATES)
-    head = NeuralHead(COVARIATES, -one, one, ridge=ridge, generator=generator)
+    domain = Domain([-1.0] * COVARIATES, [1.0] * COVARIATES, -3, 3)
+    head = NeuralHead(domain, ridge=ridge, generator=generator)
     with quiet_lightning():
         fit = fit_neural_head(head, x, s, w, default_trainer, generator=generator)
-    domain = Domain([-1.0] * COVARIATES, [1.0] * COVARIATES, -3, 3)
     return Problem(head.functional, fit.theta, x, s, w, ridge, uniform(QUERIES), regression, domain)
 
 

@@ -27,6 +27,7 @@ from lightning.pytorch import Callback
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.nuisance_kinds import mlp
@@ -208,7 +209,7 @@ class Bench:
     def products(self) -> Iterator[Figure]:
         """A Hessian product of the neural head in gradients of its objective."""
         s, q = self.sizes, 30
-        head = NeuralHead(q, -torch.ones(q), torch.ones(q), width=s.head_width, ridge=0.1)
+        head = NeuralHead(Domain([-1.0] * q, [1.0] * q, 0, 1), width=s.head_width, ridge=0.1)
         for dtype in (torch.float32, torch.float64):
             on = head.to(self.device, dtype)
             x = self.random(s.head_records, q, dtype=dtype) * 2 - 1
@@ -257,7 +258,7 @@ class Bench:
                 ]
                 start = time.perf_counter()
                 subprocess.run(
-                    [sys.executable, "-m", "torchdpcate.cli.main", "train", *words, *self.sizes.run],
+                    [sys.executable, "-m", "torchdpcate", "train", *words, *self.sizes.run],
                     cwd=ROOT,
                     check=True,
                 )

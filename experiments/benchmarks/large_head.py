@@ -15,6 +15,7 @@ import time
 
 import torch
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.heads.influence import ConjugateGradientSolver, HessianVectorProduct, InfluenceFunction
 from torchdpcate.heads.neural import NeuralHead
 
@@ -58,7 +59,8 @@ def main() -> None:
 
     generator = torch.Generator().manual_seed(0)
     n, q = options.records, options.covariates
-    head = NeuralHead(q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator)
+    box = Domain([-1.0] * q, [1.0] * q, 0, 1)
+    head = NeuralHead(box, width=options.width, ridge=options.ridge, generator=generator)
     theta = head.theta.detach()
     x = torch.rand(n + options.queries, q, dtype=torch.float64, generator=generator) * 2 - 1
     w = torch.rand(n, dtype=torch.float64, generator=generator) - 0.5

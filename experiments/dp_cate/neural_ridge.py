@@ -66,7 +66,7 @@ def measured(k: int, n: int, width: int) -> Iterator[dict[str, float]]:
 
     s, w = regression(x, a, y)
     start = torch.Generator().manual_seed(k)
-    head = NeuralHead(q, domain.covariate_low, domain.covariate_high, width=width, generator=start)
+    head = NeuralHead(domain, width=width, generator=start)
     model, theta = head.functional, head.theta.detach()
     for ridge in RIDGES:
 

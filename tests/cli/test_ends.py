@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 
 LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "trainer.progress=false"]
 LONG += ["second_stage=linear", "second_stage.ridge=0.02"]
-_MAIN = [sys.executable, "-m", "torchdpcate.cli.main", "train"]
+_MAIN = [sys.executable, "-m", "torchdpcate", "train"]
 _FIT = """
 import sys, torch
 from torchdpcate import Domain, LinearSecondStage, NuisanceConfig, PrivacyBudget, RLearner

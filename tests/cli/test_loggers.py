@@ -5,20 +5,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from tests.cli.helpers import QUICK, TABLE, one_line
+from tests.cli.helpers import QUICK, TABLE, one_line, summary
+from tests.cli.test_dp_cate import NEURAL
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
+from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.fit.trainer import check_device, default_trainer
-from torchdpcate.fit.watching import KINDS
+from torchdpcate.fit.watching import KINDS, LossLog
+from torchdpcate.heads.neural import NeuralHead
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 
 
 def charges(folder: str) -> list:
-    """What a run paid."""
+    """What a run paid, and at which level."""
     entries = Ledger.load(Path(folder, "curator", "ledger.sqlite")).entries
-    return [(entry.block, entry.event, entry.count) for entry in entries]
+    return [(entry.block, entry.event, entry.count, entry.level) for entry in entries]
 
 
 @pytest.mark.first(1)
@@ -45,15 +50,16 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     outside = {path.relative_to(here / "logged") for path in (here / "logged").rglob("*") if path not in logs}
     also = {path.relative_to(here / "plain") for path in (here / "plain").rglob("*")}
     assert outside - {Path("curator/logs")} == also
+    assert all("unreleased-losses" in str(path) for path in logs if path.is_file())
     if kind == "csv":
         losses = pd.concat(map(pd.read_csv, (curator / "logs").rglob("metrics.csv")))["loss"]
-        assert len(losses) == sum(count for _, event, count in charges("logged") if isinstance(event, DPSGDEvent))
+        assert len(losses) == sum(count for _, event, count, _ in charges("logged") if isinstance(event, DPSGDEvent))
         assert losses.gt(0).all()
     if kind == "mlflow":
         from mlflow.tracking import MlflowClient
 
-        client = MlflowClient(f"sqlite:///{curator / 'logs' / 'mlflow.db'}")
-        (experiment,) = client.search_experiments(filter_string="name = 'torchdpcate'")
+        client = MlflowClient(f"sqlite:///{curator / 'logs' / 'unreleased-losses.db'}")
+        (experiment,) = client.search_experiments(filter_string="name = 'unreleased-losses'")
         runs = client.search_runs([experiment.experiment_id])
         assert all(client.get_metric_history(run.info.run_id, "loss") for run in runs)
 
@@ -86,14 +92,34 @@ def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsy
 
 @pytest.mark.slow
 @pytest.mark.parametrize("logger", ["null", "csv"])
-def test_checkpoints_are_the_curators_alone(here, logger):
-    words = ["trainer.enable_checkpointing=true", f"trainer.logger={logger}"]
-    assert main(["train", *TABLE, *QUICK, *words, "run_dir=r"]) == 0
-    found = list(here.rglob("*.ckpt"))
-    assert found
-    assert all(path.is_relative_to(here / "r" / "curator" / "logs") for path in found)
+def test_what_a_run_leaves_of_its_networks_says_what_it_is_and_loads(here, logger, capsys):
+    """The private nuisances and the head, each as it ended; nothing of the comparison without privacy."""
+    words = ["trainer.enable_checkpointing=true", f"trainer.logger={logger}", "data.n=300"]
+    assert main(["train", *NEURAL, *words]) == 0
+    assert "no network was trained" not in capsys.readouterr().out
+    assert summary("r")["pehe_nonprivate"] > 0
+    found = sorted(here.rglob("*.ckpt"))
+    assert [path.name for path in found] == ["private-TrainableNuisances-2.ckpt", "unreleased-NeuralHead-2.ckpt"]
+    assert all(path.parent == here / "r" / "curator" / "logs" for path in found)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in found)
-    assert not list(here.glob("*logs"))
+    kinds = {"TrainableNuisances": TrainableNuisances, "NeuralHead": NeuralHead}
+    for path in found:
+        word, name, steps = path.stem.split("-")
+        module = kinds[name].load_from_checkpoint(path, private=word == "private")
+        if word == "private":
+            [entry] = Ledger.load(module.hparams.privacy["ledger"]).entries[:1]
+            said = module.hparams.privacy
+            assert (said["steps"], said["plan"]["steps"], entry.count) == (int(steps),) * 3
+            assert (said["budget"], said["entry"], said["level"]) == (
+                {"epsilon": 1.0, "delta": 1e-5},
+                entry.id,
+                "certified",
+            )
+        else:
+            with pytest.raises(InputError, match=r"^.*is not private, for no steps of DPSGD are stated in it; .*$"):
+                NeuralHead.load_from_checkpoint(path)
+            kept = load_file(here / "r" / "curator" / "numbers.safetensors")["theta_without_noise"]
+            assert torch.equal(kept, module.theta)
 
 
 def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
@@ -105,6 +131,7 @@ def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
     assert not list(tmp_path.iterdir())
     trainer = default_trainer(logger="csv", log_folder=str(tmp_path / "a" / "logs"))
     assert not list(tmp_path.iterdir())
-    trainer.logger.log_metrics({"loss": 1.0})
+    [log] = (callback for callback in trainer.callbacks if isinstance(callback, LossLog))
+    log.on_train_batch_end(trainer, None, torch.ones(1), None, 0)
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "logs")] == [0o700, 0o700]
     assert default_trainer().loggers == []

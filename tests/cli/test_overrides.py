@@ -87,6 +87,11 @@ def test_a_word_that_names_no_setting_or_cannot_be_read_is_one_line_of_ours(word
     assert os.listdir(tmp_path) == []
 
 
+def test_an_experiment_of_another_task_is_one_line_of_ours(capsys):
+    assert main(["train", "task=rule", "experiment=dp_cate"]) == 2
+    assert one_line(capsys) == "torchdpcate: experiment=dp_cate: is of task=cate; leave task=rule out"
+
+
 @pytest.mark.slow
 def test_settings_may_stand_on_both_sides_of_an_option(tmp_path, capsys):
     words = ["task=owl", "privacy.epsilon=-1,-2", "-m", "data.n=300,400", f"run_dir={tmp_path / 's'}"]

@@ -256,7 +256,7 @@ def test_flower_carries_the_messages_of_five_sites(short):
             stack.callback(process.send_signal, signal.SIGTERM)
             return process
 
-        coordinator = started(sys.executable, "-m", "torchdpcate.cli.main", *words)
+        coordinator = started(sys.executable, "-m", "torchdpcate", *words)
         for place, name in enumerate(sizes, 1):
             own = ["--port", str(port + place), "--node-config", f'socket="{short / name}.sock"']
             started(str(programs / "flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}", *own)

@@ -7,10 +7,9 @@ import pytest
 
 import torchdpcate
 from tests.cli.helpers import one_line
-from torchdpcate.cli.gone import COMMANDS, GONE
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import all_groups, choices_of
-from torchdpcate.cli.parser import OWN_GRAMMAR, make_parser, subparsers
+from torchdpcate.cli.parser import COMMANDS, GONE, OWN_GRAMMAR, make_parser, subparsers
 
 WRONG = {
     "verfiy r": "verfiy: no such command; the nearest is verify",

@@ -39,13 +39,15 @@ def big(frame) -> pd.DataFrame:
 def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, target) -> None:
     write(big, tmp_path / f"in.{source}")
     output, seen = tmp_path / f"out.{target}", []
-    done = stream_answers(tmp_path / f"in.{source}", output, schema, effect, batch_rows=BATCH, on_progress=seen.append)
+    rows, _ = stream_answers(
+        tmp_path / f"in.{source}", output, schema, effect, batch_rows=BATCH, on_progress=seen.append
+    )
     read = pd.read_parquet if target == "parquet" else pd.read_csv
     answer = read(output)
     assert list(answer.columns) == ["effect"]
     expected = effect(schema.encode(big))["effect"]
     np.testing.assert_allclose(answer["effect"], expected, rtol=1e-15, atol=0)
-    assert done.rows == seen[-1] == len(big)
+    assert rows == seen[-1] == len(big)
     assert max(np.diff([0, *seen])) <= BATCH
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"in.{source}", f"out.{target}", "trial.yaml"])
 

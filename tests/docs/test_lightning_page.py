@@ -31,4 +31,4 @@ def test_the_page_s_code_runs(tmp_path, monkeypatch) -> None:
         assert [(entry.count, entry.level) for entry in ledger.entries] == [(names["steps"], Level.CONDITIONAL)]
         assert accuracy(names) > 0.8
     assert {path.name for path in Path("curator").glob("*.ckpt")} == {f"step={n}.ckpt" for n in (50, 100, 150)}
-    assert "lr-SGD" in Path("curator/lightning_logs/version_1/metrics.csv").read_text()
+    assert "lr-SGD" in Path("curator/unreleased/version_1/metrics.csv").read_text()

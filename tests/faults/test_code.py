@@ -115,7 +115,7 @@ def test_train_takes_no_configuration_from_elsewhere(tmp_path, way):
         (tmp_path / "elsewhere" / name).write_text(evil)
     (tmp_path / "elsewhere" / "config.pickle").write_bytes(pickle.dumps(Touch(str(tmp_path / "made"))))
     words, option = CONFIG[way]
-    command = [sys.executable, "-m", "torchdpcate.cli.main", "train", *words]
+    command = [sys.executable, "-m", "torchdpcate", "train", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -75,7 +75,7 @@ def table(path: Path) -> bool:
     output.write_text("what was there before")
 
     def stream() -> None:
-        rows = stream_answers(path, output, SCHEMA, lambda x: {"effect": x.sum(1)}, batch_rows=16).rows
+        rows, _ = stream_answers(path, output, SCHEMA, lambda x: {"effect": x.sum(1)}, batch_rows=16)
         answers = pd.read_csv(output)["effect"].to_numpy(dtype=np.float64)
         assert len(answers) == rows
         assert np.isfinite(answers).all()

@@ -2,19 +2,19 @@
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 from torchmetrics.classification import BinaryAccuracy
 
 from tests.fit.nuisance_cases import Foreign, Q, fit, plan
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD
-from torchdpcate.fit.dp_sgd_plan import poisson_loader
-from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainable import RecordLossModule, is_untouched
 from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import PoissonData
 from torchdpcate.privacy.noise import NoiseSource
 
 
@@ -49,16 +49,9 @@ class Classifier(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-class Records(LightningDataModule):
-    def __init__(self, dataset: TensorDataset) -> None:
-        super().__init__()
-        self.dataset, self.noise = dataset, NoiseSource.fixed(0)
-
-    def train_dataloader(self):
-        return poisson_loader(self.dataset, plan().sampling_rate, plan().epoch, self.noise)
-
+class Records(PoissonData):
     def val_dataloader(self):
-        return DataLoader(self.dataset, batch_size=20)
+        return DataLoader(self.records, batch_size=20)
 
 
 def trained(dataset, module, folder):
@@ -73,7 +66,7 @@ def trained(dataset, module, folder):
         num_sanity_val_steps=1,
         log_every_n_steps=1,
     )
-    trainer.fit(module, datamodule=Records(dataset))
+    trainer.fit(module, datamodule=Records(dataset, plan(), NoiseSource.fixed(0)))
     return private, trainer
 
 
@@ -118,3 +111,14 @@ class Plateau(Foreign):
 def test_a_scheduler_by_a_private_figure_is_refused(dataset):
     with pytest.raises(InputError, match="scheduler that goes by a private figure"):
         fit(Plateau(), dataset, plan())
+
+
+def test_a_compiled_module_takes_the_same_steps_and_is_no_longer_certified(module, dataset):
+    plain, compiled = Foreign(), Foreign()
+    compiled.net.compile(backend="aot_eager")
+    for each in (plain, compiled):
+        fit(each, dataset, plan())
+    assert torch.equal(*(torch.cat([p.flatten() for p in each.parameters()]) for each in (plain, compiled)))
+    assert is_untouched(module)
+    module.outcome.net.compile(backend="aot_eager")
+    assert not is_untouched(module)

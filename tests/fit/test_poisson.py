@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pandas as pd
+import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from tests.fit.nuisance_cases import N, plan
+from torchdpcate.data.table import Table
+from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader, shuffled_loader
+from torchdpcate.fit.training import PoissonData
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
 def drawn(size, rate, steps, seed=0) -> torch.Tensor:
@@ -66,3 +77,24 @@ def test_shuffled_loader_gives_a_data_loaders_batches():
     assert epochs[0] != epochs[1]
     assert epochs[0] == [batch[0].tolist() for batch in shuffled_loader(data, 4, seed=3)]
     assert isinstance(shuffled_loader(data, 4, seed=3), DataLoader)
+
+
+DOMAIN = {"treatment": "a", "outcome": {"name": "y", "low": -3, "high": 5}, "overlap": 0.1}
+BOUNDS = {f"x{i}": {"low": 0, "high": high} for i, high in enumerate((1, 2, 4))}
+
+
+@pytest.mark.parametrize("kind", ["records", "table", "dataset"])
+def test_a_data_module_of_our_tables_trains_certified(module, records, dataset, tmp_path, kind):
+    frame = pd.DataFrame(records.x.numpy(), columns=list(BOUNDS)).assign(a=records.a, y=records.y)
+    frame.to_csv(tmp_path / "trial.csv", index=False)
+    table = Table(tmp_path / "trial.csv", {**DOMAIN, "covariates": BOUNDS})
+    data = PoissonData({"records": records, "table": table, "dataset": dataset}[kind], plan())
+    ledger, noise = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}), NoiseSource.system()
+    trainer = Trainer(max_steps=20, accelerator="cpu", callbacks=[DPSGD(plan(), noise, ledger)], **QUIET)
+    trainer.fit(module, datamodule=data)
+    [entry] = ledger.entries
+    assert (entry.count, entry.level) == (20, "certified")
+    assert (trainer.current_epoch, type(trainer.train_dataloader.batch_sampler)) == (4, PoissonSampler)
+    sizes = [len(y) for x, a, y in data.train_dataloader()]
+    assert len(sizes) == plan().epoch
+    assert 0 < sum(sizes) < 2 * N

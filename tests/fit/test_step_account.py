@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 
 import pytest
 import torch
 
 from tests.fit.nuisance_cases import Foreign, Interrupt, Save, fit, plan
-from torchdpcate._files import state_folder
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, StepAccount
 from torchdpcate.fit.trainer import default_trainer
@@ -165,28 +163,12 @@ def test_steps_repeated_since_the_checkpoint_are_paid_again(dataset, path, check
     assert counts(path) == (20, 20)
 
 
-def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, checkpoint):
-    crashed = path.with_name("crashed.sqlite")
-
-    class Copy(Save):
-        def on_train_batch_end(self, *args):
-            super().on_train_batch_end(*args)
-            if self.seen == self.after:
-                shutil.copy(path, crashed)
-
-    fit(Foreign(), dataset, plan(), ledger=ledger_at(path), callbacks=[Copy(8, checkpoint)])
-    shutil.rmtree(state_folder())  # as if the run had not gone on
-    assert counts(crashed) == (12, 20)
-    private = resume(dataset, crashed, checkpoint)
-    assert (private.steps, private.spent) == (8 + 8, 20)
-    assert counts(crashed) == (20, 20)
-
-
 def test_a_checkpoint_holds_plain_types_and_no_randomness(dataset, path, checkpoint):
     interrupted(dataset, path, checkpoint, saved=3, after=3)
     state = torch.load(checkpoint, weights_only=True)
     kept = state["callbacks"]["DPSGD"]
-    assert kept == {"steps": 3, "spent": 3, "entry": 0, "block": "nuisance", "plan": plan().to_dict()}
+    said = {"budget": BLOCKS["nuisance"].to_dict(), "ledger": str(path), "private": False, "level": "conditional"}
+    assert kept == {"steps": 3, "spent": 3, "entry": 0, "block": "nuisance", "plan": plan().to_dict(), **said}
     leaves = torch.utils._pytree.tree_leaves(state)
     assert not any(isinstance(v, torch.Tensor) and v.dtype == torch.uint8 for v in leaves)
 

@@ -104,6 +104,15 @@ def test_the_tail_average_is_the_mean_of_the_last_weights(domain, records):
     torch.testing.assert_close(weights(averaged), torch.stack(trace[11:]).mean(0), rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_kept_is_the_network_as_it_ended(domain, records, tmp_path):
+    keeps = partial(cpu, enable_checkpointing=True, log_folder=str(tmp_path / "logs"))
+    trained = train(fresh(domain), records, keeps, noise=NoiseSource.fixed(0), **RUN)
+    kept = tmp_path / "logs" / "unreleased-TrainableNuisances-20.ckpt"  # its noise is of a test
+    assert torch.equal(weights(TrainableNuisances.load_from_checkpoint(kept, private=False)), weights(trained))
+    with pytest.raises(InputError, match="give log_folder"):
+        partial(cpu, enable_checkpointing=True)()
+
+
 def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain, records, tmp_path):
     checkpoint, path = tmp_path / "run.ckpt", tmp_path / "ledger.sqlite"
     blocks = {"nuisance": PrivacyBudget(1000.0, 1e-5)}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.heads.influence import InfluenceFunction
 from torchdpcate.heads.neural import NeuralHead, _trust_region
 
@@ -98,7 +99,8 @@ def kernel_head() -> LinearHead:
 
 def neural_head(n: int = 50, q: int = 3, width: int = 4, depth: int = 2, ridge: float = 0.05) -> Head:
     """A small polished tanh network."""
-    net = NeuralHead(q, [-1.0] * q, [1.0] * q, width, depth, ridge, generator=torch.Generator().manual_seed(3))
+    start = torch.Generator().manual_seed(3)
+    net = NeuralHead(Domain([-1.0] * q, [1.0] * q, 0, 1), width, depth, ridge, generator=start)
     x, w = box(n, q, seed=4), box(n, seed=5)
     s = w * (torch.sin(3 * x[:, 0]) + 2 * x[:, -1]) + 0.1 * draws(n, seed=6)
     head = Head(net.functional, x, s, w, ridge, box(5, q, seed=7), net.theta.detach())

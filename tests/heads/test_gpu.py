@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.heads.influence import CholeskySolver, ConjugateGradientSolver, InfluenceFunction
 from torchdpcate.heads.kernel_system import DenseSystem, ProductSystem
 from torchdpcate.heads.neural import NeuralHead
@@ -15,7 +16,7 @@ N, Q = 300, 3
 @pytest.mark.parametrize("solver", [CholeskySolver, ConjugateGradientSolver])
 def test_influence_is_that_of_the_cpu(solver, device):
     generator = torch.Generator().manual_seed(0)
-    head = NeuralHead(Q, -torch.ones(Q), torch.ones(Q), width=6, ridge=0.1, generator=generator)
+    head = NeuralHead(Domain([-1.0] * Q, [1.0] * Q, 0, 1), width=6, ridge=0.1, generator=generator)
     x = torch.rand(N + 4, Q, dtype=torch.float64, generator=generator) * 2 - 1
     w = torch.rand(N, dtype=torch.float64, generator=generator) - 0.5
     s = w * head(x[:N]).detach() + 0.1 * torch.randn(N, dtype=torch.float64, generator=generator)

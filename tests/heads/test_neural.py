@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.heads import neural
@@ -19,7 +20,7 @@ def generator(seed=0):
 
 
 def head_of(q=2, width=5, seed=0, **options):
-    return NeuralHead(q, [-1.0] * q, [3.0] * q, width, generator=generator(seed), **options)
+    return NeuralHead(Domain([-1.0] * q, [3.0] * q, 0, 1), width, generator=generator(seed), **options)
 
 
 def records(n=80, q=2, seed=1):
@@ -36,8 +37,8 @@ def gradient_norm(head, x, s, w):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_it_is_the_network_of_torch_nn(depth):
-    low, high = [0.0, -2.0, 5.0], [10.0, 2.0, 5.0]
-    head = NeuralHead(3, low, high, width=4, depth=depth, generator=generator())
+    low, high = [0.0, -2.0, 5.0], [10.0, 2.0, 9.0]
+    head = NeuralHead(Domain(low, high, 0, 1), width=4, depth=depth, generator=generator())
     theta = torch.randn(head.theta.numel(), dtype=torch.float64, generator=generator(2))
     sizes = [3, *[4] * depth]
     layers = [m for i, o in pairwise(sizes) for m in (nn.Linear(i, o), nn.Tanh())]
@@ -45,7 +46,7 @@ def test_it_is_the_network_of_torch_nn(depth):
     nn.utils.vector_to_parameters(theta, network.parameters())
     x = torch.rand(6, 3, dtype=torch.float64, generator=generator(3))
     x = torch.tensor(low) + x * (torch.tensor(high) - torch.tensor(low))
-    scaled = torch.stack([x[:, 0] / 5 - 1, x[:, 1] / 2, torch.zeros(6)], 1)
+    scaled = torch.stack([x[:, 0] / 5 - 1, x[:, 1] / 2, (x[:, 2] - 7) / 2], 1)
     expected = network(scaled).squeeze(1)
     torch.testing.assert_close(head.functional(theta, x), expected)
     with torch.no_grad():

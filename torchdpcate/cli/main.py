@@ -127,7 +127,3 @@ def _one_line(error: BaseException) -> str:
 def _complain(message: str, code: int) -> int:
     print(f"torchdpcate: {_FAULT.join(map(plain, message.split(_FAULT)))}", file=sys.stderr)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

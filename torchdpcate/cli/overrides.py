@@ -17,8 +17,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from torchdpcate.cli import gone
-from torchdpcate.cli.parser import nearest
+from torchdpcate.cli.parser import nearest, remedy
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
@@ -117,6 +116,9 @@ def composition(chosen: Mapping[str, str]) -> Composition:
             if group not in ("experiment", *made.groups):
                 raise _not_used(group, made) from None
             used[group] = chosen[group]
+        if {"experiment", "task"} <= chosen.keys():
+            experiment, task = chosen["experiment"], _composed(experiment=chosen["experiment"]).groups["task"]
+            raise InputError(f"experiment={experiment}: is of task={task}; leave task={chosen['task']} out") from None
         raise
 
 
@@ -367,7 +369,7 @@ def _check_word(override: Override) -> None:
     if override.is_interval_sweep() or isinstance(override._value, Glob):
         raise InputError(f"{word}: write its values, as {key}=A,B")
     values = _plain(override)
-    if (instead := gone.remedy(key, values)) is not None:
+    if (instead := remedy(key, values)) is not None:
         raise InputError(f"{word}: is no longer there; {instead}")
     if not values:
         raise InputError(f"{word}: has no value, so that nothing would run; give one at least")

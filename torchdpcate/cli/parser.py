@@ -2,13 +2,22 @@
 
 import argparse
 import difflib
+import json
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import Any, NoReturn
 
 from torchdpcate._text import plain
 from torchdpcate._version import version
-from torchdpcate.cli.gone import COMMANDS, OPTIONS
 from torchdpcate.errors import InputError
+
+_GONE = json.loads(files("torchdpcate.cli").joinpath("gone.json").read_text(encoding="utf-8"))
+GONE: dict[str, str] = _GONE["settings"]
+"""What answers the question of a word that went, by the setting, or by the setting with its value."""
+OPTIONS: dict[str, str] = _GONE["options"]
+"""The same of options of commands."""
+COMMANDS: dict[str, str] = _GONE["commands"]
+"""The same of commands."""
 
 PROGRAM = "torchdpcate"
 OWN_GRAMMAR = ("train", "plan", "audit", "study")
@@ -95,6 +104,25 @@ def subparsers() -> dict[str, argparse.ArgumentParser]:
 def options(parser: argparse.ArgumentParser) -> list[str]:
     """Return the long options of a command."""
     return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+
+
+def remedy(key: str, values: list[object]) -> str | None:
+    """Return what answers the question of a word that went; None of others.
+
+    Args:
+        key: The setting.
+        values: Its values.
+
+    Example:
+        >>> remedy("screen.most", [3])[:23]
+        'second_stage=adaptive, '
+        >>> remedy("seed", [3])
+    """
+    names = [f"{key}={value}" for value in values]
+    while key:
+        names.append(key)
+        key = key.rpartition(".")[0]
+    return next((GONE[name] for name in names if name in GONE), None)
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str) -> str:

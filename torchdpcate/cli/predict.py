@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -84,7 +84,7 @@ def predict(
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("predict", total=None)
-        done = stream_answers(
+        rows, missing = stream_answers(
             Path(input),
             Path(output),
             loaded.schema,
@@ -95,11 +95,11 @@ def predict(
             most_bytes=MOST_BYTES if most_bytes is None else most_bytes,
             form=form,
         )
-    print(f"{done.rows - done.outside:,} {what}s ({loaded.privacy.headline}) written to {output}")
+    print(f"{rows - missing:,} {what}s ({loaded.privacy.headline}) written to {output}")
     if service:
         print("by the run's online service: its run has paid for all answers together, and nothing more was spent")
     if outside == MISSING:
-        print(f"{done.outside:,} of {done.rows:,} rows are outside the domain, their answers missing")
+        print(f"{missing:,} of {rows:,} rows are outside the domain, their answers missing")
 
 
 def _opened(folder: str) -> Any:
@@ -138,13 +138,6 @@ def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[s
     return answers
 
 
-class StreamedTable(NamedTuple):
-    """What was done with a table: its rows, and those among them that lie outside the domain."""
-
-    rows: int
-    outside: int
-
-
 def stream_answers(
     input: str | Path,
     output: str | Path,
@@ -156,7 +149,7 @@ def stream_answers(
     on_progress: Callable[[int], object] | None = None,
     most_bytes: int = MOST_BYTES,
     form: CsvForm = PLAIN,
-) -> StreamedTable:
+) -> tuple[int, int]:
     """Read covariates from a file, and write one row of answers for each to another, batch by batch.
 
     Args:
@@ -172,6 +165,9 @@ def stream_answers(
         on_progress: Called after each batch with the number of rows done.
         most_bytes: What a row group of a parquet file may unpack to.
         form: How the input is written, if it is csv; the output has commas, decimal points and UTF-8.
+
+    Returns:
+        How many rows there were, and how many of them outside the domain.
 
     Raises:
         InputError: Missing file or column, values missing, not numeric or outside the domain (which
@@ -199,7 +195,7 @@ def stream_answers(
             )
             empty = {name: values.double() for name, values in nothing.items()}
             write(_table(None, kept, types, empty, np.empty(0, dtype=bool)))
-    return StreamedTable(done, outside)
+    return done, outside
 
 
 def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str], form: CsvForm) -> "pd.DataFrame":

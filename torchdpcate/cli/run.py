@@ -522,12 +522,10 @@ def _show(task: TaskSpec, summary: dict[str, Any]) -> None:
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
-    if not (folder / "curator" / "logs").exists():
-        for name in ("logger", "enable_checkpointing"):
-            if OmegaConf.select(task.config, f"trainer.{name}"):
-                print(
-                    f"trainer.{name}={task.config.trainer[name]}: no network was trained, so that nothing was written"
-                )
+    for name, files in (("logger", "unreleased*"), ("enable_checkpointing", "*.ckpt")):
+        written = next((folder / "curator" / "logs").glob(files), None)
+        if OmegaConf.select(task.config, f"trainer.{name}") and written is None:
+            print(f"trainer.{name}={task.config.trainer[name]}: no network was trained by itself; nothing written")
     for line in task.closing(summary):
         print(line)
     print(f"\n{ending(task)}")

@@ -5,8 +5,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from torchdpcate.cli.gone import COMMANDS
-from torchdpcate.cli.parser import nearest
+from torchdpcate.cli.parser import COMMANDS, nearest
 from torchdpcate.errors import InputError
 
 _HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [processes=N] [minutes=N]

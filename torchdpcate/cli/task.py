@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -166,6 +166,7 @@ class TaskSpec(ABC):
     folder: Path
     learner: Any
     release: "Release"
+    _keeps = True  # whether what `make` returns may leave losses and networks
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -254,11 +255,13 @@ class TaskSpec(ABC):
 
     @property
     def trainer(self) -> Any:
-        """What makes the trainer of networks; losses and checkpoints go into the curator's folder and nowhere else."""
-        given, made = self.config.trainer, instantiate(self.config.trainer)
-        if given.logger is None and not given.enable_checkpointing:
-            return made
-        return partial(made, log_folder=str((self.folder / "curator" / "logs").absolute()))
+        """What makes the trainer of networks; losses and networks go into the curator's folder and nowhere else."""
+        given, folder = self.config.trainer, str((self.folder / "curator" / "logs").absolute())
+        if not self._keeps:
+            return instantiate(given, logger=None, enable_checkpointing=False)
+        writes = given.logger is not None or given.enable_checkpointing
+        # not a partial function of one, which is not known as the library's: its charges are conditional
+        return instantiate(given, log_folder=folder) if writes else instantiate(given)
 
     def learner_of(self, budget: "PrivacyBudget", **rest: Any) -> Any:
         """Return the learner, not fitted, of which a unit of the data costs at most a budget.
@@ -328,9 +331,12 @@ class TaskSpec(ABC):
 
     @cached_property
     def nonprivate(self) -> Any:
-        """The same learner without privacy, fitted on the same records, for comparison."""
+        """The same learner without privacy, fitted on the same records, for comparison; no network is kept."""
         study: Any = self.study
-        return self.make(None).fit(study.records.x, study.records.a, study.outcomes, **study.own)
+        self._keeps = False
+        learner = self.make(None)
+        self._keeps = True
+        return learner.fit(study.records.x, study.records.a, study.outcomes, **study.own)
 
     def close(self) -> None:
         """Give back what the data hold, such as the parts of a stream."""

@@ -107,6 +107,11 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
 
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
+    accelerator = OmegaConf.select(config, "trainer.accelerator", default="cpu")
+    if accelerator != "cpu":
+        from torchdpcate.fit.trainer import check_accelerator
+
+        check_accelerator(accelerator)
     from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
 
     folder = run_folder(config)

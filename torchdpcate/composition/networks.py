@@ -10,15 +10,14 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.constants import of_kind
 from torchdpcate.composition.linear_fit import FitPlan, Learnt, LinearFit, NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd import DPSGD, check_weights
+from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import AT_ONCE, DPSGDPlan, poisson_loader
 from torchdpcate.fit.trainable import RecordLossModule
-from torchdpcate.fit.trainer import interruptible, made, quiet_lightning
+from torchdpcate.fit.training import run
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -74,18 +73,11 @@ def train(
         NumericalError: Training diverged.
     """
     data = TensorDataset(*records)
-    size = sum(parameter.numel() for parameter in module.parameters())
-    with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
-        try:
-            for plan in plans:
-                loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
-                limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
-                private = DPSGD(plan, noise, mode="chain")
-                with gpu_memory("training of a nuisance", "take nuisance=auto"):
-                    made(trainer, [private], **limits).fit(module, loader)
-        finally:
-            module.trainer = None  # whose loaders hold the records
-    check_weights(module)
+    with torch.random.fork_rng():
+        for plan in plans:
+            loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
+            private, less = [DPSGD(plan, noise, mode="chain")], "take nuisance=auto"
+            run(module, loader, trainer, private, less, max_epochs=1, max_steps=plan.steps, precision="64-true")
 
 
 class LinearLayer(RecordLossModule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount
-from torchdpcate.fit.trainable import RecordLossModule, is_untouched, size_of
+from torchdpcate.fit.trainable import STATE, RecordLossModule, is_untouched, size_of
 from torchdpcate.fit.trainer import check_one_process, is_known
 from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.guarantee import Level, of_library, own_methods
@@ -78,8 +79,8 @@ class DPSGD(Callback):
 
     A record whose gradient is not finite counts as zero, in every mode; how many did is said nowhere.
 
-    A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
-    sampling are never saved.
+    A checkpoint holds the budget, the ledger's path and entry, and the steps, see `trainable.stated_privacy`. A fit
+    that is resumed from it continues both; the noise and the sampling are never saved.
 
     Ctrl-C and SIGTERM wait for the beginning of the next step; pressed again they are handled at once.
 
@@ -107,6 +108,8 @@ class DPSGD(Callback):
         InputError: `mode` is unknown, or a private ledger is paired with a fixed noise source.
     """
 
+    state_key = STATE  # type: ignore[assignment]
+
     def __init__(
         self,
         plan: DPSGDPlan,
@@ -128,11 +131,12 @@ class DPSGD(Callback):
         self._engine: Engine | None = None
         self._signals: HeldSignals | None = None
         self._records: int | None = None
-        self._own = self._tried = self._sampled = False
+        self._own = self._tried = self._sampled = self._resumed = False
         self._state: State | None = None
         self._rates: list[dict[str, Any]] = []
         self.conditional = False
         self._undo = ExitStack()
+        _check_before_launch()
 
     @property
     def steps(self) -> int:
@@ -145,15 +149,19 @@ class DPSGD(Callback):
         return self._account.spent
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse several devices, and callbacks that train beside this one, before Lightning does anything."""
+        """Refuse callbacks that train beside this one, before Lightning does anything."""
         if stage == "fit":
-            check_one_process(trainer)
             check_callbacks(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
         from torchdpcate.fit.engines import ChainEngine, engine_of
 
+        if trainer.ckpt_path is not None and not self._resumed:
+            raise InputError(
+                f"ckpt_path={trainer.ckpt_path}: is of no training by DPSGD, so that nobody counted its steps; resume "
+                "one of this training, or begin with public weights in the module itself"
+            )
         if sum(isinstance(callback, DPSGD) for callback in callbacks_of(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
         sampler = check_trainer(trainer, pl_module, self.plan)
@@ -254,16 +262,39 @@ class DPSGD(Callback):
         self._account.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, ledger entry and plan, in plain types."""
-        return self._account.state_dict()
+        """Budget, ledger, its entry, plan and steps, in plain types."""
+        ledger = self._account.ledger
+        return {**self._account.state_dict(), "private": self.noise.private and (ledger is None or ledger.private)}
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Say it in the hyperparameters too, of a module of the library."""
+        if of_library(pl_module):
+            checkpoint.setdefault(pl_module.CHECKPOINT_HYPER_PARAMS_KEY, {})["privacy"] = self.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a checkpoint's run.
 
         Raises:
-            InputError: the checkpoint is of another plan or block, or its ledger is not given.
+            InputError: the checkpoint is of another plan or block, its ledger is not given, or its noise was fixed.
         """
+        if state_dict["private"] != self.state_dict()["private"]:
+            raise InputError("noise is the system's, but that of the checkpoint's steps was fixed, or conversely")
         self._account.load_state_dict(state_dict)
+        self._resumed = True
+
+
+@cache
+def _check_before_launch() -> None:
+    """Check Trainers with a `DPSGD` before `fit` starts further processes, where Lightning calls no callback yet."""
+    fit = Trainer.fit
+
+    @wraps(fit)
+    def checked(self: Trainer, *given: Any, **named: Any) -> None:
+        if any(isinstance(callback, DPSGD) for callback in callbacks_of(self)):
+            check_one_process(self)
+        fit(self, *given, **named)
+
+    Trainer.fit = checked  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -405,8 +436,8 @@ def check_callbacks(trainer: Trainer) -> None:
 
 def is_plain(trainer: Any) -> bool:
     """Return whether nothing in a Trainer is the user's code: callbacks, loggers, data module, loader and sampler."""
-    loader, kind = trainer.train_dataloader, type(trainer)
-    own = kind is not Trainer or own_methods(trainer) or trainer.datamodule is not None
+    loader, data, kind = trainer.train_dataloader, trainer.datamodule, type(trainer)
+    own = kind is not Trainer or own_methods(trainer) or not (data is None or of_library(data))
     known = all(map(is_known, [*callbacks_of(trainer), *trainer.loggers]))
     return not own and known and of_library(loader) and of_library(loader.batch_sampler)
 

@@ -215,7 +215,13 @@ class StepAccount:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain types for a checkpoint; neither noise nor coins are in it."""
+        paid: dict[str, Any] = dict.fromkeys(("budget", "ledger", "level"))
+        if self.ledger is not None and self.entry is not None:
+            paid["budget"] = self.ledger.blocks[self.block].to_dict()
+            paid["level"] = self.ledger.entry(self.entry).level.value
+            paid["ledger"] = None if self.ledger.path is None else str(self.ledger.path)
         return {
+            **paid,
             "steps": self.steps,
             "spent": self.spent,
             "entry": self.entry,

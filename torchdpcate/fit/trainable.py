@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -17,8 +18,78 @@ from torchdpcate.fit.linear_taps import LAYERS, is_plain_layer
 from torchdpcate.fit.nuisance_kinds import OPTIMIZERS, Nuisances, check_optimizer
 from torchdpcate.privacy.guarantee import of_library
 
+STATE = "DPSGD"
+"""Where a checkpoint has the state of `DPSGD` among those of callbacks."""
 
-class RecordLossModule(LightningModule, ABC):
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint holds, on the CPU; no code in it runs.
+
+    Raises:
+        InputError: It cannot be read, or holds more than plain types and tensors.
+    """
+    try:
+        found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return found
+    except Exception as error:  # zip, pickle and torch each have their own
+        why = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: not a checkpoint, or damaged ({why}); train anew") from None
+
+
+def stated_privacy(path: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint says of the privacy of its weights: budget, ledger and its entry, plan and steps.
+
+    Any module's checkpoint that was written beside `DPSGD` says it. The budget is that of the ledger's block, by
+    record, which its later charges do not exceed.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Plain types: `budget` (epsilon, delta), `level` of the claim, `ledger` (its path, None in memory), `entry`,
+        `block`, `plan`, `steps` behind the weights, `spent`.
+
+    Raises:
+        InputError: It is no checkpoint; or its weights are not private, because no `DPSGD` trained them, no ledger
+            counted the steps, or noise or ledger were not private.
+    """
+    state = read_checkpoint(path).get("callbacks", {}).get(STATE)
+    if (why := why_not_private(state)) is None:
+        return dict(state)
+    raise InputError(f"{path}: is not private, for {why}; it is the curator's alone, and private=False loads it")
+
+
+def why_not_private(state: Mapping[str, Any] | None) -> str | None:
+    """Return why weights with this state of `DPSGD` beside them are not private; None if they are."""
+    if state is None:
+        return "no steps of DPSGD are stated in it"
+    if not state["private"]:
+        return "its noise or its ledger is of a test"
+    return "no ledger counted its steps" if state["budget"] is None else None
+
+
+class StatedModule(LightningModule):
+    """A module whose checkpoints load as private only if they say what their training cost."""
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: str | Path, *, private: bool = True, **settings: Any
+    ) -> Self:
+        """Return the module of a checkpoint.
+
+        Args:
+            checkpoint_path: The file.
+            private: Whether its training must be accounted for, see `stated_privacy`.
+            settings: Further arguments of Lightning's, and hyperparameters in place of the checkpoint's.
+
+        Raises:
+            InputError: See `stated_privacy`, or with `private=False` `read_checkpoint`.
+        """
+        (stated_privacy if private else read_checkpoint)(checkpoint_path)
+        return super().load_from_checkpoint(checkpoint_path, **{"weights_only": True, **settings})
+
+
+class RecordLossModule(StatedModule, ABC):
     r"""A module that is trained on the batch mean of `record_loss`.
 
     The loss of one record must depend on that record alone: no batch statistics, no contrast between records,
@@ -107,17 +178,21 @@ def is_untouched(module: LightningModule) -> bool:
         (True, False)
     """
     parts = list(module.modules())
-    return of_library(module) and all((of_library(p) or type(p) in LAYERS) and is_plain_layer(p) for p in parts)
+    compiled = any("_compiled_call_impl" in vars(part) for part in parts)  # its rounding is not that which was bounded
+    own = all((of_library(p) or type(p) in LAYERS) and is_plain_layer(p) for p in parts)
+    return of_library(module) and own and not compiled
 
 
 class TrainableNuisances(Nuisances, RecordLossModule):
     """`Nuisances` with the training step and the optimizer of a `RecordLossModule`.
 
     Its settings are hyperparameters of its checkpoints, in plain types: `TrainableNuisances.load_from_checkpoint(path)`
-    needs nothing else.  A checkpoint is the curator's: it holds the optimizer's state beside the weights.
+    needs nothing else, and refuses a file that does not say what its training cost.  A checkpoint is the curator's: it
+    holds the optimizer's state beside the weights.
 
     Args:
         domain: public bounds, or what `Domain.to_dict` makes of them.
+        privacy: of a checkpoint, what `stated_privacy` returns of it.
         settings: further arguments of `Nuisances`.
 
     Example:
@@ -126,9 +201,15 @@ class TrainableNuisances(Nuisances, RecordLossModule):
         ('Nuisances', 4)
     """
 
-    def __init__(self, domain: Domain | Mapping[str, Any], **settings: Any) -> None:
+    def __init__(
+        self, domain: Domain | Mapping[str, Any], privacy: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
         super().__init__(Domain.from_dict(domain) if isinstance(domain, Mapping) else domain, **settings)
-        self.save_hyperparameters(self.config())
+        self.save_hyperparameters(self.config() | ({} if privacy is None else {"privacy": dict(privacy)}))
+
+    def on_fit_start(self) -> None:
+        """Forget what a checkpoint said of its training: this one is another."""
+        self.hparams.pop("privacy", None)
 
     def trained(self) -> Nuisances:
         """The networks without the trainer's part: a copy in float64 on the CPU, frozen."""

@@ -23,42 +23,45 @@ if TYPE_CHECKING:
 def default_trainer(
     *, progress: bool = False, logger: Any = None, log_folder: str | None = None, **settings: Any
 ) -> Trainer:
-    """A quiet Trainer on one device: no logger unless one is named, no checkpoints, no summary.
+    """A quiet Trainer on one device: no logger unless one is named, no checkpoint unless requested, no summary.
 
     Args:
         progress: show a progress bar.
         logger: `csv`, `tensorboard` or `mlflow`, which write the losses of each training into `log_folder`; or one of
             Lightning's own, which writes where it was told. A loss is the curator's: nothing pays for it.
-        log_folder: the curator's folder for it, and for checkpoints where `enable_checkpointing` requests them.
+        log_folder: the curator's folder for it, and for the trained network where `enable_checkpointing` requests it
+            and no callback keeps it, see `watching.CuratorsCheckpoint`.
         settings: further arguments of `lightning.Trainer`, which win over ours.
 
     Raises:
-        InputError: a device or a logger that is not there, several devices, a logger without its folder, or settings
-            that Lightning refuses.
+        InputError: a device or a logger that is not there, several devices, a logger or a checkpoint without its
+            folder, or settings that Lightning refuses.
 
     Example:
         >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
         5
     """
+    check_accelerator(settings.get("accelerator", "auto"))
     from lightning.pytorch import Trainer
+    from lightning.pytorch.callbacks import Checkpoint
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-    from torchdpcate.fit.watching import CuratorsLogger, LossLog, TrainingBar
+    from torchdpcate.fit.watching import CuratorsCheckpoint, LossLog, TrainingBar
 
     callbacks = list(settings.pop("callbacks", None) or [])
     if progress:
         callbacks.append(TrainingBar())
+    keeps = settings.get("enable_checkpointing") and not any(isinstance(callback, Checkpoint) for callback in callbacks)
+    if log_folder is None and (keeps or isinstance(logger, str)):
+        what = "enable_checkpointing = True" if keeps else f"logger = {logger}"
+        raise InputError(f"{what}: give log_folder, a folder of the curator's, for what is written must not leave")
+    if keeps:
+        callbacks.append(CuratorsCheckpoint(str(log_folder)))
     if isinstance(logger, str):
-        if log_folder is None:
-            raise InputError(
-                f"logger = {logger}: give log_folder, a folder of the curator's, for losses must not leave"
-            )
-        logger = CuratorsLogger(logger, log_folder)
-        callbacks.append(LossLog())
-        settings.setdefault("log_every_n_steps", 1)
+        callbacks.append(LossLog(logger, str(log_folder)))
     quiet: dict[str, Any] = {
         "devices": 1,
-        "logger": logger or False,
+        "logger": False if isinstance(logger, str) else logger or False,
         "default_root_dir": log_folder,
         "enable_checkpointing": False,
         "enable_model_summary": False,
@@ -74,6 +77,19 @@ def default_trainer(
         raise InputError(f"trainer: {told}; use trainer.accelerator=cpu or correct its settings") from None
     check_one_process(trainer)
     return trainer
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse a GPU where torch sees none, without Lightning, whose import takes seconds.
+
+    Args:
+        name: The Trainer's `accelerator`.
+
+    Raises:
+        InputError: There is no GPU.
+    """
+    if name in ("gpu", "cuda", "mps") and not torch.accelerator.is_available():
+        raise InputError(f"trainer.accelerator={name}: torch finds no GPU here; use trainer.accelerator=cpu")
 
 
 def check_one_process(trainer: Trainer) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.study import StudySource
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD, check_weights
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, poisson_loader, shuffled_loader
+from torchdpcate.fit.trainable import read_checkpoint
 from torchdpcate.fit.trainer import interruptible, made, quiet_lightning, user_trainer
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import refuse_strings
 
 Module = TypeVar("Module", bound=LightningModule)
 TrainerFactory = Callable[..., Trainer]
@@ -72,52 +75,108 @@ def train(
     Guarantee:
         That of `DPSGD`, if `records` are the ledger's block.
     """
-    dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
-    size = sum(parameter.numel() for parameter in module.parameters())
+    dataset, private = dataset_of(records), list[Callback]()
     if ckpt_path is not None:
-        _check_readable(ckpt_path)
-    with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
+        read_checkpoint(ckpt_path)
+    if plan is None:
+        loader: DataLoader = shuffled_loader(dataset, _checked(batch_size, records.n), seed)
+        steps, limits = epochs * len(loader), {"max_epochs": epochs, "max_steps": -1}
+    else:
+        if noise is None:
+            raise InputError("noise=None with a plan; pass NoiseSource.system()")
+        loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
+        # one pass holds all steps; a second is there for a resumed run whose pass ends early
+        steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
+        private = [DPSGD(plan, noise, ledger, block)]
+        private[0].conditional = bool(user_trainer(trainer_factory))  # type: ignore[attr-defined]
+    callbacks = [*private, *([TailAverage(steps, average)] if average else [])]
+    with torch.random.fork_rng():
         torch.manual_seed(seed)
-        callbacks: list[Callback] = []
-        if plan is None:
-            loader: DataLoader = shuffled_loader(dataset, _checked(batch_size, records.n), seed)
-            steps, limits = epochs * len(loader), {"max_epochs": epochs, "max_steps": -1}
-        else:
-            if noise is None:
-                raise InputError("noise=None with a plan; pass NoiseSource.system()")
-            loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
-            # one pass holds all steps; a second is there for a resumed run whose pass ends early
-            steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
-            private = DPSGD(plan, noise, ledger, block)
-            private.conditional = bool(user_trainer(trainer_factory))
-            callbacks.append(private)
-        if average:
-            callbacks.append(TailAverage(steps, average))
-        # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
-        try:
-            with gpu_memory("training", _LESS):
-                trainer = made(trainer_factory, callbacks, **limits)
-                trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
-        finally:
-            _let_go(module)
-    check_weights(module)
+        run(module, loader, trainer_factory, callbacks, _LESS, ckpt_path, **limits)
     return module.to(records.x.device).eval()
 
 
-def _let_go(module: LightningModule) -> None:
-    """Take from a module what its fit left on it: the trainer, whose loaders hold the records, and gradients."""
-    module.trainer = None
-    for parameter in module.parameters():
-        parameter.grad = None
+def run(
+    module: LightningModule,
+    loader: DataLoader,
+    trainer: TrainerFactory,
+    callbacks: Sequence[Callback],
+    remedy: str,
+    ckpt_path: str | Path | None = None,
+    **limits: Any,
+) -> None:
+    """Fit a module quietly; Ctrl-C and SIGTERM end it as they end any function, and it keeps no hold of the records.
+
+    Args:
+        module: What trains.
+        loader: Its batches.
+        trainer: Makes a Trainer from keyword arguments.
+        callbacks: The fit's own.
+        remedy: What to do where a GPU has too little memory.
+        ckpt_path: Checkpoint to resume from.
+        limits: Further arguments of the Trainer.
+
+    Raises:
+        InputError: Settings of the Trainer that are not allowed, or a GPU with too little memory.
+        NumericalError: Training diverged.
+    """
+    size = sum(parameter.numel() for parameter in module.parameters())
+    with quiet_lightning(), interruptible(), terminable(), threads_for(size), gpu_memory("training", remedy):
+        try:
+            # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
+            made(trainer, callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
+        finally:
+            module.trainer = None  # its loaders hold the records
+            for parameter in module.parameters():
+                parameter.grad = None
+    check_weights(module)
 
 
-def _check_readable(path: str | Path) -> None:
-    """Refuse a checkpoint that cannot be read without running code."""
-    try:
-        torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # zip, pickle and torch each have their own
-        why = " ".join(str(error).split())[:120]
-        raise InputError(f"ckpt_path = {path}: not a checkpoint, or damaged ({why}); train anew") from None
+def dataset_of(records: CausalData) -> TensorDataset:
+    """Covariates [n, q], treatments [n] and outcomes [n] in float32, as modules of nuisances take them."""
+    return TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
+
+
+class PoissonData(LightningDataModule):
+    """Poisson batches of a table of records, as `DPSGD` takes them: `Trainer(...).fit(module, datamodule=data)`.
+
+    Each record is in each batch with the plan's sampling rate, by the system's entropy; an epoch is `plan.epoch`
+    batches. Of `CausalData` and `Table` a batch is x `[B, q]`, a `[B]`, y `[B]` in float32, in the domain's units.
+
+    Args:
+        records: `CausalData`; a source of records such as `Table`, which is read when the fit begins; or a dataset of
+            PyTorch's, whose batches are what `default_collate` makes of them.
+        plan: the DP-SGD run.
+        noise: where the coins come from; None is the system's entropy.
+
+    Raises:
+        InputError: on `fit`, whatever in the table is not as declared.
+
+    Example:
+        >>> records = CausalData.from_arrays(torch.rand(50, 2), [0, 1] * 25, torch.rand(50))
+        >>> data = PoissonData(records, DPSGDPlan(2.0, 0.3, sampling_rate=1.0, steps=20))
+        >>> data.setup("fit")
+        >>> [part.shape for part in next(iter(data.train_dataloader()))]
+        [torch.Size([50, 2]), torch.Size([50]), torch.Size([50])]
+    """
+
+    def __init__(
+        self, records: CausalData | StudySource | Dataset, plan: DPSGDPlan, noise: NoiseSource | None = None
+    ) -> None:
+        super().__init__()
+        refuse_strings(PoissonData, {"records": records, "plan": plan})
+        self.records, self.plan, self.noise = records, plan, noise or NoiseSource.system()
+
+    def setup(self, stage: str) -> None:
+        """Read a table that is not read yet."""
+        if isinstance(self.records, StudySource):
+            self.records = self.records.load().records
+        if isinstance(self.records, CausalData):
+            self.records = dataset_of(self.records)
+
+    def train_dataloader(self) -> PoissonLoader:
+        """Return the loader."""
+        return poisson_loader(self.records, self.plan.sampling_rate, self.plan.epoch, self.noise)  # type: ignore[arg-type]
 
 
 def _checked(batch_size: int, n: int) -> int:

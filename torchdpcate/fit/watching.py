@@ -1,4 +1,4 @@
-"""What is seen of a training while it runs: its progress, and its losses, in the curator's folder alone.
+"""What is seen of a training while it runs, and kept of it: progress, losses and networks, in the curator's folder.
 
 A loss is a number of the records that nothing pays for. It must never leave with a release, nor for a server.
 """
@@ -6,24 +6,26 @@ A loss is a number of the records that nothing pays for. It must never leave wit
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
-from torchdpcate._files import private_folder
+from torchdpcate._files import PRIVATE, private_folder
 from torchdpcate.errors import InputError
+from torchdpcate.fit.trainable import STATE, why_not_private
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 KINDS = ("csv", "tensorboard", "mlflow")
 _NEEDS = {"tensorboard": ("tensorboard", "tensorboardX"), "mlflow": ("mlflow",)}
-_EXPERIMENT = "torchdpcate"
+_UNRELEASED = "unreleased-losses"
+"""What folders, runs and experiments of losses are called: nothing pays for them."""
 
 
 def check_logger(kind: str) -> None:
@@ -45,11 +47,77 @@ def check_logger(kind: str) -> None:
         raise InputError(f"trainer.logger = {kind}: needs {needed[0]}; pip install {needed[0]}")
 
 
-class CuratorsLogger(Logger):
-    """Logs into a folder which its owner alone may enter, and to no server.
+def _curators(folder: Path) -> Path:
+    """Return a folder that its owner alone may enter, made here if need be.
 
-    Nothing is made before the first number is logged. Each training has a folder, or a run, of its own. Settings of the
-    environment that would send losses elsewhere are not followed, and MLflow's reports of its use are turned off.
+    Raises:
+        InputError: Others may enter it.
+    """
+    for place in (folder.parent, folder):  # the curator's folder may not be there yet
+        if place == folder or not place.exists():
+            private_folder(place)
+    return folder
+
+
+def _made(kind: str, folder: Path) -> Logger:
+    """Return Lightning's logger for a folder."""
+    from lightning.pytorch import loggers
+
+    if kind == "csv":
+        return loggers.CSVLogger(folder, name=_UNRELEASED)
+    if kind == "tensorboard":
+        return loggers.TensorBoardLogger(folder, name=_UNRELEASED, default_hp_metric=False)
+    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true", MLFLOW_LOGGING_LEVEL="WARNING")
+    return loggers.MLFlowLogger(
+        experiment_name=_UNRELEASED,
+        tracking_uri=f"sqlite:///{folder / _UNRELEASED}.db",
+        artifact_location=(folder / _UNRELEASED).as_uri(),
+        log_model=False,
+    )
+
+
+class CuratorsCheckpoint(Checkpoint):
+    """Keeps what a training ends with, in one file whose name says whether its weights are private.
+
+    ``private-NAME-STEPS.ckpt`` is of a network whose steps a ledger has counted, see ``stated_privacy``;
+    ``unreleased-NAME-STEPS.ckpt`` is of any other. A further one of the same name gets a number. A module without
+    hyperparameters, which no file could make anew, has none: so are those of compositions, which the release holds.
+
+    Args:
+        folder: The curator's; it is made, or must be one that others may not enter.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        self._path: Path | None = None
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the file; anew where the network was changed after its training.
+
+        Raises:
+            InputError: A folder that others may enter.
+        """
+        if not pl_module.hparams:
+            return
+        if self._path is None:
+            callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            state = next((callback.state_dict() for callback in callbacks if callback.state_key == STATE), None)
+            word = "unreleased" if why_not_private(state) else "private"
+            steps = trainer.global_step if state is None else state["steps"]
+            name = f"{word}-{type(pl_module).__name__}-{steps}"
+            folder = _curators(self.folder)
+            paths = (folder / f"{name}{f'-{i}' if i else ''}.ckpt" for i in count())
+            self._path = next(path for path in paths if not path.exists())
+        trainer.save_checkpoint(self._path, weights_only=False)
+        self._path.chmod(PRIVATE)
+
+
+class LossLog(Callback):
+    """Logs the loss of each step, of the records that were sampled for it, into a folder that is its owner's alone.
+
+    Nothing is made before the first loss. Each training has a folder, or a run, of its own, whose name says that it is
+    unreleased. Settings of the environment that would send losses elsewhere are not followed, and MLflow's reports of
+    its use are turned off.
 
     Args:
         kind: ``csv``, ``tensorboard`` or ``mlflow``.
@@ -62,88 +130,30 @@ class CuratorsLogger(Logger):
     def __init__(self, kind: str, folder: str | Path) -> None:
         check_logger(kind)
         self.kind, self.folder = kind, Path(os.path.abspath(folder))
-        self._made: Logger | None = None
-
-    @property
-    def name(self) -> str:
-        """Which logger it is."""
-        return self.kind
-
-    @property
-    def version(self) -> None:
-        """No version: each training's is the logger's own to choose."""
-        return None
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log numbers.
-
-        Args:
-            metrics: The numbers by their names.
-            step: Of the training.
-
-        Raises:
-            InputError: A folder that others may enter.
-        """
-        if self._made is None:
-            for folder in (self.folder.parent, self.folder):  # the curator's folder may not be there yet
-                if folder == self.folder or not folder.exists():
-                    private_folder(folder)
-            self._made = _made(self.kind, self.folder)
-        self._made.log_metrics(dict(metrics), step)
-
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """Log nothing: the run's configuration is in the curator's folder."""
-
-    def save(self) -> None:
-        """Write what was logged."""
-        if self._made is not None:
-            self._made.save()
-
-    def finalize(self, status: str) -> None:
-        """End.
-
-        Args:
-            status: How the training ended.
-        """
-        if self._made is not None:
-            self._made.finalize(status)
-
-
-def _made(kind: str, folder: Path) -> Logger:
-    """Return Lightning's logger for a folder."""
-    from lightning.pytorch import loggers
-
-    if kind == "csv":
-        return loggers.CSVLogger(folder, name="csv")
-    if kind == "tensorboard":
-        return loggers.TensorBoardLogger(folder, name="tensorboard", default_hp_metric=False)
-    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true", MLFLOW_LOGGING_LEVEL="WARNING")
-    return loggers.MLFlowLogger(
-        experiment_name=_EXPERIMENT,
-        tracking_uri=f"sqlite:///{folder / 'mlflow.db'}",
-        artifact_location=(folder / "mlflow").as_uri(),
-        log_model=False,
-    )
-
-
-class LossLog(Callback):
-    """Logs the loss of each step, of the records that were sampled for it."""
+        self._logger: Logger | None = None
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log the loss.
+        """Log the loss, of ``outputs`` that are it or have it.
 
-        Args:
-            trainer: The Trainer, which counts the steps.
-            pl_module: What trains.
-            outputs: The loss, or a dict that has it.
-            batch: The step's records.
-            batch_idx: The step within its pass.
+        Raises:
+            InputError: A folder that others may enter.
         """
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        if trainer.logger is not None and loss is not None and loss.numel():
-            trainer.logger.log_metrics({"loss": float(loss.detach().double().mean())}, step=trainer.global_step)
+        if loss is not None and loss.numel():
+            self._logger = self._logger or _made(self.kind, _curators(self.folder))
+            self._logger.log_metrics({"loss": float(loss.detach().double().mean())}, step=trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write what was logged."""
+        if self._logger is not None:
+            self._logger.finalize("success")
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Write what was logged."""
+        if self._logger is not None:
+            self._logger.finalize("failed")
 
 
 class TrainingBar(Callback):

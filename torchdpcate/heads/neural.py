@@ -1,17 +1,21 @@
 """The neural head, and its fit to a stationary point of the ridge objective."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate._process import threads_for
 from torchdpcate._progress import bar
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.fit.trainable import StatedModule
+from torchdpcate.fit.watching import CuratorsCheckpoint
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -24,7 +28,7 @@ class FeedForward:
     Args:
         widths: Covariates, hidden units of each layer, 1.
         centre: Middle of the public box, [q].
-        slope: 2 over the width of the box, 0 for a constant column, [q].
+        slope: 2 over the width of the box, [q].
         scale: u itself, where it is not linear.
 
     Attributes:
@@ -57,26 +61,26 @@ class FeedForward:
         return [(W.view(shape), b) for W, b, shape in zip(parts[::2], parts[1::2], self._shapes, strict=True)]
 
 
-class NeuralHead(LightningModule):
+class NeuralHead(StatedModule):
     r"""Neural second stage with its ridge term in the objective, and so in the Hessian.
 
     ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``. The parameters are one flat float64
     vector, as the influence function needs them. Targets are best given on a unit scale (divided by the
     outcome range): the ridge and the polish's tolerance are in their units.
 
+    Its training is not private: what is released of it has noise by its influence function. So a checkpoint of it is
+    the curator's, and ``NeuralHead.load_from_checkpoint(path, private=False)`` loads it.
+
     Args:
-        dimension: Number of covariates q.
-        low: Public lower bounds of the covariates, q numbers.
-        high: Public upper bounds, q numbers.
+        domain: Public bounds of the covariates, or what ``Domain.to_dict`` makes of them.
         width: Units of each hidden layer.
         depth: Hidden layers.
         ridge: Weight of ``||theta||^2`` (no one half; a weight decay of 2 ridge), at least 0.
         learning_rate: Of Adam.
         generator: Source of the initial weights; None is torch's global one.
-        scale: Covariates scaled to [-1, 1], [B, q] -> [B, q]: ``Domain.scale``; None scales by the bounds alone.
 
     Example:
-        >>> head = NeuralHead(2, [0.0, 0.0], [1.0, 2.0], width=3, depth=1)
+        >>> head = NeuralHead(Domain([0.0, 0.0], [1.0, 2.0], 0.0, 1.0), width=3, depth=1)
         >>> head.theta.shape, head(torch.rand(5, 2, dtype=torch.float64)).shape
         (torch.Size([13]), torch.Size([5]))
     """
@@ -86,23 +90,24 @@ class NeuralHead(LightningModule):
 
     def __init__(
         self,
-        dimension: int,
-        low: Sequence[float] | Tensor,
-        high: Sequence[float] | Tensor,
+        domain: Domain | Mapping[str, Any],
         width: int = 32,
         depth: int = 2,
         ridge: float = 1e-3,
         learning_rate: float = 1e-2,
         generator: torch.Generator | None = None,
-        scale: Objective | None = None,
     ):
         super().__init__()
-        low, high = (torch.as_tensor(bound, dtype=torch.float64) for bound in (low, high))
-        self.ridge, self.learning_rate, self._scale = float(ridge), learning_rate, scale
-        self.widths = (dimension, *[width] * depth, 1)
+        domain = Domain.from_dict(domain) if isinstance(domain, Mapping) else domain
+        low, high = domain.covariate_low, domain.covariate_high
+        self.ridge, self.learning_rate = float(ridge), learning_rate
+        self._scale = None if domain.linear else domain.scale
+        self.widths = (domain.dimension, *[width] * depth, 1)
         self.register_buffer("centre", (low + high) / 2)
-        self.register_buffer("slope", torch.where(high > low, 2 / (high - low), 0.0))
+        self.register_buffer("slope", 2 / (high - low))
         self.theta = nn.Parameter(self._initial(generator))
+        sizes = {"width": width, "depth": depth, "ridge": self.ridge, "learning_rate": learning_rate}
+        self.save_hyperparameters({"domain": domain.to_dict(), **sizes})
 
     @property
     def functional(self) -> FeedForward:
@@ -228,6 +233,9 @@ def fit_neural_head(
         )
     with torch.no_grad():
         head.theta.copy_(theta)
+    for kept in trainer.checkpoint_callbacks if epochs > 0 else ():
+        if isinstance(kept, CuratorsCheckpoint):
+            kept.on_train_end(trainer, head)  # the head as it is now, in place of that before the polish
     return NeuralFit(theta, norm, float(value), iterations, steps)
 
 

@@ -267,15 +267,7 @@ class NeuralSecondStage(SecondStage):
         block = block.in_units_of(domain.outcome_range)
         with quiet_lightning(), interruptible(), torch.random.fork_rng():
             torch.manual_seed(seed)
-            head = NeuralHead(
-                domain.dimension,
-                domain.covariate_low,
-                domain.covariate_high,
-                width=self.width,
-                depth=self.depth,
-                ridge=ridge,
-                scale=None if domain.linear else domain.scale,
-            )
+            head = NeuralHead(domain, self.width, self.depth, ridge)
             fit = fit_neural_head(head, block.x, block.s, block.w, trainer, epochs=self.epochs)
         return NeuralStage(block, head, fit, ridge, domain.outcome_range)
 

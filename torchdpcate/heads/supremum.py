@@ -22,19 +22,6 @@ _SWEEP_ROUNDS = 30
 _SWEEP_BATCH = 8_192
 
 
-@dataclass(frozen=True)
-class Maximum:
-    """The best point found.
-
-    Attributes:
-        value: The function there; a lower bound of the supremum.
-        x: The point, [q].
-    """
-
-    value: float
-    x: Tensor
-
-
 def maximise_over_box(
     function: Callable[[Tensor], Tensor],
     low: Tensor,
@@ -45,7 +32,7 @@ def maximise_over_box(
     polishes: int = 2,
     seed: int = 0,
     place: Callable[[Tensor], Tensor] | None = None,
-) -> Maximum:
+) -> tuple[float, Tensor]:
     """Largest value found of a function over the box ``low <= x <= high``.
 
     Scrambled Sobol points and corners of the box (all of them where they are no more than ``starts``) are screened
@@ -66,15 +53,16 @@ def maximise_over_box(
             box and be differentiable almost everywhere (``Domain.from_unit``). None divides the box evenly.
 
     Returns:
-        The best point. Local search proves no upper bound, so the value is a lower bound of the supremum.
+        The value at the best point found, and the point, [q]. Local search proves no upper bound, so the value is a
+        lower bound of the supremum.
 
     Raises:
         NumericalError: if the function is not finite at a start.
 
     Example:
         >>> low, high = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-        >>> best = maximise_over_box(lambda x: 1 - (x[:, 0] - 0.25) ** 2 + x[:, 1], low, high)
-        >>> round(best.value, 9), best.x.round(decimals=6)
+        >>> value, x = maximise_over_box(lambda x: 1 - (x[:, 0] - 0.25) ** 2 + x[:, 1], low, high)
+        >>> round(value, 9), x.round(decimals=6)
         (2.0, tensor([0.2500, 1.0000], dtype=torch.float64))
     """
 
@@ -97,7 +85,7 @@ def maximise_over_box(
     scale = float(values.abs().max()) or 1.0
     found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
     value, u = max(found, key=lambda pair: pair[0])
-    return Maximum(value, placed(u))
+    return value, placed(u)
 
 
 def _starts(dimension: int, count: int, seed: int) -> Tensor:
@@ -276,7 +264,7 @@ def gross_error_sensitivity(
         return influence.norm(x, s.view(4, -1), w.view(4, -1))
 
     low, high = domain.covariate_low.to(theta), domain.covariate_high.to(theta)
-    best = maximise_over_box(
+    value, x = maximise_over_box(
         lambda x: norms(x).amax(0),
         low,
         high,
@@ -287,5 +275,5 @@ def gross_error_sensitivity(
         place=None if domain.linear else domain.from_unit,
     )
     with torch.no_grad():
-        arm = int(norms(best.x[None]).argmax())
-    return Supremum(best.value, best.x, int(a[arm]), float(y[arm]))
+        arm = int(norms(x[None]).argmax())
+    return Supremum(value, x, int(a[arm]), float(y[arm]))

@@ -135,7 +135,7 @@ def test_a_mistake_is_one_line(words, part, capsys, tmp_path, monkeypatch):
 
 
 def test_the_program_finds_the_studies_from_anywhere(tmp_path):
-    words = [sys.executable, "-m", "torchdpcate.cli.main", "study", "nobody", "run_dir=X"]
+    words = [sys.executable, "-m", "torchdpcate", "study", "nobody", "run_dir=X"]
     done = subprocess.run(
         words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
