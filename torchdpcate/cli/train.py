@@ -107,7 +107,8 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
 
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
-    from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
+    from torchdpcate.cli.run import run  # late: a mistake in the words needs none of what it imports
+    from torchdpcate.cli.task import is_generated
 
     folder = run_folder(config)
     runs.append((folder, is_generated(config)))
