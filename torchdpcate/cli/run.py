@@ -22,12 +22,14 @@ from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.curator import summary_path, write_curator
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
-from torchdpcate.cli.task import Figures, TaskSpec, is_drawn, is_generated, settings
+from torchdpcate.cli.task import Figures, TaskSpec, is_generated, settings
 from torchdpcate.data.checked import file_fingerprint
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.pages.figures import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import LEDGER
@@ -478,8 +480,7 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
     figures: Figures = {}
     with task.attempt("further tables and figures"):
         figures = task.write(summary)
-    if is_drawn(task.config):
-        _draw(task, figures)
+    _draw(task, figures)
     with task.attempt("checksums of the figures"):
         write_sums(release)
     with task.attempt("permissions"):
@@ -489,9 +490,6 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
 
 def _draw(task: TaskSpec, figures: Figures) -> None:
     """Draw the readers' figures and these of the curator's."""
-    from torchdpcate.evaluation.figures import save_figure
-    from torchdpcate.pages.figures import figures_of
-
     for name, written in figures_of(task.release).items():
         place = task.folder / "release" / name
         with task.attempt(f"release/{name}"), atomic_path(place, PUBLIC) as temporary:

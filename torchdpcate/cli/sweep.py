@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchdpcate.cli.curator import summary_path
+from torchdpcate.cli.curator import SUMMARY_FILE, summary_path
 from torchdpcate.cli.task import words
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
@@ -106,6 +106,22 @@ def _is_generated(run: Path) -> bool | None:
         return json.loads(summary_path(run).read_text(encoding="utf-8"))["generated"] is True
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def say_table(folder: Path) -> None:
+    """Write the table and figures of a sweep's finished runs into its folder, and print how they compare.
+
+    Args:
+        folder: The sweep's.
+    """
+    from torchdpcate.cli.report import tabulate
+
+    paths = sorted(folder.glob(f"*/curator/{SUMMARY_FILE}"))
+    try:
+        if len(paths) > 1:
+            tabulate(folder, paths)
+    except (InputError, OSError) as error:  # the runs are complete, and report makes it again
+        print(f"sweep: its table was not written ({error})")
 
 
 def say_total(runs: Sequence[tuple[Path, bool]]) -> None:

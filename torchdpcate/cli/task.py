@@ -67,11 +67,6 @@ def is_generated(config: DictConfig) -> bool:
     return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
-def is_drawn(config: DictConfig) -> bool:
-    """Return whether a run draws figures: of generated records where they are to be compared with the truth."""
-    return bool(config.compare) or not is_generated(config)
-
-
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
     """Return the choice of every group by its name; None of a group that the run has no use for.
 
@@ -395,7 +390,7 @@ class TaskSpec(ABC):
             summary: The summary.
 
         Returns:
-            The curator's figures, which are drawn where `is_drawn`.
+            The curator's figures.
         """
         return {}
 

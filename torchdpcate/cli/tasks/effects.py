@@ -188,10 +188,9 @@ class Effects(TaskSpec):
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
-        """Write how treated and controls compare; return the figure of the effect with what the curator knows of it."""
+        """Write how treated and controls compare; return that figure, and of the effect beside others if compared."""
         figures = dict(write_arms(self))
-        known = self.study.truth is not None or self.nonprivate is not None or not self._composed
-        if known and self._curve is not None and not self._curve.arms:  # else it would be the reader's once more
+        if self.config.compare and self._curve is not None and not self._curve.arms:
             figures["effect.png"] = partial(self._figure, self._curve)
         return figures
 
