@@ -381,7 +381,7 @@ def write_statement(release: Release, folder: Path) -> None:
     A release with some of them does not verify; one without any does.
     """
     try:
-        texts = texts_beside(release, folder / RELEASE_FILE)
+        texts = texts_beside(release)
         for name in (STATEMENT_JSON, STATEMENT_MD):
             write_text(folder / name, texts[name](), PUBLIC)
         write_sums(folder)
