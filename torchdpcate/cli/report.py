@@ -296,6 +296,20 @@ def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
     return totals
 
 
+def say_table(folder: Path) -> None:
+    """Write the table and figures of a sweep's finished runs into its folder, and print how they compare.
+
+    Args:
+        folder: The sweep's.
+    """
+    paths = sorted(folder.glob(f"*/curator/{SUMMARY_FILE}"))
+    try:
+        if len(paths) > 1:
+            tabulate(folder, paths)
+    except (InputError, OSError) as error:  # the runs are complete, and report makes it again
+        print(f"sweep: its table was not written ({error})")
+
+
 def _families(rows: list[dict]) -> list[tuple[type[TaskSpec], pd.DataFrame]]:
     """Return runs by the families in whose tables they stand."""
     own = {row["task"]: family_of(row["task"]) for row in rows}

@@ -42,17 +42,17 @@ def train(overrides: Sequence[str]) -> None:
         InputError: A user's mistake in the configuration or the data.
     """
     refuse_torchrun()
-    runs: list[tuple[Path, bool]] = []
     words = _prepared(overrides)
     try:
-        composed("train", words, lambda config: _job(config, runs))
+        composed("train", words, _job)
     finally:
         folder = next((Path(text_of(word)) for word in words if word.startswith(_FOLDER)), None)
-        if folder is not None and len(runs) != 1:
-            from torchdpcate.cli.sweep import runs_below, say_table, say_total
+        if folder is not None:
+            from torchdpcate.cli.report import say_table
+            from torchdpcate.cli.sweep import say_total
 
             say_table(folder)
-            say_total(runs or runs_below(folder))  # a launcher's runs are of other processes
+            say_total(folder)
 
 
 def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig], None]) -> None:
@@ -126,11 +126,10 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     return [*words, f"{_FOLDER}{folder}"]
 
 
-def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
-    """Run the task, after its folder and kind of data were noted."""
+def _job(config: DictConfig) -> None:
+    """Run the task."""
     runner = imported("torchdpcate.cli.run")  # late: a mistake in the words needs none of what it imports
     folder = run_folder(config)
-    runs.append((folder, runner.is_generated(config)))
     bars = progress(bool(OmegaConf.select(config, "trainer.progress", default=False)))
     task = hydra.utils.instantiate(config.task)
     quiet = warnings.catch_warnings(action="ignore", category=PrivacyWarning)  # run says it in its own words

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts
@@ -51,7 +50,7 @@ def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
     print(f"release of {loaded.kind}")
     for name, value in summary_rows(loaded.summary()):
         if name not in _NOT_FOR_READERS:
-            print(f"{plain(name)}: {plain(_short(value))}")
+            print(f"{plain(name)}: {plain(value)}")
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -68,14 +67,3 @@ def _columns(release: Release) -> Iterator[tuple[str, str]]:
     more = len(schema.covariates) - _MOST
     shown = "; ".join(map(bounds_in_words, schema.covariates[:_MOST]))
     yield "covariates", shown + (f"; and {more} more" if more > 0 else "")
-
-
-def _short(value: Any) -> str:
-    """Write a number, an interval or words for people."""
-    if isinstance(value, list):
-        return " to ".join(map(_short, value))
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

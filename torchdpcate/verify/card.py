@@ -73,7 +73,7 @@ def card_values(release: Release, path: str | Path | None) -> dict[str, Any]:
         "words": describe(privacy),
         "level_words": level_in_words(privacy),
         "found": findings(release),
-        "summary": [(name, _shown(value)) for name, value in summary_rows(release.summary())],
+        "summary": list(summary_rows(release.summary())),
         "composition": composition_in_words(privacy) + person,
         "blocks": [_charges(block, privacy.claims) for block in privacy.blocks],
         "outcome": outcome_words(schema),
@@ -255,25 +255,19 @@ def _no_claim(privacy: PrivacyStatement) -> str:
     return f"No privacy guarantee: {reason}. Handle the release as confidentially as the records themselves."
 
 
-def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Return name and value of each entry of a release's summary, in words for people.
 
     Of a list of mappings it is each one's words in a line.
 
     Example:
         >>> list(summary_rows({"cells": [{"cell": "sex = f", "estimate": 0.25, "low": 0.125}], "interval_level": 0.9}))
-        [('sex = f', 'estimate 0.25, low 0.125'), ('interval level', 0.9)]
+        [('sex = f', 'estimate 0.25, low 0.125'), ('interval level', '0.9')]
     """
     for name, value in summary.items():
         if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
             for entry in value:
                 (_, title), *rest = entry.items()
-                yield str(title), ", ".join(f"{key.replace('_', ' ')} {_number(found)}" for key, found in rest)
+                yield str(title), ", ".join(f"{key.replace('_', ' ')} {_shown(found)}" for key, found in rest)
         else:
-            yield name.replace("_", " "), "none" if value is None else value
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, list):
-        return " to ".join(map(_number, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield name.replace("_", " "), "none" if value is None else _shown(value)
