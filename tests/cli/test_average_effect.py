@@ -17,7 +17,7 @@ from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
-SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4"]
+SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "compare=true"]
 BALANCING = ["effect=covariate_balancing", "privacy.delta=0"]
 RUNS = {
     "lines": [],
@@ -64,7 +64,7 @@ def test_a_summary_tells_what_the_file_says(name, trained):
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    common = {"task", "data", "privacy", "seed", "run_dir", "force", "budget"}
+    common = {"task", "data", "privacy", "seed", "run_dir", "compare", "force", "budget"}
     assert set(config) == {*common, "effect", "features"}
     balance = pd.read_csv(folder / "balance.csv", index_col=0)
     assert list(balance) == ["before", "after"]

@@ -100,7 +100,7 @@ def zipped(run: Run) -> None:
 def embedded(run: Run) -> None:
     figure = base64.b64encode((run.release / "effect.png").read_bytes()).decode()
     (run.release / "effect.png").unlink()
-    (run.release / "card.html").write_text(f'<p>card</p><img src="data:image/png;base64,{figure}">')
+    (run.release / "release.html").write_text(f'<p>page</p><img src="data:image/png;base64,{figure}">')
 
 
 def given_twice(run: Run) -> None:
@@ -197,12 +197,11 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "file name": lambda run: (run.release / f"effect_{record(run)!r}.md").write_text("text"),
     "folder": lambda run: (run.release / "more").mkdir(),
     "link": lambda run: (run.release / "more.md").symlink_to(run.folder / "curator" / "summary.json"),
-    "link of a name that is known": lambda run: (run.release / "card.html").symlink_to(
+    "link of a name that is known": lambda run: (run.release / "release.html").symlink_to(
         run.folder / "curator" / "summary.json"
     ),
     "name in the checksums": lambda run: run.add_line(f"{'0' * 64}  z_{record(run)!r}.md", "SHA256SUMS"),
     "page by hand": lambda run: (run.release / "release.html").write_text(f"<p>{record(run)}</p>"),
-    "card by hand": lambda run: (run.release / "card.html").write_text(f"<p>{record(run)}</p>"),
     "signature by hand": lambda run: (run.release / f"{RELEASE_FILE}.sig").write_text(json.dumps([record(run)])),
     "path in metadata": lambda run: run.add_tensors({"made_by": "/home/ann/trial/people.csv"}),
     "identifier": lambda run: run.add_line("thanks to QX-00042 for all"),
@@ -233,18 +232,16 @@ def test_a_run_with_all_that_may_lie_there_has_no_leak(run, tmp_path, capsys):
     assert leaks(run.folder) == ()
     assert main(["sign", "--new-key", str(tmp_path / "key"), "--name", "A. Curator"]) == 0
     assert main(["report", str(run.folder)]) == 0
-    assert main(["verify", str(run.folder), "--card"]) == 0
     assert leaks(run.folder) == ()
     assert main(["sign", str(run.folder), "--key", str(tmp_path / "key")]) == 0
     names = {path.name for path in run.release.iterdir()}
-    assert names > {"release.html", "card.html", "effect.png", "privacy.md", f"{RELEASE_FILE}.sig"}
+    assert names > {"release.html", "effect.png", "privacy.md", f"{RELEASE_FILE}.sig"}
     assert leaks(run.folder) == ()
     capsys.readouterr()
     assert main(["audit", "leak", str(run.folder)]) == 0
     assert "nothing else is there" in capsys.readouterr().out
-    for name in ("release.html", "card.html"):
-        run.add_line("<!-- 5.25 -->", name)
-        assert [one for one in leaks(run.folder) if name in one]
+    run.add_line("<!-- 5.25 -->", "release.html")
+    assert [one for one in leaks(run.folder) if "release.html" in one]
 
 
 def test_a_leak_is_a_failure_in_one_line_that_names_the_file(run, capsys):

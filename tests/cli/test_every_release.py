@@ -114,10 +114,9 @@ def check(release, folder, outcome: str, capsys) -> None:
     if kind == "subgroups" and "arm" not in shown["cells"][0] and len(shown["cells"]) > 1:
         assert sum(cell["records"] for cell in shown["cells"]) == pytest.approx(600, rel=0.05)
     done("report", release)
-    page = html.unescape((release.parent / "release.html").read_text())
-    assert all(sentence in page for sentence in found)
-    done("verify", release, "--card")
-    assert f"<td>outcome {on}</td>" in (release.parent / "card.html").read_text()
+    page = (release.parent / "release.html").read_text()
+    assert f"<td>outcome {on}</td>" in page
+    assert all(sentence in html.unescape(page) for sentence in found)
     answers = folder / f"{release.stem}.csv"
     words = ["predict", str(release), str(folder / "0.csv"), "-o", str(answers)]
     if kind == "average_effect" or (kind == "combined_lines" and not load_release(release).answers_rows):

@@ -45,6 +45,7 @@ OF_TASKS = {
     f"{KERNEL} second_stage.bandwidth=-1": "bandwidth",
     f"{STREAM} second_stage=linear": "all records are needed at once: blocks.*second_stage=adaptive",
     f"{STREAM} nuisance=wide_and_deep": "all records are needed at once: nuisance WideAndDeep.*nuisance=auto",
+    f"{STREAM} compare=true": "compare = true: fits all records once more",
     f"{STREAM} data.n=100": "data.n is 100; a stream has all records",
     f"{STREAM} task=two_stage_rule": "all records are needed at once: TwoStageRule.*task=rule",
     f"{STREAM} task=owl": "all records are needed at once: OutcomeWeightedLearner.*task=rule",

@@ -65,13 +65,12 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert privacy.claim.endswith("replace-one person")
     assert (privacy.n, privacy.protected) == (800, unit)
     assert any("by person with 2: " in text for _, text in verify_release(path))
-    assert main(["verify", "--card", str(path)]) == 0
+    assert main(["report", str(path)]) == 0
     assert main(["verify", str(path)]) == 0
     assert "persons: 400" in capsys.readouterr().out
-    card = (path.parent / "card.html").read_text()
+    card = (path.parent / "release.html").read_text()
     assert "<tr><th>Persons</th><td>400</td></tr>" in card
     assert "a given person as with any other person in their place" in card
-    verify_release(path)  # the card with it
     summary = json.loads((run / "curator" / "summary.json").read_text())
     assert summary["unit"] == {"column": "who", "records": 2}
     assert summary["spent"]["total"]["epsilon"] == privacy.epsilon

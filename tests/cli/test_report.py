@@ -66,6 +66,8 @@ def averages(tmp_path_factory):
     words = ["task=average_effect", "effect=covariate_balancing", "data.n=900", "privacy.delta=0"]
     words += ["privacy.epsilon=1,4"]
     assert main(["train", "-m", *words, f"run_dir={folder}"]) == 0
+    files = {path.name for path in (folder / "curator").iterdir()}  # by itself, without report
+    assert files > {"report.csv", "report.html", "estimate_against_budget.png"}
     return folder
 
 

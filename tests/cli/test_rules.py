@@ -16,7 +16,7 @@ OWL_RUN = ["task=owl", "data.n=1200", "queries.count=60", "privacy.epsilon=4", "
 
 
 def test_a_summary_tells_accuracy_and_value_of_the_file(finished):
-    folder = finished(*OWL_RUN)
+    folder = finished(*OWL_RUN, "compare=true")
     found, release = summary(folder), load_release(folder / "release" / "release.safetensors")
     study = OWL(n=1200, queries=60).load()
     decisions = release.answer(study.queries)

@@ -30,7 +30,7 @@ WIDE = "privacy.epsilon=35"  # else so few records are answered by bounds alone
 RUNS = shipped(
     {
         "composed": [],
-        "objective": [*BLOCKS],
+        "objective": [*BLOCKS, "compare=true"],
         "average": [*AVERAGE],
         "rule": [*RULE],
         "owl": ["task=owl", *RULES],

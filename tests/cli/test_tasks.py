@@ -42,7 +42,7 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     groups = set(composition(chosen).groups)
     assert groups - {"queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
-    settings = {"seed", "run_dir", "force", "privacy", "budget"}
+    settings = {"seed", "run_dir", "compare", "force", "privacy", "budget"}
     settings |= {"release", "sites", "rule", "subgroups", "subgroup_effects"}
     assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)

@@ -88,12 +88,12 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
     shown = capsys.readouterr().out
     assert "left: epsilon 0.25, delta 0" in shown
     assert shown.count("fitted, certified") == 2
-    assert main(["verify", "b", "--card"]) == 0
+    assert main(["report", "b"]) == 0
     tuning = json.loads(Path("b/release/privacy.json").read_text())["tuning"]
     assert tuning["runs"] == 2
     said = "run 2 of a ledger over the same records: in all epsilon = 2.25, delta = 0 spent"
     assert tuning["text"].startswith(f"{said}, of at most epsilon = 2.5, delta = 0, also where")
-    assert said in Path("b/release/card.html").read_text()
+    assert said in Path("b/release/release.html").read_text()
     assert main(["ledger", "a/curator/ledger.sqlite"]) == 2
     assert "is the ledger of one run" in one_line(capsys)
 

@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from tests.composition.cases import Batches
 from tests.estimators.families import made
+from tests.verify.forgery import card_html
 from torchdpcate import TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -17,7 +18,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import TorchDPCateError
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.card import card_html
 from torchdpcate.verify.file import verify_release
 
 pytestmark = pytest.mark.filterwarnings("ignore")

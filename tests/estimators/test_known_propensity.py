@@ -12,6 +12,7 @@ from tests.registered import (
     RLearner,
     TwoStageRule,
 )
+from tests.verify.forgery import card_html
 from torchdpcate import Domain, LinearSecondStage, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -20,7 +21,6 @@ from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.card import card_html
 from torchdpcate.verify.file import verify_release
 
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(8.0, 0.0)

@@ -70,16 +70,16 @@ def test_changes_absences_and_additions_are_told_apart(folder):
     write_sums(folder)
     (folder / "privacy.md").write_text("changed")
     (folder / "release.safetensors").unlink()
-    (folder / "card.html").write_text("new")
-    assert check_sums(folder) == ([], ["privacy.md"], ["release.safetensors"], ["card.html"])
+    (folder / "release.html").write_text("new")
+    assert check_sums(folder) == ([], ["privacy.md"], ["release.safetensors"], ["release.html"])
 
 
 def test_renewing_one_line_does_not_bless_another(folder):
     write_sums(folder)
     (folder / "privacy.md").write_text("changed")
-    (folder / "card.html").write_text("new")
-    write_sums(folder, ["card.html"])
-    assert check_sums(folder) == (["card.html", "release.safetensors"], ["privacy.md"], [], [])
+    (folder / "release.html").write_text("new")
+    write_sums(folder, ["release.html"])
+    assert check_sums(folder) == (["release.html", "release.safetensors"], ["privacy.md"], [], [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
 from tests.candidates.test_families import families
-from tests.verify.forgery import rewritten, statement
+from tests.verify.forgery import card_html, rewritten, statement
 from torchdpcate import load_release
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
@@ -18,7 +18,6 @@ from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import read_release_file, save_release
 from torchdpcate.release.rule import PolicyRelease
-from torchdpcate.verify.card import card_html
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
 ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})

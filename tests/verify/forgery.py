@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA
+from torchdpcate._templates import render
 from torchdpcate.causal.score import RScore
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.head import Head
@@ -25,9 +26,10 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.file import ReleaseFile, release_digest
+from torchdpcate.release.file import Release, ReleaseFile, release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
+from torchdpcate.verify.card import card_values
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
 SIZES = {"nuisance": 500, "second_stage": 501}
@@ -35,6 +37,11 @@ RIDGE, THRESHOLD = 1.0, 0.5
 FEATURES = Legendre(2).setup(DOMAIN)
 HEAD = {"features": {"name": "legendre", "degree": 2}}
 C2 = "smooth scale: needs n >= 9,000 records"
+
+
+def card_html(made: Release, path: Path | None = None) -> str:
+    """Return the card of a release, which its page ends with."""
+    return render("card_parts.html", **card_values(made, path))
 
 
 def problem(threshold: float) -> LinearProblem:

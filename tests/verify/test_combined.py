@@ -4,10 +4,10 @@ import pytest
 
 from tests.release.sites import combined, released
 from tests.verify import forgeries as forge
+from tests.verify.forgery import card_html
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.release.combination import combine
 from torchdpcate.release.file import DIGEST_KEY, release_digest
-from torchdpcate.verify.card import card_html
 from torchdpcate.verify.file import verify_release
 
 

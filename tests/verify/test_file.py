@@ -34,7 +34,6 @@ from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.heads.recipes import TangentSecondStage
 from torchdpcate.release.file import write_sums
-from torchdpcate.verify.card import write_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1, better="higher")
@@ -197,11 +196,10 @@ def test_a_feature_map_that_is_told_and_not_held_takes_no_memory(features, made,
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
-@pytest.mark.parametrize("name", ["privacy.json", "privacy.md", "card.html"])
+@pytest.mark.parametrize("name", ["privacy.json", "privacy.md"])
 def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     """An entry twice, blanks and ends of lines hold what the release does not say."""
     path = forge.copied(made("owl"), tmp_path / "release")
-    write_card(path)
     file = path.parent / name
     text = file.read_text()
     for changed in (text.replace("\n", '\n  "findings": "41,1,0.25",\n', 1), text + " "):

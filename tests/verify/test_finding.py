@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.registered import AverageEffect, RLearner
+from tests.verify.forgery import card_html
 from torchdpcate.cli.verify import verify
 from torchdpcate.composition.planned import EffectErrors
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -16,7 +17,6 @@ from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.file import load_release
 from torchdpcate.release.lines import Lines
 from torchdpcate.verify import finding
-from torchdpcate.verify.card import card_html
 from torchdpcate.verify.finding import findings, noise_of, numbers
 
 FACTS = {

@@ -9,6 +9,7 @@ import torch
 
 from tests.audit.shipped import audits_of, shipped_results
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify.forgery import card_html
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups import learner as learners
@@ -18,7 +19,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.cell_effects import GAUSSIAN
 from torchdpcate.release.file import load_release
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease
-from torchdpcate.verify.card import card_html
 
 PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}

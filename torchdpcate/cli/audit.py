@@ -150,7 +150,7 @@ def _show(results: list[AuditResult]) -> None:
     print(textwrap.fill(words, terminal_width()))
 
 
-_AGAIN = "is not what its release makes: remove it, or write it anew (train, report, verify --card)"
+_AGAIN = "is not what its release makes: remove it, or write it anew (train, report)"
 _RARE = 1e-6
 """Probability that noise of the least scale is refused."""
 _PIXEL = 8  # of 255: coordinates that differ in their last places move a pixel's shade
@@ -199,7 +199,7 @@ def _run(run: Path, reference: str | None) -> Iterator[tuple[str, str]]:
     if absent:
         yield SUMS_FILE, f"lists {plain(absent[0])}, which is not there"
     rows = None if reference is None else read_queries(reference, release.schema)
-    texts = texts_beside(release, path) | {PAGE: lambda: reader_page(release, path=path, reference=rows)}
+    texts = texts_beside(release) | {PAGE: lambda: reader_page(release, path=path, reference=rows)}
     made = {name: _encoded(make) for name, make in texts.items()} | dict(figures_of(release))
     yield from _others(folder, made, {RELEASE_FILE, SUMS_FILE, signature_path(path).name})
     yield from _noiseless(run, release)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from torchdpcate._files import NO_ROOM
-from torchdpcate._process import Terminated, terminable
+from torchdpcate._process import Terminated, imported, terminable
 from torchdpcate._text import plain
 from torchdpcate.cli.parser import OWN_GRAMMAR, parsed
 from torchdpcate.errors import InputError, TorchDPCateError, place_of
@@ -86,7 +86,7 @@ def _command(words: list[str]) -> None:
 
 def _call(command: str, *given: Any, **named: Any) -> None:
     """Call a command's function, imported only now."""
-    getattr(import_module(f"torchdpcate.cli.{command}"), command)(*given, **named)
+    getattr(imported(f"torchdpcate.cli.{command}"), command)(*given, **named)
 
 
 def _explain(error: Exception) -> int:

@@ -1,5 +1,6 @@
 """The words of ``torchdpcate train`` before Hydra sees them: known settings, and no configuration from elsewhere."""
 
+import copy
 import difflib
 import os
 import re
@@ -14,8 +15,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException
+from hydra.types import RunMode
 from hydra.utils import get_object
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from torchdpcate.cli.parser import nearest, remedy
 from torchdpcate.errors import InputError
@@ -57,10 +59,12 @@ class Composition(NamedTuple):
     Attributes:
         settings: Each setting and each block of settings by its dotted name: its value, and the class of its block.
         groups: The choice of each group that there is.
+        made: What Hydra has composed, its own settings included; not to be changed.
     """
 
     settings: dict[str, tuple[Any, str | None]]
     groups: dict[str, str]
+    made: DictConfig
 
 
 def all_groups() -> frozenset[str]:
@@ -144,7 +148,30 @@ def _composed(**chosen: str) -> Composition:
     plain = OmegaConf.to_container(made, resolve=False)
     assert isinstance(plain, dict)
     note({str(key): value for key, value in plain.items() if key != "hydra"}, "")
-    return Composition(found, groups)
+    return Composition(found, groups, made)
+
+
+def configuration(words: Sequence[str]) -> DictConfig | None:
+    """Return the configuration of one run, with Hydra's own settings; None where Hydra sweeps, launches or shows it.
+
+    Args:
+        words: Command-line words, which `checked_overrides` lets pass.
+
+    Example:
+        >>> configuration(["second_stage=linear", "seed=2"]).seed, configuration(["-m", "seed=0,1"])
+        (2, None)
+    """
+    overrides = _overrides(words)
+    if any(word.startswith("-") for word in words) or any(_HYDRA.match(one.key_or_group) for one in overrides):
+        return None
+    config = copy.deepcopy(composition(chosen_groups(words)).made)
+    for override in overrides:
+        if override.key_or_group not in all_groups():
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+    with read_write(config.hydra):
+        config.hydra.mode = RunMode.RUN
+        config.hydra.overrides.task = list(words)
+    return config
 
 
 def owners(key: str) -> dict[str, list[str]]:

@@ -186,8 +186,6 @@ def make_parser() -> Parser:
     verify.add_argument("release", help=_RELEASE)
     verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
     verify.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    verify.add_argument("--card", action="store_true", dest="as_card", help="write the release card, card.html")
-    verify.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
 
     combine = commands.add_parser("combine", help="releases of several sites as one, by released numbers alone")
     combine.add_argument("releases", nargs="+", metavar="release", help="release files or run folders, two or more")

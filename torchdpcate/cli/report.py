@@ -201,7 +201,7 @@ def _short(value: float) -> str:
     return "-" if pd.isna(value) else f"{value:.3g}"
 
 
-CURATOR_PAGE = "report.html"
+CURATOR_PAGE, _TABLE = "report.html", "report.csv"
 
 
 def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure]") -> Part:
@@ -258,8 +258,24 @@ def report(
             f"folder = {folder}: no curator/{SUMMARY_FILE} in it; give the folder of a finished run or sweep"
         )
     _write_pages([path.parent.parent for path in paths] or [root], reference, output, form)
-    if not paths:
-        return
+    if paths:
+        for line in tabulate(root, paths):
+            print(line)
+
+
+def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
+    """Write the curator's page, table and figures of runs into the folder above them; print how the runs compare.
+
+    Args:
+        root: A run folder, or a folder of run folders.
+        paths: Summaries of its runs, at least one.
+
+    Returns:
+        What the runs have spent together on each real table, a line each.
+
+    Raises:
+        InputError: A summary is damaged, or the curator's folder is a link.
+    """
     rows = [read_summary(path) for path in paths]
     parts = _families(rows)
     totals = table_totals(rows)
@@ -267,17 +283,31 @@ def report(
     title = f"{root.absolute().name}: {len(rows)} run{'s' * (len(rows) > 1)}"
     html = curator_page(title, totals, [_part(runs, family, figures[family]) for family, runs in parts])
     curator = _curators_folder(root)
-    _secretly(curator / "report.csv", lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
+    _secretly(curator / _TABLE, lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
     _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
     for family, runs in parts:
         _print(runs, family)
-    for line in totals:
-        print(line)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
+    print(f"table: {curator / _TABLE}, {NOT_FOR_PUBLICATION}")
     for family, drawn in figures.items():
         for measure in (measure for measure in family.measures if measure.heading in drawn):
             _secretly(curator / measure.figure, partial(save_figure, drawn[measure.heading]))
             print(f"figure: {curator / measure.figure}, {NOT_FOR_PUBLICATION}")
+    return totals
+
+
+def say_table(folder: Path) -> None:
+    """Write the table and figures of a sweep's finished runs into its folder, and print how they compare.
+
+    Args:
+        folder: The sweep's.
+    """
+    paths = sorted(folder.glob(f"*/curator/{SUMMARY_FILE}"))
+    try:
+        if len(paths) > 1:
+            tabulate(folder, paths)
+    except (InputError, OSError) as error:  # the runs are complete, and report makes it again
+        print(f"sweep: its table was not written ({error})")
 
 
 def _families(rows: list[dict]) -> list[tuple[type[TaskSpec], pd.DataFrame]]:
@@ -352,7 +382,7 @@ def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
 def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
     """Return the figures of a family's measures against budget, by their headings."""
     figures = {}
-    for measure in family.measures if runs["requested_epsilon"].nunique() > 1 else ():
+    for measure in family.measures if len(runs) > 1 else ():
         drawn = _drawn(runs, measure)
         if measure.drawn and not drawn.empty:
             figures[measure.heading] = budget_figure(drawn, measure.key)

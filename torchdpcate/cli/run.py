@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, private_folder, publish, reserved, seal, write_text
@@ -23,12 +22,13 @@ from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.curator import summary_path, write_curator
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
-from torchdpcate.cli.task import TaskSpec, settings
+from torchdpcate.cli.task import Figures, TaskSpec, is_generated, settings
 from torchdpcate.data.checked import file_fingerprint
-from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
+from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError, lacks_room, reason_of
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
+from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.pages.figures import figures_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -263,11 +263,6 @@ def _files(config: DictConfig) -> str | list[str] | None:
     return files if files is None or isinstance(files, str) else list(files)
 
 
-def is_generated(config: DictConfig) -> bool:
-    """Return whether the records are drawn from a known law, so that they belong to no person."""
-    return issubclass(get_class(config.data._target_), GeneratedStudy)
-
-
 def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     """Say on stderr what a user is allowed to do and should think about."""
     delta, n = float(config.privacy.delta), study.records.n // study.unit.records
@@ -386,7 +381,7 @@ def write_statement(release: Release, folder: Path) -> None:
     A release with some of them does not verify; one without any does.
     """
     try:
-        texts = texts_beside(release, folder / RELEASE_FILE)
+        texts = texts_beside(release)
         for name in (STATEMENT_JSON, STATEMENT_MD):
             write_text(folder / name, texts[name](), PUBLIC)
         write_sums(folder)
@@ -482,16 +477,26 @@ def _write_rest(task: TaskSpec, summary: dict[str, Any]) -> None:
     curator, release = task.folder / "curator", task.folder / "release"
     with task.attempt("curator/config.yaml and numbers.safetensors"):
         write_curator(task.config, task.exact(), curator)
-    for name, make in figures_of(task.release).items():
-        with task.attempt(f"release/{name}"), atomic_path(release / name, PUBLIC) as temporary:
-            temporary.write_bytes(make())
+    figures: Figures = {}
     with task.attempt("further tables and figures"):
-        task.write(summary)
+        figures = task.write(summary)
+    _draw(task, figures)
     with task.attempt("checksums of the figures"):
         write_sums(release)
     with task.attempt("permissions"):
         publish(release)
         seal(curator)
+
+
+def _draw(task: TaskSpec, figures: Figures) -> None:
+    """Draw the readers' figures and these of the curator's."""
+    for name, written in figures_of(task.release).items():
+        place = task.folder / "release" / name
+        with task.attempt(f"release/{name}"), atomic_path(place, PUBLIC) as temporary:
+            temporary.write_bytes(written())
+    for name, drawn in figures.items():
+        with task.attempt(f"curator/{name}"):
+            save_figure(drawn(), task.folder / "curator" / name, PRIVATE)
 
 
 def _say_unwritten(task: TaskSpec, unverified: str) -> None:

@@ -13,7 +13,7 @@ _SUBJECTS = {
     "What is estimated": ("task", "experiment", "subgroups", "queries"),
     "Your records": ("data",),
     "Privacy": ("privacy", "unit", "budget"),
-    "The run": ("run_dir", "seed", "force", "sweep", "trainer", "plan"),
+    "The run": ("run_dir", "seed", "compare", "force", "sweep", "trainer", "plan"),
 }
 """Subjects by the first part of a setting's name; what is in none is of the estimator."""
 _ESTIMATOR = "The estimator"

@@ -87,20 +87,6 @@ def table_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{data}: {total_line(runs)}" for data, runs in tables.items() if len(runs) > 1]
 
 
-def runs_below(folder: Path | None) -> list[tuple[Path, bool]]:
-    """Return the runs that a sweep's folder holds, and whether their records were generated, as ``say_total`` takes it.
-
-    A run that ended on its way has no summary; it counts as generated only if the others of the sweep are.
-
-    Args:
-        folder: The sweep's.
-    """
-    places = [] if folder is None or not folder.is_dir() else sorted(folder.iterdir())
-    known = {place: _is_generated(place) for place in places if (place / "curator" / LEDGER).is_file()}
-    rest = set(known.values()) - {None} == {True}
-    return [(place, rest if generated is None else generated) for place, generated in known.items()]
-
-
 def _is_generated(run: Path) -> bool | None:
     try:
         return json.loads(summary_path(run).read_text(encoding="utf-8"))["generated"] is True
@@ -108,17 +94,21 @@ def _is_generated(run: Path) -> bool | None:
         return None
 
 
-def say_total(runs: Sequence[tuple[Path, bool]]) -> None:
-    """Print what a sweep has spent on a real table, the runs that failed on their way included.
+def say_total(folder: Path) -> None:
+    """Print what a sweep has spent on a real table, the runs that ended on their way included.
+
+    Such a run has no summary; it counts as one on generated records only if the others of the sweep are.
 
     Args:
-        runs: Folder of each run, and whether its records were generated.
+        folder: The sweep's.
     """
-    real = [folder for folder, generated in runs if not generated]
+    known = {path.parents[1]: _is_generated(path.parents[1]) for path in sorted(folder.glob(f"*/curator/{LEDGER}"))}
+    rest = set(known.values()) - {None} == {True}
+    real = [run for run, generated in known.items() if not (rest if generated is None else generated)]
     if len(real) < 2:
         return
     try:
-        print(f"sweep: {total_line([spent_of(folder) for folder in real])}")
+        print(f"sweep: {total_line([spent_of(run) for run in real])}")
     except InputError as error:
         print(f"sweep: what was spent is not known ({error})")
 

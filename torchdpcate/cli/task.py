@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +14,10 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli.overrides import all_tasks, target_of
-from torchdpcate.errors import reason_of
+from torchdpcate.errors import InputError, NumericalError, reason_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from torchdpcate.data.streams import RecordStream
@@ -38,6 +39,8 @@ _SHARED = {
 }
 """Arguments of sources of data, and the settings that they stand for."""
 _IDLE = ("trainer", "hydra")
+Figures = Mapping[str, Callable[[], "Figure"]]
+"""Figures by their files, and how each is made."""
 _NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
@@ -55,6 +58,13 @@ def data_source(config: DictConfig, *, public_queries: bool = False) -> Any:
         found["public_queries"] = public_queries
     given = {name: value for name, value in found.items() if value is not None and name not in config.data}
     return instantiate(config.data, _convert_="all", **given)
+
+
+def is_generated(config: DictConfig) -> bool:
+    """Return whether the records are drawn from a known law, so that they belong to no person."""
+    from torchdpcate.data.study import GeneratedStudy
+
+    return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
 def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
@@ -233,6 +243,8 @@ class TaskSpec(ABC):
         from torchdpcate.privacy.budget import PrivacyBudget
 
         source.check_stream()
+        if self.config.compare:
+            raise InputError("compare = true: fits all records once more, which data.stream=true never holds at once")
         self.study = source.public()
         self.suited().make(PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)).check_stream()
 
@@ -331,12 +343,20 @@ class TaskSpec(ABC):
 
     @cached_property
     def nonprivate(self) -> Any:
-        """The same learner without privacy, fitted on the same records, for comparison; no network is kept."""
+        """The same learner without privacy, fitted on the same records; None where it is not asked for, or fails.
+
+        No network of it is kept.
+        """
+        if not self.config.compare:
+            return None
         study: Any = self.study
         self._keeps = False
         learner = self.make(None)
         self._keeps = True
-        return learner.fit(study.records.x, study.records.a, study.outcomes, **study.own)
+        try:
+            return learner.fit(study.records.x, study.records.a, study.outcomes, **study.own)
+        except NumericalError:  # a comparison must not end a run that has paid
+            return None
 
     def close(self) -> None:
         """Give back what the data hold, such as the parts of a stream."""
@@ -372,12 +392,16 @@ class TaskSpec(ABC):
     def share(self) -> None:  # noqa: B027 - most have nobody to send it to
         """Send the release to whom it is owed; nobody by default."""
 
-    def write(self, summary: Mapping[str, Any]) -> None:  # noqa: B027 - rules by effects have nothing more
-        """Write further files into ``curator/``, each an ``attempt``; what readers get follows from the release.
+    def write(self, summary: Mapping[str, Any]) -> "Figures":
+        """Write further tables into ``curator/``, each an ``attempt``; what readers get follows from the release.
 
         Args:
             summary: The summary.
+
+        Returns:
+            The curator's figures.
         """
+        return {}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the lines that are printed at the end of a run, after its table."""

@@ -8,18 +8,18 @@ from contextlib import closing, suppress
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from unittest import mock
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from torchdpcate._files import PRIVATE
-from torchdpcate._process import refuse_torchrun
+from torchdpcate._process import imported, refuse_torchrun
 from torchdpcate._progress import progress
 from torchdpcate.cli.overrides import (
     checked_overrides,
+    configuration,
     options_first,
     readable_words,
     sweep_words,
@@ -42,16 +42,17 @@ def train(overrides: Sequence[str]) -> None:
         InputError: A user's mistake in the configuration or the data.
     """
     refuse_torchrun()
-    runs: list[tuple[Path, bool]] = []
     words = _prepared(overrides)
     try:
-        composed("train", words, lambda config: _job(config, runs))
+        composed("train", words, _job)
     finally:
         folder = next((Path(text_of(word)) for word in words if word.startswith(_FOLDER)), None)
-        if len(runs) > 1 or (not runs and folder is not None):
-            from torchdpcate.cli.sweep import runs_below, say_total
+        if folder is not None:
+            from torchdpcate.cli.report import say_table
+            from torchdpcate.cli.sweep import say_total
 
-            say_total(runs or runs_below(folder))  # a launcher's runs are of other processes
+            say_table(folder)
+            say_total(folder)
 
 
 def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig], None]) -> None:
@@ -65,6 +66,27 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
     Raises:
         InputError: A user's mistake in the words, or of the job.
     """
+    words = with_implied_table(_prepared(overrides))
+    with checked_overrides(words):
+        one = configuration(words)
+        if one is None:
+            _by_hydra(command, words, job)
+            return
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(one)
+        with read_write(one), open_dict(one):
+            del one["hydra"]
+        try:
+            check_classes(OmegaConf.to_container(one))
+            job(one)
+        finally:
+            HydraConfig.instance().cfg = before
+
+
+def _by_hydra(command: str, words: Sequence[str], job: Callable[[DictConfig], None]) -> None:
+    """Let Hydra show the configuration of words, or do a job with it at every point of a sweep."""
+    from unittest import mock
+
     failures: list[Exception] = []
     process = os.getpid()
 
@@ -80,9 +102,8 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = with_implied_table(_prepared(overrides))
     given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
-    with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
+    with given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
     if failures:
         raise failures[0]
@@ -105,22 +126,20 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     return [*words, f"{_FOLDER}{folder}"]
 
 
-def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
-    """Run the task, after its folder and kind of data were noted."""
+def _job(config: DictConfig) -> None:
+    """Run the task."""
     accelerator = OmegaConf.select(config, "trainer.accelerator", default="cpu")
     if accelerator != "cpu":
         from torchdpcate.fit.trainer import check_accelerator
 
         check_accelerator(accelerator)
-    from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
-
+    runner = imported("torchdpcate.cli.run")  # late: a mistake in the words needs none of what it imports
     folder = run_folder(config)
-    runs.append((folder, is_generated(config)))
     bars = progress(bool(OmegaConf.select(config, "trainer.progress", default=False)))
     task = hydra.utils.instantiate(config.task)
     quiet = warnings.catch_warnings(action="ignore", category=PrivacyWarning)  # run says it in its own words
     with bars, quiet, closing(task):
-        run(task, config, folder)
+        runner.run(task, config, folder)
 
 
 def run_folder(config: DictConfig) -> Path:

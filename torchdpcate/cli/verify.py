@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.words import aim, contrast, outcome_unit, outcome_words
-from torchdpcate.errors import InputError
 from torchdpcate.release.file import Release, load_release, release_path
 from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card import summary_rows
@@ -19,33 +17,20 @@ _NOT_FOR_READERS = ("residual scale", "features")
 _MOST = 30  # covariates that are listed
 
 
-def verify(
-    release: str, key: str | None = None, as_json: bool = False, as_card: bool = False, output: str | None = None
-) -> None:
-    """Print what was recomputed, the findings and the privacy statement; or write the card.
+def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
+    """Print what was recomputed, the findings and the privacy statement.
 
     Args:
         release: Release file, or the run folder that holds it.
         key: File of the public key that must have signed it.
         as_json: Whether to print JSON instead of text.
-        as_card: Whether to write the release card, ``card.html``, instead.
-        output: Folder of the card; None writes beside the release.
 
     Raises:
-        InputError: No public key in the file, options that do not go together, or a folder that cannot be written to.
+        InputError: No public key in the file.
         ReleaseFileError: Not a release, damaged, or of a newer format.
         VerificationError: It was changed, does not agree with itself, or is not signed by the key.
     """
-    if as_card and (as_json or key is not None):
-        raise InputError("verify: --card writes a file, --json and --key do not; choose one")
-    if not as_card and output is not None:
-        raise InputError("verify: -o belongs to the card; add --card")
     path = release_path(release)
-    if as_card:
-        from torchdpcate.verify.card import write_card
-
-        print(f"card written to {write_card(path, output)}")
-        return
     checked = verify_release(release, key)
     loaded, signature = load_release(path), read_signature(path)
     if as_json:
@@ -65,7 +50,7 @@ def verify(
     print(f"release of {loaded.kind}")
     for name, value in summary_rows(loaded.summary()):
         if name not in _NOT_FOR_READERS:
-            print(f"{plain(name)}: {plain(_short(value))}")
+            print(f"{plain(name)}: {plain(value)}")
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -82,14 +67,3 @@ def _columns(release: Release) -> Iterator[tuple[str, str]]:
     more = len(schema.covariates) - _MOST
     shown = "; ".join(map(bounds_in_words, schema.covariates[:_MOST]))
     yield "covariates", shown + (f"; and {more} more" if more > 0 else "")
-
-
-def _short(value: Any) -> str:
-    """Write a number, an interval or words for people."""
-    if isinstance(value, list):
-        return " to ".join(map(_short, value))
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

@@ -105,7 +105,7 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         title=subject(release),
         findings=findings(release, rows),
         **{**_NOTHING, **shown},
-        **card_values(release, path, heading="h2"),
+        **card_values(release, path),
     )
 
 

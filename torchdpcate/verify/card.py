@@ -1,6 +1,6 @@
-"""The release card: what a data protection officer should know of one release, on a page.
+"""The release card: what a data protection officer should know of one release, on its page.
 
-It is made of the release's statement, its findings and its signature, and of nothing else.
+It is made of the release's statement and its findings, and of nothing else.
 """
 
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._files import PUBLIC, refuse_existing, write_text
-from torchdpcate._templates import number, render
+from torchdpcate._templates import number
 from torchdpcate.data.words import outcome_words
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.guarantee import Level
@@ -24,67 +24,41 @@ from torchdpcate.release.file import (
     read_release_file,
     write_sums,
 )
-from torchdpcate.release.signature import Signature, read_private_key, read_signature, signature_path, write_signature
+from torchdpcate.release.signature import Signature, read_private_key, signature_path, write_signature
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.finding import findings
 from torchdpcate.verify.statement import check_statement
 
 STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
 """The statement's own files, which a run writes with the release."""
-CARD = "card.html"
-UNSIGNED = "unsigned: anyone could have written it"
 _BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
 _MOST_COVARIATES = 12
 
 
-def texts_beside(release: Release, path: Path) -> dict[str, Callable[[], str]]:
-    """Return the texts that may lie beside a release file, by their names; each follows from it and its signature.
+def texts_beside(release: Release) -> dict[str, Callable[[], str]]:
+    """Return the texts that may lie beside a release file, by their names; each follows from it.
 
     Args:
         release: The release.
-        path: Its file.
     """
     return {
         STATEMENT_JSON: lambda: release.privacy.to_json() + "\n",
         STATEMENT_MD: release.privacy.to_markdown,
-        CARD: lambda: card_html(release, path),
     }
 
 
-def card_html(release: Release, path: str | Path | None = None) -> str:
-    """Return the card of a release: one self-contained file, no script, two sheets of A4.
+def card_values(release: Release, path: str | Path | None) -> dict[str, Any]:
+    """Return what the template ``card_parts.html`` shows of a release, within its page.
 
     Where nothing is claimed (a heuristic, a condition that fails, noise of a fixed seed) it holds no epsilon, delta or
     mu, of the release or of any part of it.
 
     Args:
-        release: The release; everything in it is text to show, never markup.
-        path: Its file, whose name, checksum and signer go into the card.
-
-    Raises:
-        VerificationError: The privacy statement does not agree with itself, or the file's signature is of another
-            file; nothing of it should be passed on.
-
-    Example:
-        >>> from torchdpcate.release.rule import _example
-        >>> card = card_html(_example())
-        >>> "Release card" in card, "script" in card
-        (True, False)
-    """
-    return render("card.html", title="Release card", **card_values(release, path, signed=path is not None))
-
-
-def card_values(release: Release, path: str | Path | None, heading: str = "h1", signed: bool = False) -> dict[str, Any]:
-    """Return what the template ``card_parts.html`` shows of a release.
-
-    Args:
         release: The release.
         path: Its file, whose name and checksum are shown; None for neither.
-        heading: Element of the title.
-        signed: Whether the signer of the file is shown.
 
     Raises:
-        VerificationError: See ``card_html``.
+        VerificationError: The privacy statement does not agree with itself; nothing of it should be passed on.
     """
     privacy, schema = release.privacy, release.schema
     _, problems = check_statement(privacy)
@@ -94,13 +68,12 @@ def card_values(release: Release, path: str | Path | None, heading: str = "h1", 
         )
     person = _BY_PERSON.format(privacy.protected.records) if privacy.person else ""
     return {
-        "heading": heading,
         "release": release,
         "privacy": privacy,
         "words": describe(privacy),
         "level_words": level_in_words(privacy),
         "found": findings(release),
-        "summary": [(name, _shown(value)) for name, value in summary_rows(release.summary())],
+        "summary": list(summary_rows(release.summary())),
         "composition": composition_in_words(privacy) + person,
         "blocks": [_charges(block, privacy.claims) for block in privacy.blocks],
         "outcome": outcome_words(schema),
@@ -109,27 +82,7 @@ def card_values(release: Release, path: str | Path | None, heading: str = "h1", 
         "most": _MOST_COVARIATES,
         "shares": _split(privacy),
         "file": None if path is None else (Path(path).name, file_sum(Path(path))),
-        "signature": signed_by(path) if signed and path is not None else None,
     }
-
-
-def write_card(path: str | Path, folder: str | Path | None = None) -> Path:
-    """Write the card of a release file, completely or not at all; its line of a ``SHA256SUMS`` there is renewed.
-
-    Args:
-        path: The release's file.
-        folder: Made if it does not exist; None writes beside the release.
-
-    Returns:
-        The card.
-
-    Raises:
-        InputError: The folder cannot be written to.
-        ReleaseFileError: Not a release, changed or damaged.
-        VerificationError: See ``card_html``; or the folder's ``SHA256SUMS`` is no list of checksums.
-    """
-    path = Path(path)
-    return write_beside(path.parent if folder is None else Path(folder), CARD, card_html(load_release(path), path))
 
 
 def write_beside(folder: Path, name: str, text: str) -> Path:
@@ -166,8 +119,8 @@ def sign_release(
 ) -> tuple[Path, Signature]:
     """Sign a release with ed25519: the signature covers every byte of the file, the privacy statement among them.
 
-    Written are ``<file>.sig`` beside it and its line of a ``SHA256SUMS`` there; its card there is made anew. The
-    release itself stays as it is. That it agrees with itself is ``verify_release``'s to say.
+    Written are ``<file>.sig`` beside it and its line of a ``SHA256SUMS`` there. The release itself stays as it is. That
+    it agrees with itself is ``verify_release``'s to say.
 
     Args:
         path: Release file, or the run folder that holds it.
@@ -182,41 +135,21 @@ def sign_release(
     Raises:
         InputError: No ed25519 key, no name of one line, or a signature that is there.
         ReleaseFileError: Not a release, changed or damaged.
-        VerificationError: The ``SHA256SUMS`` beside it is no list of checksums, or a card is to be made anew of a
-            statement that does not agree with itself.
+        VerificationError: The ``SHA256SUMS`` beside it is no list of checksums.
     """
     private, named = read_private_key(key, password)
     file = read_release_file(path).path
-    release = load_release(file)  # refuses a damaged one
+    load_release(file)  # refuses a damaged one
     if not overwrite:
         refuse_existing(signature_path(file), "signature", "give overwrite=True (torchdpcate sign: --overwrite)")
-    listed, carded = (file.parent / SUMS_FILE).is_file(), (file.parent / CARD).is_file() and is_alone(file)
+    listed = (file.parent / SUMS_FILE).is_file()
     if listed:
-        check_sums(file.parent)  # before anything is written, as the next
-    if carded:
-        card_html(release)
+        check_sums(file.parent)  # before anything is written
     signature = write_signature(file, private, named if signer is None else signer)
     written = signature_path(file)
     if listed:
         write_sums(file.parent, [written.name])
-    if carded:
-        write_card(file)
     return written, signature
-
-
-def is_alone(path: Path) -> bool:
-    """Return whether a release is the only one in its folder, so that a card there is its own."""
-    return len(list(path.parent.glob(f"*{path.suffix}"))) == 1
-
-
-def signed_by(path: str | Path) -> str:
-    """Return by whom a release file is signed, in words.
-
-    Raises:
-        VerificationError: Its signature is of another file, or damaged.
-    """
-    signature = read_signature(path)
-    return UNSIGNED if signature is None else signature.words
 
 
 def _shown(value: Any) -> str:
@@ -322,25 +255,19 @@ def _no_claim(privacy: PrivacyStatement) -> str:
     return f"No privacy guarantee: {reason}. Handle the release as confidentially as the records themselves."
 
 
-def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Return name and value of each entry of a release's summary, in words for people.
 
     Of a list of mappings it is each one's words in a line.
 
     Example:
         >>> list(summary_rows({"cells": [{"cell": "sex = f", "estimate": 0.25, "low": 0.125}], "interval_level": 0.9}))
-        [('sex = f', 'estimate 0.25, low 0.125'), ('interval level', 0.9)]
+        [('sex = f', 'estimate 0.25, low 0.125'), ('interval level', '0.9')]
     """
     for name, value in summary.items():
         if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
             for entry in value:
                 (_, title), *rest = entry.items()
-                yield str(title), ", ".join(f"{key.replace('_', ' ')} {_number(found)}" for key, found in rest)
+                yield str(title), ", ".join(f"{key.replace('_', ' ')} {_shown(found)}" for key, found in rest)
         else:
-            yield name.replace("_", " "), "none" if value is None else value
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, list):
-        return " to ".join(map(_number, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield name.replace("_", " "), "none" if value is None else _shown(value)

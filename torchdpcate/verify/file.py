@@ -17,16 +17,15 @@ from torchdpcate.release.file import (
     read_release_file,
 )
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD, is_alone, texts_beside
+from torchdpcate.verify.card import texts_beside
 from torchdpcate.verify.statement import check_statement, plan_of, size_problems, stated, statement_problems
 
 
 def _beside(file: ReleaseFile, release: Release) -> tuple[tuple[str, str], list[str]]:
     """Return a finding and the problems of what lies beside a release: its texts, and the checksums of all files."""
     folder, problems = file.path.parent, []
-    for name, make in texts_beside(release, file.path).items():
-        own = name != CARD or is_alone(file.path)
-        if own and (folder / name).is_file() and (folder / name).read_bytes() != make().encode():
+    for name, make in texts_beside(release).items():
+        if (folder / name).is_file() and (folder / name).read_bytes() != make().encode():
             problems.append(f"{name} does not say what the release says")
     if not (folder / SUMS_FILE).is_file():
         return ("files beside", f"no {SUMS_FILE}, so this file alone was looked at"), problems
@@ -46,8 +45,8 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
     The file has the bytes that the library writes for what it says, its checksum, and a signature if there is one. The
     cost of every block is worked out anew from its events, and so are total, level and the sentence of the claim. The
     plan is made anew from public facts: the statement has its constants, scales, charges, levels, conditions and
-    assumptions, and what follows from the released numbers follows by it. The statement and the card beside the file
-    say what it says.
+    assumptions, and what follows from the released numbers follows by it. The statement beside the file says what it
+    says.
 
     A signature beside the file is checked: with ``key`` it must be there and of that key; without it any key will do,
     and then it says only that the holder of that key wrote the file. Anyone can write an unsigned file that agrees

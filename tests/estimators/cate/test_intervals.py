@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.verify.forgery import card_html
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import effect_law
 from torchdpcate.composition.effect_law import Covariates
@@ -17,7 +18,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.verify.card import card_html
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 POINTS = torch.tensor([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]], dtype=torch.float64)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydra.utils import instantiate
 
-from torchdpcate._files import PRIVATE
 from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.task import Figures, Measure, TaskSpec
 from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
-from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.pages.figures import interval_row, released_rows
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
@@ -25,6 +23,8 @@ from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.lines import AVERAGE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
@@ -153,25 +153,23 @@ class Averages(TaskSpec):
         found["planned_error"] = None if planned is None else planned.total
         return found
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write the curator's table and figures."""
-        release, balance, folder = self.release, self._balance, self.folder / "curator"
-        claim = release.privacy.claim
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write the curator's table; return the balance of covariates, and the interval beside what is not private."""
+        balance, figures = self._balance, dict[str, Callable[[], "Figure"]]()
         if balance is not None:
             with self.attempt("curator/balance.csv"):
-                write_balance(balance, folder)
-            with self.attempt("curator/balance.png"):
-                mark = CURATOR_ONLY if release.balance is None else claim
-                figure = balance_figure(release.balance, nonprivate=balance, claim=mark)
-                save_figure(figure, folder / "balance.png", PRIVATE)
-        with self.attempt("curator/interval.png"):
-            rows = released_rows(release, "released")
-            if self._nonprivate is not None:
-                rows.append(interval_row(release, NONPRIVATE, self._nonprivate, secret=True))
-            figure = interval_figure(
-                rows, level=_LEVEL, truth=summary.get("truth"), claim=claim, assumptions=release.assumptions
-            )
-            save_figure(figure, folder / "interval.png", PRIVATE)
+                write_balance(balance, self.folder / "curator")
+            mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
+            figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
+        return {**figures, "interval.png": lambda: self._figure(summary.get("truth"))}
+
+    def _figure(self, truth: float | None) -> Figure:
+        release = self.release
+        rows = released_rows(release, "released")
+        if self._nonprivate is not None:
+            rows.append(interval_row(release, NONPRIVATE, self._nonprivate, secret=True))
+        claim, assumptions = release.privacy.claim, release.assumptions
+        return interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, assumptions=assumptions)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Warn where the interval says nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,18 +12,17 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
-from torchdpcate.cli.task import Measure, TaskSpec, choices
+from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
 from torchdpcate.cli.tasks.lines import write_arms
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.evaluation.figures import effect_panels, save_figure
+from torchdpcate.evaluation.figures import effect_panels
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
 from torchdpcate.pages.effect_points import FigurePoints
@@ -36,6 +35,8 @@ from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.subgroups import LEVEL
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
 
@@ -163,13 +164,12 @@ class Effects(TaskSpec):
             noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
-        if study.effect is None or self._nonprivate is None:
+        if study.effect is None:
             return noise
         truth, queries = study.effect, self._queries
-        estimates = {
-            "pehe": release.effect_tensor(queries),
-            "pehe_nonprivate": self._nonprivate.nonprivate_effect(queries),
-        }
+        estimates: dict[str, Any] = {"pehe": release.effect_tensor(queries)}
+        if self.nonprivate is not None:
+            estimates["pehe_nonprivate"] = self.nonprivate.nonprivate_effect(queries)
         if not self._composed:
             estimates["pehe_plug_in"] = learner.plug_in_effect(queries)
         return noise | {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
@@ -187,30 +187,27 @@ class Effects(TaskSpec):
         if self._site is not None:
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the curator's figure of the effect with its numbers, and how treated and controls compare."""
-        curator = self.folder / "curator"
-        write_arms(self)
-        if self._curve is None:
-            return
-        study, release, x = self.study, self._curve, self._where.points(self._curve)
-        claim = release.privacy.claim
-        if release.arms:
-            return  # the curator has nothing more of tables whose truth nobody knows
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write how treated and controls compare; return that figure, and of the effect beside others if compared."""
+        figures = dict(write_arms(self))
+        if self.config.compare and self._curve is not None and not self._curve.arms:
+            figures["effect.png"] = partial(self._figure, self._curve)
+        return figures
+
+    def _figure(self, release: EffectRelease) -> Figure:
+        """Return the figure of the effect with its truth, without privacy, and of the head and nuisances."""
+        study, x = self.study, self._where.points(release)
         (first,) = arm_panels(release, self._where, LEVEL)
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),
-            "non-private": None if self._nonprivate is None else self._nonprivate.nonprivate_effect(x),
+            "non-private": None if self.nonprivate is None else self.nonprivate.nonprivate_effect(x),
         }
         if not self._composed:
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
-        if known:  # else it would be the reader's figure once more
-            with self.attempt("curator/effect.png"):
-                figure = effect_panels([replace(first, band=None, others=known)], claim=claim)
-                save_figure(figure, curator / "effect.png", PRIVATE)
+        return effect_panels([replace(first, band=None, others=known)], claim=release.privacy.claim)
 
     def _second_stage(self, site: Site | None) -> SecondStage | AdaptiveSecondStage:
         """Return the second stage; that of a composition has nuisances of its own kind, and may be one of a site."""
@@ -256,14 +253,6 @@ class Effects(TaskSpec):
     def _queries(self) -> Tensor:
         assert self.study.queries is not None
         return self.study.queries
-
-    @cached_property
-    def _nonprivate(self) -> CATELearner | None:
-        """The same learner without privacy, where the truth is known, for comparison."""
-        try:
-            return None if self.study.effect is None else self.nonprivate
-        except NumericalError:  # a comparison must not end a run that has paid
-            return None
 
     @cached_property
     def _where(self) -> FigurePoints:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning
-from torchdpcate.cli.task import TaskSpec
-from torchdpcate.data.study import Study
-from torchdpcate.errors import NumericalError
+from torchdpcate.cli.task import Figures, TaskSpec
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.curator_figures import overlap_figure
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.lines import Lines
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.release.average_effect import BalanceTable
 
@@ -50,9 +49,9 @@ class OfLines(TaskSpec):
         """Return what the fit has paid for."""
         return self.learner.release()
 
-    def write(self, summary: Mapping[str, Any]) -> None:
+    def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write how treated and controls compare, which is the curator's."""
-        write_arms(self)
+        return write_arms(self)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return nothing: findings say what was found."""
@@ -62,38 +61,32 @@ class OfLines(TaskSpec):
     def _lines(self) -> Lines:
         return self.release.required_lines
 
-    @cached_property
+    @property
     def _exact(self) -> Lines | None:
-        """The same lines without privacy, where the truth is known, for comparison; the curator's."""
-        if not isinstance(self.study, Study) or self.study.truth is None:
-            return None
-        try:
-            numbers = self.nonprivate.nonprivate_lines()
-        except NumericalError:  # a comparison must not end a run that has paid
-            return None
-        return numbers
+        """The same lines without privacy, where they are asked for; the curator's."""
+        return None if self.nonprivate is None else self.nonprivate.nonprivate_lines()
 
 
-def write_arms(task: TaskSpec) -> None:
-    """Write the balance of a composition's covariates and its propensities without noise, and warn of what is wrong.
+def write_arms(task: TaskSpec) -> Figures:
+    """Write the balance of a composition's covariates, warn of propensities beyond the overlap, and return figures.
 
     Args:
         task: Whose learner is a composition's, or one that knows nothing of this.
     """
-    balance, curator = task.learner.nonprivate_balance(), task.folder / "curator"
+    balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
     if balance is None:
-        return
+        return figures
     with task.attempt("curator/balance.csv"):
-        write_balance(balance, curator)
-    with task.attempt("curator/balance.png"):
-        save_figure(balance_figure(None, nonprivate=balance), curator / "balance.png", PRIVATE)
-    with task.attempt("curator/overlap.png"):
+        write_balance(balance, task.folder / "curator")
+    figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
+    with task.attempt("how treated and controls compare"):
         found = task.learner.nonprivate_comparability()
         if found.overlap is not None:
             own = found.propensity, found.treated, found.overlap
-            save_figure(overlap_figure(*own, words=found.words()), curator / "overlap.png", PRIVATE)
+            figures["overlap.png"] = lambda: overlap_figure(*own, words=found.words())
         for words in found.words():
             say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
+    return figures
 
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:

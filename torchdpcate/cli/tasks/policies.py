@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,13 +17,12 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.task import Figures, Measure, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.curator_figures import policy_figure
-from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
@@ -111,21 +110,21 @@ class Policies(TaskSpec):
             "estimated_regret": estimated,
         }
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write what the curator knows of each policy, and its figure."""
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write what the curator knows of each policy, and return its figure."""
         table, folder = self._table, self.folder / "curator"
         with self.attempt(f"curator/{_TABLE_FILE}"), atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
-        with self.attempt("curator/policies.png"):
-            figure = policy_figure(
-                table["policy"].tolist(),
-                table["value"].to_numpy(),
-                table["probability"].to_numpy(),
-                self._chosen,
-                regrets=table["regret"].to_numpy() if "regret" in table else None,
-                claim=self.release.privacy.claim,
-            )
-            save_figure(figure, folder / "policies.png", PRIVATE)
+        figure = partial(
+            policy_figure,
+            table["policy"].tolist(),
+            table["value"].to_numpy(),
+            table["probability"].to_numpy(),
+            self._chosen,
+            regrets=table["regret"].to_numpy() if "regret" in table else None,
+            claim=self.release.privacy.claim,
+        )
+        return {"policies.png": figure}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the policy's name, where its scores came from, and how far it may be behind by chance."""

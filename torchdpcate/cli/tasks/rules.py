@@ -41,10 +41,6 @@ def check_rule(config: DictConfig) -> None:
         raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
 
 
-_DECISIONS = ("", "_nonprivate", "_treat_all", "_treat_none")
-"""Of the release, the rule without privacy, everybody and nobody, by the ends of their keys in a summary."""
-
-
 class Rules(TaskSpec):
     """Rules, compared by their decisions and by their value."""
 
@@ -145,13 +141,18 @@ class Rules(TaskSpec):
         return self.release.answer(x)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
-        """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
+        """Return whom the release would treat, everybody, nobody, and whom the rule without privacy where it is known.
+
+        The names are the ends of their keys in a summary.
+        """
         everybody = torch.ones(len(x), dtype=torch.int64)
-        found = (self._decided(x), self._without_privacy(x).long(), everybody, torch.zeros_like(everybody))
-        return dict(zip(_DECISIONS, found, strict=True))
+        found = {"": self._decided(x), "_treat_all": everybody, "_treat_none": torch.zeros_like(everybody)}
+        if self.nonprivate is not None:
+            found["_nonprivate"] = self._without_privacy(x).long()
+        return found
 
     def _without_privacy(self, x: Tensor) -> Tensor:
-        """Return whom the rule without privacy would treat, bool [m]."""
+        """Return whom the rule without privacy would treat, bool [m]; it is there."""
         return torch.as_tensor(self.nonprivate.nonprivate_score(x)) > 0
 
     def _gain(self, effect: Tensor) -> Tensor:
@@ -159,14 +160,13 @@ class Rules(TaskSpec):
         return self.study.domain.direction * effect
 
     def _values(self) -> dict[str, float | None]:
-        """Return the values estimated on the records, by the propensity that is known or was paid for."""
-        # a rule without privacy takes all passes of a stream again; outcomes beyond the end of follow-up are not known
-        if self.streams or self.study.domain.censoring is not None:
-            return dict.fromkeys(f"value{name}" for name in _DECISIONS)
+        """Return the values estimated on the records, where the propensity is known or was paid for."""
+        if self.streams or self.study.domain.censoring is not None:  # outcomes beyond the follow-up are not known
+            return {}
         records = self.study.records
         propensity, decisions = self.learner.propensity_of(records), self._decisions(records.x)
         if propensity is None:
-            return dict.fromkeys(f"value{name}" for name in _DECISIONS)
+            return {}
         facts = records.a, records.y, propensity, records.weight
         values = {name: policy_value(d, *facts) for name, d in decisions.items()}
         return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}

@@ -14,19 +14,19 @@ from omegaconf import OmegaConf
 
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, TaskSpec, choices
+from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
 from torchdpcate.cli.tasks.lines import OfLines, with_task
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
-from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.pages.figures import plot_subgroups
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
@@ -155,14 +155,16 @@ class SubgroupTask(TaskSpec):
             "covered_at_once": int(all_held.all()),
         }
 
-    def write(self, summary: Mapping[str, Any]) -> None:
-        """Write the curator's plot and plan."""
-        release, curator = self.release, self.folder / "curator"
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write the curator's plan, and return their plot."""
+        curator = self.folder / "curator"
         with self.attempt("curator/plan.txt"):
             write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
-        with self.attempt(f"curator/{FOREST_FILE}"):
-            exact = self.learner.nonprivate_effects().estimate.numpy()
-            save_figure(plot_subgroups(release, nonprivate=exact, truth=self._truth), curator / FOREST_FILE, PRIVATE)
+        return {FOREST_FILE: self._figure}
+
+    def _figure(self) -> Figure:
+        exact = self.learner.nonprivate_effects().estimate.numpy()
+        return plot_subgroups(self.release, nonprivate=exact, truth=self._truth)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells; warn where intervals say nothing."""
@@ -265,16 +267,17 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
             "dominated": 0,
         }
         found |= dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
+        others = None if exact is None else exact.table(LEVEL).set_index("line").loc[cells]
+        if others is not None:
+            found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
         if truth is None:
             return found
         there = ~np.isnan(truth)
         held = ((low <= truth) & (truth <= high))[there]
         found |= {"rmse": _root_mean_square((values - truth)[there]), "covered": float(held.mean())}
         found["covered_at_once"] = int(held.all())
-        if exact is not None:
-            others = exact.table(LEVEL).set_index("line").loc[cells]
+        if others is not None:
             found["rmse_nonprivate"] = _root_mean_square((others["estimate"].to_numpy() - truth)[there])
-            found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
         return found
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,6 @@
 """How far treated and controls differ before and after weighting: what the noise is expected to leave, and what is."""
 
 from dataclasses import dataclass
-from warnings import catch_warnings
 
 import numpy as np
 import torch
@@ -12,7 +11,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import FeatureMap, Identity
-from torchdpcate.fit.minimise import linear_predictor
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.minimise import linear_predictor, minimise
 from torchdpcate.fit.stacked_records import Batch, Records
 from torchdpcate.release.average_effect import BalanceTable, StandardisedBalance
 
@@ -130,17 +130,12 @@ def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Compa
 
 
 def _fitted(u: Tensor, a: Tensor) -> np.ndarray:
-    """Return propensities by logistic regression, [n]: on records at even distances where they are many."""
-    from sklearn.linear_model import LogisticRegression
-
+    """Return propensities by logistic regression with a ridge of 1, [n]: on records at even distances of many."""
     z = (u - u.mean(0)) / u.std(0, correction=0).clamp_min(_CONSTANT)
-    few = slice(None, None, -(-len(a) // _FITTED))
-    if len(a[few].unique()) < 2:
-        return np.full(len(a), float(a.mean()))
-    with catch_warnings(action="ignore"):  # of steps that are at their end
-        fit = LogisticRegression(max_iter=200).fit(z[few].numpy(), a[few].numpy())
-    found: np.ndarray = fit.predict_proba(z.numpy())[:, 1]
-    return found
+    psi, few = torch.cat([torch.ones_like(a)[:, None], z], 1), slice(None, None, -(-len(a) // _FITTED))
+    start, stop = torch.zeros(1, psi.shape[1]), 1e-6 * len(a)
+    theta = minimise(psi[few], 2 * a[few] - 1, torch.ones_like(a[few]), Logistic(), 1.0, start, stop)
+    return torch.sigmoid(linear_predictor(psi, theta)).flatten().numpy()
 
 
 def _alike(levels: Tensor, a: Tensor) -> bool:
