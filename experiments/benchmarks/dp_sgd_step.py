@@ -24,26 +24,12 @@ from torch.utils.data import TensorDataset
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
-from torchdpcate.fit.nuisance_kinds import mlp
-from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
+from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 
 OPACUS = ("hooks", "ghost")
-OURS = ("chain", "hooks")
-
-
-class Wide(RecordLossModule):
-    """One hidden layer of `width` on `inputs` covariates, squared error: the wide end of the comparison."""
-
-    def __init__(self, inputs: int, width: int) -> None:
-        super().__init__(optimizer="sgd")
-        self.net = mlp(inputs, width, 1)
-
-    def record_loss(self, batch):
-        """Squared error [B]."""
-        x, _, y = batch
-        return (self.net(x).squeeze(-1) - y) ** 2
+OURS = ("chain", "opacus")
 
 
 class Clocks:
@@ -70,7 +56,7 @@ class Clock(Callback):
         return (self.end - self.start) / (self.steps - 10)
 
 
-def ours(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
+def ours(module: TrainableNuisances, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
     """Seconds per step inside `Trainer.fit`."""
     noise, clock = NoiseSource.system(), Clock()
     callbacks = [DPSGD(plan, noise, mode=mode), clock]
@@ -79,7 +65,7 @@ def ours(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: s
     return clock.seconds
 
 
-def plain(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
+def plain(module: TrainableNuisances, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
     """Seconds per step of a loop without privacy."""
     module = module.to(device).train()
     optimizer = module.configure_optimizers()
@@ -95,7 +81,7 @@ def plain(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: 
     return (Clocks.now() - start) / (plan.steps - 10)
 
 
-def bare(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
+def bare(module: TrainableNuisances, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
     """Seconds per step of a loop that calls Opacus directly."""
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
@@ -129,26 +115,11 @@ def bare(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: s
     return seconds
 
 
-def tiny_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
-    """30-32-1, batch 128 of 13,500 records."""
-    q, n = 30, 13_500
-    data = TensorDataset(torch.rand(n, q), (torch.rand(n) < 0.5).float(), torch.rand(n))
-    return lambda: Wide(q, 32), data, DPSGDPlan(2.0, 0.3, 128 / n, steps)
-
-
-def small_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
-    """Both nuisances, 30 covariates, width 32, batch 512 of 13,500 records."""
-    q, n = 30, 13_500
+def nuisance_case(batch: int, steps: int, q: int = 30, width: int = 32, n: int = 13_500) -> tuple:
+    """Both nuisances of q covariates, in float64 as `train` has them."""
     domain = Domain([0.0] * q, [1.0] * q, 0.0, 1.0)
-    data = TensorDataset(torch.rand(n, q), (torch.rand(n) < 0.5).float(), torch.rand(n))
-    return lambda: TrainableNuisances(domain), data, DPSGDPlan(2.0, 0.3, 512 / n, steps)
-
-
-def wide_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
-    """4000-512-1, batch 512 of 4,000 records."""
-    q, n = 4_000, 4_000
-    data = TensorDataset(torch.rand(n, q), (torch.rand(n) < 0.5).float(), torch.rand(n))
-    return lambda: Wide(q, 512), data, DPSGDPlan(2.0, 0.3, 512 / n, steps)
+    data = TensorDataset(torch.rand(n, q).double(), (torch.rand(n) < 0.5).double(), torch.rand(n).double())
+    return lambda: TrainableNuisances(domain, width=width).double(), data, DPSGDPlan(2.0, 0.3, batch / n, steps)
 
 
 def compare(name: str, case: tuple, opacus: tuple[str, ...], own: tuple[str, ...], rounds: int, device: str) -> None:
@@ -177,8 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost and chain; others need gigabytes)")
-    parser.add_argument("--all-wide", action="store_true", help="4000-512-1 in every mode (8 GB)")
+    parser.add_argument("--wide", action="store_true", help="also 4000-512-(1, 2), without hooks, which need gigabytes")
     parser.add_argument("--cpu", action="store_true", help="processor time instead of the clock's")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
@@ -189,11 +159,12 @@ def main() -> None:
         Clocks.now = staticmethod(time.process_time)
     rounds, device = arguments.rounds, arguments.device
     with quiet_lightning():
-        compare("30-32-1, batch 128", tiny_case(arguments.steps), OPACUS, OURS, rounds, device)
-        compare("30-32-(1, 2), batch 512", small_case(arguments.steps), OPACUS, OURS, rounds, device)
-        if arguments.wide or arguments.all_wide:
-            modes = (OPACUS, OURS) if arguments.all_wide else (("ghost",), ("chain",))
-            compare("4000-512-1, batch 512", wide_case(16), *modes, min(3, rounds), device)
+        for batch in (128, 512):
+            case = nuisance_case(batch, arguments.steps)
+            compare(f"30-32-(1, 2), batch {batch}", case, OPACUS, OURS, rounds, device)
+        if arguments.wide:
+            wide = nuisance_case(512, 16, q=4_000, width=512, n=4_000)
+            compare("4000-512-(1, 2), batch 512", wide, ("ghost",), OURS, min(3, rounds), device)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("words", [[], ["nuisance=additive"], ["nuisance=wide_and_deep"], ["nuisance=mlp"]])
+@pytest.mark.parametrize("words", [[], ["nuisance=additive"], ["nuisance=mlp"]])
 def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_path):
     run = ["trainer.accelerator=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", "data=dataset1", "data.n=900", *words, *run]) == 0

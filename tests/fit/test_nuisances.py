@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork
+from tests.fit.nuisance_cases import plan
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.fit.engines import HooksEngine, engine_of
+from torchdpcate.fit.nuisance_config import RecurrentConfig
+from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork, nuisance_shapes
 from torchdpcate.fit.trainable import TrainableNuisances
+from torchdpcate.privacy.noise import NoiseSource
 
 
 def test_losses_equal_the_formulas():
@@ -73,3 +81,78 @@ def test_released_networks_know_nothing_of_training(domain, records):
     assert all(
         torch.equal(a, b) for a, b in zip(networks.predict(records.x), module.double().predict(records.x), strict=True)
     )
+
+
+# ---- columns of hours
+
+
+FACTS = {
+    "treatment": "vent",
+    "outcome": {"name": "y", "low": 0, "high": 1},
+    "covariates": {
+        "pulse": {"low": 0, "high": 1, "hours": 5},
+        "age": {"low": 0, "high": 1},
+        "sodium": {"low": 0, "high": 1, "hours": 5},
+    },
+}
+
+
+def recurrent():
+    torch.manual_seed(0)
+    return RecurrentConfig(width=4).module(TableSchema.from_dict(FACTS).domain).double()
+
+
+def test_hours_of_a_domain_file_are_columns():
+    schema = TableSchema.from_dict(FACTS)
+    pulse, sodium = ([f"{name}_h{hour}" for hour in range(5)] for name in ("pulse", "sodium"))
+    assert schema.columns == (*pulse, "age", *sodium)
+    assert TableSchema.from_dict(schema.to_dict()) == schema
+    for hours in (0, 2.5, True):
+        with pytest.raises(InputError, match="hours of covariate 'pulse'"):
+            TableSchema.from_dict({**FACTS, "covariates": {"pulse": {"low": 0, "high": 1, "hours": hours}}})
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["a_h0", "b_h0", "b_h1"], ["a_h1", "a_h2"]])
+def test_columns_without_the_same_hours_are_refused(names):
+    domain = Domain([0.0] * len(names), [1.0] * len(names), 0.0, 1.0, names=names)
+    with pytest.raises(InputError, match="same hours from 0 on"):
+        RecurrentConfig().module(domain)
+
+
+def test_recurrent_networks_are_of_linear_width_and_take_opacus_alone():
+    with pytest.raises(InputError, match="takes engine=opacus"):
+        RecurrentConfig(engine="chain")
+    with pytest.raises(InputError, match="at least one hidden unit"):
+        RecurrentConfig(width=0).module(TableSchema.from_dict(FACTS).domain)
+
+
+def test_the_last_state_goes_on_and_order_counts():
+    module, x = recurrent(), torch.rand(6, 11).double()
+    plain = module.trained()
+    assert type(plain.outcome.net[0].lstm) is torch.nn.LSTM
+    assert nuisance_shapes(plain.config()) == {name: tuple(value.shape) for name, value in plain.state_dict().items()}
+    torch.testing.assert_close(plain.predict(x), module.predict(x), rtol=0, atol=1e-12)
+    turned = torch.cat([x[:, :5].flip(1), x[:, 5:]], 1)
+    assert (plain.effect(turned) - plain.effect(x)).abs().max() > 1e-4
+    states, _ = plain.outcome.net[0].lstm(plain.scaled(x)[:, [[0, 6], [1, 7], [2, 8], [3, 9], [4, 10]]])
+    torch.testing.assert_close(plain.representation(x), torch.cat([states[:, -1], plain.scaled(x)[:, 5:6]], 1))
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e6])
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_opacus_clips_the_gradients_that_autograd_has_of_pytorch_s_own_lstm(size, clip):
+    module = recurrent()
+    plain = module.trained().requires_grad_(True)
+    batch = torch.rand(size, 11).double(), (torch.rand(size) < 0.5).double(), torch.rand(size).double()
+    engine = engine_of(module, plan(max_grad_norm=clip))
+    assert type(engine) is HooksEngine
+    engine.optimizer(module.configure_optimizers(), 1.0, NoiseSource.fixed(0), lambda: None)
+    found = engine.clipped_sum(batch, clip)
+    weights = [plain.get_parameter(name) for name, _ in engine.trainable]
+    engine.detach()
+    expected = torch.zeros_like(found)
+    for loss in plain.record_loss(batch):
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, weights, retain_graph=True)])
+        expected += gradient * (clip / (gradient.norm() + 1e-6)).clamp(max=1)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert found.norm() <= clip * size

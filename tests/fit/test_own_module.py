@@ -7,17 +7,19 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.tuner import Tuner
+from opacus.layers import DPLSTM, DPMultiheadAttention
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanMetric
 
 from tests.fit.nuisance_cases import Recorder, fit, plan
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader
 from torchdpcate.fit.nuisance_kinds import PropensityNetwork
-from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -314,7 +316,7 @@ def test_a_backward_pass_and_steps_without_a_loss_are_refused(table):
 
     with pytest.raises(InputError, match=r"^backward: the module has one of its own"):
         tried(Backward(), table)
-    with pytest.raises(InputError, match="no clipped gradient"):
+    with pytest.raises(InputError, match="no per-record gradients"):
         fit(Skips(), table, plan(sampling_rate=20 / N, steps=3))
 
 
@@ -444,6 +446,61 @@ def test_what_people_write_trains(table, name):
     assert tried(HONEST[name](), table) == 3
 
 
+class Sequences(Own):
+    """A layer over the hours of each record; the last one goes on."""
+
+    def __init__(self, layer, width):
+        super().__init__(net=nn.Linear(width, 1))
+        self.layer = layer
+
+    def training_step(self, batch, batch_idx):
+        hours = batch[0].unsqueeze(2)
+        found = self.layer(hours)
+        found = found[0] if isinstance(found, tuple) else found
+        return functional.mse_loss(self.net(found[:, -1])[:, 0], batch[1])
+
+
+def encoder(attention=None):
+    layer = nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, batch_first=True)
+    if attention is not None:
+        layer.self_attn = attention
+    return Sequences(nn.Sequential(nn.Linear(1, 4), layer), 4)
+
+
+def half_frozen():
+    net = nn.Sequential(nn.Linear(Q, 6), nn.Tanh(), nn.Linear(6, 1))
+    net[0].requires_grad_(False)
+    return Own(net=net)
+
+
+SHELF = {
+    "convolution": (HONEST["convolution and group norm"], None),
+    "LSTM": (lambda: Sequences(nn.LSTM(1, 3, batch_first=True), 3), r"layer layer is nn\.LSTM.*opacus\.layers\.DPLSTM"),
+    "DPLSTM": (lambda: Sequences(DPLSTM(1, 3, batch_first=True), 3), None),
+    "attention": (encoder, r"layer\.1\.self_attn is nn\.MultiheadAttention.*opacus\.layers\.DPMultiheadAttention"),
+    "private attention": (lambda: encoder(DPMultiheadAttention(4, 2, batch_first=True)), None),
+    "embedding": (HONEST["words"], None),
+    "tied weights": (HONEST["tied"], None),
+    "group norm": (lambda: Own(net=nn.Sequential(nn.Linear(Q, 6), nn.GroupNorm(2, 6), nn.Linear(6, 1))), None),
+    "batch norm": (
+        lambda: Own(net=nn.Sequential(nn.Linear(Q, 6), nn.BatchNorm1d(6), nn.Linear(6, 1))),
+        "use GroupNorm",
+    ),
+    "frozen layers": (half_frozen, None),
+}
+
+
+@pytest.mark.parametrize("name", SHELF)
+def test_layers_of_hospital_networks_train_or_are_refused_in_one_line(table, name):
+    make, message = SHELF[name]
+    if message is None:
+        assert tried(make(), table) == 3
+        return
+    with pytest.raises(InputError, match=message) as refused:
+        tried(make(), table)
+    assert "\n" not in str(refused.value)
+
+
 def seeded(make):
     torch.manual_seed(4)
     return make()
@@ -483,12 +540,11 @@ class Deep(Losses):
         super().__init__(nn.Sequential(nn.Linear(Q, 6), nn.LayerNorm(6), nn.Linear(6, 1)))
 
 
-CASES = [
-    ("hooks", Losses),
-    ("chain", Losses),
-    ("hooks", Deep),
-    ("hooks", Functional),
-]
+def networks():
+    return TrainableNuisances(Domain([-2.0] * Q, [2.0] * Q, -3.0, 3.0), width=6)
+
+
+CASES = [("opacus", networks), ("chain", networks), *(("opacus", kind) for kind in (Losses, Deep, Functional))]
 
 
 @pytest.mark.parametrize(("mode", "kind"), CASES)
@@ -497,6 +553,8 @@ CASES = [
 def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(table, mode, kind, value):
     run = plan(noise_multiplier=SILENT, max_grad_norm=1e-3, sampling_rate=1.0, steps=3)
     x, y, label = table.tensors
+    if kind is networks:
+        y, label = (label > 0).float(), y
     strange = x.clone()
     strange[7, 0] = value
     others = torch.arange(N) != 7
@@ -515,11 +573,12 @@ def test_a_record_that_is_not_finite_counts_as_zero_in_every_engine(table, mode,
         break  # weights differ from now on
 
 
-@pytest.mark.parametrize("mode", ["hooks", "chain"])
+@pytest.mark.parametrize("mode", ["opacus", "chain"])
 def test_a_batch_of_records_that_are_not_finite_takes_a_noisy_step(table, mode):
     x, y, label = table.tensors
     recorder, run = Recorder(), plan(sampling_rate=1.0, steps=2)
-    fit(Losses(), TensorDataset(x * float("nan"), y, label), run, mode=mode, callbacks=[recorder])
+    nothing = TensorDataset(x * float("nan"), (label > 0).float(), y)
+    fit(networks(), nothing, run, mode=mode, callbacks=[recorder])
     assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for used in recorder.grads for g in used)
 
 
@@ -558,6 +617,7 @@ def with_a_network(module):
     ("change", "callbacks", "level"),
     [
         (None, [], "certified"),
+        ("single", [], "conditional"),
         (None, [Recorder()], "conditional"),
         (None, [Looking()], "conditional"),
         *((change, [], "conditional") for change in (hooked, with_a_loss, with_a_network)),
@@ -566,17 +626,17 @@ def with_a_network(module):
 def test_what_was_put_into_a_module_of_the_library_s_or_beside_it_makes_its_entry_conditional(
     module, dataset, change, callbacks, level
 ):
-    if change is not None:
+    precision = "32-true" if change == "single" else "64-true"
+    if callable(change):
         change(module)
     ledger, before = Ledger({"nuisance": PrivacyBudget(1e9, 1e-5)}, private=False), dict(vars(module))
-    fit(module, dataset, plan(steps=2), ledger=ledger, callbacks=callbacks)
+    fit(module, dataset, plan(steps=2), ledger=ledger, callbacks=callbacks, trainer={"precision": precision})
     assert [entry.level for entry in ledger.entries] == [level]
     assert {name for name in vars(module) if vars(module)[name] is not before.get(name)} <= {"_trainer"} | set(before)
     assert all(vars(module).get(name) is before.get(name) for name in ("record_loss", "training_step", "backward"))
 
 
-@pytest.mark.parametrize("mode", ["hooks", "chain"])
-def test_hooks_of_the_optimizer_see_no_gradient_without_noise(table, mode):
+def test_hooks_of_the_optimizer_see_no_gradient_without_noise(table):
     seen = []
 
     def look(optimizer, *_):
@@ -589,7 +649,7 @@ def test_hooks_of_the_optimizer_see_no_gradient_without_noise(table, mode):
             optimizer.register_step_pre_hook(look)
             return optimizer
 
-    fit(Hooked(), table, plan(sampling_rate=20 / N, steps=2), mode=mode)
+    fit(Hooked(), table, plan(sampling_rate=20 / N, steps=2))
     assert seen == [[None] * 3] * 8
 
 

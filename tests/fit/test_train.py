@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.fit.nuisance_cases import Interrupt, Save, plan
 from torchdpcate.errors import InputError
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainable import TrainableNuisances
-from torchdpcate.fit.trainer import GPU_ROUNDING, default_trainer
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.fit.training import train
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -158,20 +155,3 @@ def test_other_charges_on_the_block_are_composed():
     alone, shared = config.plan(1350, budget), config.plan(1350, budget, also=[other])
     assert shared.noise_multiplier > alone.noise_multiplier
     assert compose([(shared.event, shared.steps), other], 1e-5) <= 1.0
-
-
-def _on_gpu():
-    """A Trainer as far as its device is requested."""
-    return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda")))
-
-
-def test_float32_on_a_gpu_is_a_condition_of_networks_alone(monkeypatch):
-    cpu, networks = partial(default_trainer, accelerator="cpu"), NuisanceConfig()
-    assert networks.conditions(None) == networks.conditions(cpu) == () or torch.accelerator.is_available()
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    assert networks.conditions(cpu) == ()
-    assert networks.conditions(_on_gpu)[1:] == (GPU_ROUNDING,)
-    assert ConvexNuisanceConfig().conditions(_on_gpu) == ()
-    guarantee = Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 1e-5)).resting_on((GPU_ROUNDING,))
-    assert "conditional" in guarantee.claim
-    assert "float32 on a GPU" in guarantee.claim

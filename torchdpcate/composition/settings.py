@@ -177,7 +177,7 @@ class Additive(ComposedNuisance):
     """A linear layer of the plan's features: squares, products and waves of the covariates, as far as n mu carries.
 
     Args:
-        solver: How it is trained: by Opacus DP-SGD in Lightning, or by plain noisy steps, which take the same charges
+        solver: How it is trained: by DP-SGD in Lightning, or by plain noisy steps, which take the same charges
             and learn the same of the same draws (``NoisyNewton``).
     """
 

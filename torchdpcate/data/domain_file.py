@@ -17,6 +17,7 @@ from torchdpcate.data.facts import (
     check_count,
     check_entries,
     check_filled,
+    check_integer,
     check_origin,
     check_unit,
 )
@@ -81,7 +82,10 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
             "average effect of a trial, add a column of zeros to the table, and none: {low: 0, high: 1}"
         )
     check_count(len(entries["covariates"]))
-    covariates = tuple(_covariate(str(name), entry, codes) for name, entry in entries["covariates"].items())
+    covariates = tuple(
+        one for name, entry in entries["covariates"].items() for one in _covariates(str(name), entry, codes)
+    )
+    check_count(len(covariates))
     treatment, arms, order, treatment_codes = _treatment(entries["treatment"], codes)
     domain = _domain(_in_this_order(entries, arms, order), covariates, outcome)
     return {
@@ -130,13 +134,17 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
     }
 
 
-def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
-    """Build a covariate from its yaml entry, and the codes of missing values of all columns."""
+def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariate]:
+    """Build a covariate, or those of its hours, from its yaml entry and the codes of missing values of all columns."""
     what, optional = f"covariate {name!r}", {"origin", "missing", "codes"}
+    if isinstance(entry, Mapping) and "hours" in entry:
+        own = {key: value for key, value in entry.items() if key != "hours"}
+        check_count(check_integer(f"hours of {what}", entry["hours"]))
+        return [one for hour in range(entry["hours"]) for one in _covariates(f"{name}_h{hour}", own, codes)]
     if isinstance(entry, Mapping) and "categories" in entry:
         check_entries(entry, what, {"categories"}, optional)
         levels, said = _levels(name, entry), _missing(what, entry, codes)
-        return Categorical(name, levels, _origin(what, entry), **said)
+        return [Categorical(name, levels, _origin(what, entry), **said)]
     kind = entry.get("kind", "number") if isinstance(entry, Mapping) else "number"
     if kind not in ("number", "date"):
         raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
@@ -144,14 +152,14 @@ def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
     bounds = check_entries(entry, what, {"low", "high"}, {"typical", "kind"} | of_numbers | optional)
     said, ends, typical = _missing(what, bounds, codes), (bounds["low"], bounds["high"]), bounds.get("typical")
     if kind == "date":
-        return Numeric.of_dates(name, *ends, typical, origin=_origin(what, bounds), **said)
+        return [Numeric.of_dates(name, *ends, typical, origin=_origin(what, bounds), **said)]
     if any(map(is_date, ends)):
         raise InputError(f"bounds of {what} are {ends[0]} and {ends[1]}; of dates add kind: date")
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
     said["unit"] = check_unit(what, bounds.get("unit", ""))
-    return Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)
+    return [Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)]
 
 
 def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> dict[str, Any]:

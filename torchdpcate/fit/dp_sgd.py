@@ -23,7 +23,7 @@ from torch import Tensor
 
 from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount
+from torchdpcate.fit.dp_sgd_plan import ENGINES, DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount
 from torchdpcate.fit.trainable import STATE, RecordLossModule, is_untouched, size_of
 from torchdpcate.fit.trainer import check_one_process, is_known
 from torchdpcate.privacy.charge import DP_SGD, Charge
@@ -33,12 +33,10 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.registry import refuse_strings
 
 if TYPE_CHECKING:
-    from torchdpcate.fit.engines import ChainEngine, Engine
+    from torchdpcate.fit.engines import Engine
     from torchdpcate.fit.loss_check import State
 
 __all__ = ["DPSGD", "DPSGDPlan"]
-
-_MODES = ("auto", "chain", "hooks")
 
 _BURST = 64
 """Steps in one turn of the Trainer's loop, which needs longer for a turn than a short step takes."""
@@ -96,7 +94,7 @@ class DPSGD(Callback):
         noise: where the noise comes from; the loader's coins come from a source of its own.
         ledger: where the steps are charged; None counts without charging.
         block: the ledger's block whose records are sampled.
-        mode: `chain`, `hooks`, or `auto` (see `engines.engine_of`).
+        mode: `opacus`, or `chain`, the fast engine of plain networks (see `engines.engine_of`).
         charge: what the ledger's entry says that it is for.
 
     Attributes:
@@ -116,12 +114,12 @@ class DPSGD(Callback):
         noise: NoiseSource,
         ledger: Ledger | None = None,
         block: str = "nuisance",
-        mode: str = "auto",
+        mode: str = "opacus",
         charge: Charge | str = DP_SGD,
     ) -> None:
         refuse_strings(DPSGD, {"plan": plan, "noise": noise, "ledger": ledger})
-        if mode not in _MODES:
-            raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(_MODES)}")
+        if mode not in ENGINES:
+            raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(ENGINES)}")
         if ledger is not None and ledger.private and not noise.private:
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
@@ -155,7 +153,7 @@ class DPSGD(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
-        from torchdpcate.fit.engines import ChainEngine, engine_of
+        from torchdpcate.fit.engines import HooksEngine, engine_of
 
         if trainer.ckpt_path is not None and not self._resumed:
             raise InputError(
@@ -187,9 +185,11 @@ class DPSGD(Callback):
                 ahead=lambda: self._account.ahead,
             )
         ]
-        if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module, replaced):
+        if not isinstance(self._engine, HooksEngine) and bursts(trainer, pl_module, replaced):
             self._undo.enter_context(_Bursts(trainer, pl_module, self._engine, self._account).attached())
-        certified = not (self._own or self.conditional) and is_plain(trainer)
+        # in float32 a sum rounds by 6e-8 of its length, and how it does depends on each record
+        double = all(p.dtype == torch.float64 for p in pl_module.parameters() if p.requires_grad)
+        certified = double and not (self._own or self.conditional) and is_plain(trainer)
         self._account.open(Level.CERTIFIED if certified else Level.CONDITIONAL)
         if self._account.exhausted:
             trainer.should_stop = True
@@ -346,11 +346,11 @@ class _Bursts:
     Args:
         trainer: Its loop.
         module: What trains.
-        engine: Clips, see `ChainEngine`.
+        engine: Clips, see `engines.Engine`.
         account: Counts the steps.
     """
 
-    def __init__(self, trainer: Trainer, module: LightningModule, engine: ChainEngine, account: StepAccount) -> None:
+    def __init__(self, trainer: Trainer, module: LightningModule, engine: Engine, account: StepAccount) -> None:
         self.trainer, self.module, self.engine, self.account = trainer, module, engine, account
         self.loader: Any = trainer.train_dataloader
         self.starts, self.ends = (

@@ -19,6 +19,9 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
+ENGINES = ("opacus", "chain")
+"""What computes and clips per-record gradients: Opacus; or the fast engine of the library's own plain networks."""
+
 ROUNDING = 2.0**-16
 """Share of the clip norm that is left for the rounding of norms and products in float32, and of sums to the grid."""
 

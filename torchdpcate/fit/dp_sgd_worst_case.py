@@ -78,7 +78,7 @@ class _Steps(Callback):
         return torch.stack(self.weights[1:]).diff(dim=0, prepend=torch.zeros_like(self.weights[1])[None]).T
 
 
-def noisy_sums(plan: DPSGDPlan, dataset: int, noise: NoiseSource, size: int = CANARIES, mode: str = "auto") -> Tensor:
+def noisy_sums(plan: DPSGDPlan, dataset: int, noise: NoiseSource, size: int = CANARIES) -> Tensor:
     """Return the noisy clipped sums of one DP-SGD fit along each canary, in clip norms, [size, steps].
 
     Args:
@@ -86,17 +86,14 @@ def noisy_sums(plan: DPSGDPlan, dataset: int, noise: NoiseSource, size: int = CA
         dataset: 0 or 1: the sign of every canary.
         noise: Where noise and sampling come from.
         size: Canaries.
-        mode: How gradients are clipped, see `DPSGD`.
     """
-    sign = torch.full((size,), 2.0 * dataset - 1.0)
+    sign = torch.full((size,), 2.0 * dataset - 1.0, dtype=torch.float64)
     loader = poisson_loader(TensorDataset(torch.arange(size), sign), plan.sampling_rate, plan.steps, noise)
     seen = _Steps()
     module = Canaries(size, _STRETCH * plan.max_grad_norm)
-    limits: dict[str, Any] = {"max_epochs": 1, "max_steps": plan.steps}
+    limits: dict[str, Any] = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
     with quiet_lightning():
-        default_trainer(accelerator="cpu", callbacks=[DPSGD(plan, noise, mode=mode), seen], **limits).fit(
-            module, loader
-        )
+        default_trainer(accelerator="cpu", callbacks=[DPSGD(plan, noise), seen], **limits).fit(module, loader)
     return seen.steps * (plan.sampling_rate * size / plan.max_grad_norm)
 
 

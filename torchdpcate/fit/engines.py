@@ -1,8 +1,7 @@
-"""How per-record gradients are clipped and summed: of linear layers at once, else of each record, by Opacus."""
+"""How per-record gradients are clipped and summed: by Opacus, or faster for plain linear layers."""
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,18 +18,15 @@ from torch.func import functional_call, grad, vmap
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import AT_ONCE, DPSGDPlan
-from torchdpcate.fit.linear_taps import LinearTaps, linear_layers, sum_type
-from torchdpcate.fit.trainable import RecordLossModule, check_shape, size_of
+from torchdpcate.fit.linear_taps import LinearTaps, linear_layers
+from torchdpcate.fit.trainable import RecordLossModule, is_untouched, root_logger_kept, size_of
 from torchdpcate.privacy.noise import NoiseSource, SystemNoise
 
-_handlers = list(logging.getLogger().handlers)
-from opacus.grad_sample import GradSampleHooks  # noqa: E402
-from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
-from opacus.validators import ModuleValidator  # noqa: E402
-
-# Opacus calls logging.basicConfig when imported; a library must leave the user's root logger alone
-for _handler in set(logging.getLogger().handlers) - set(_handlers):
-    logging.getLogger().removeHandler(_handler)
+with root_logger_kept():
+    from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+    from opacus.validators import ModuleValidator
 
 Guard = Callable[[], None]
 
@@ -44,6 +40,9 @@ _PIECE = 2**16
 
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 _INSTANCE_NORMS = nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d
+
+_REPLACED = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN", nn.MultiheadAttention: "DPMultiheadAttention"}
+"""Layers of PyTorch that Opacus has of its own, with the same arguments."""
 
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
@@ -71,7 +70,7 @@ class _Guarded:
             parameters = self.params
             for p, grad in zip(parameters, self.noise.released([p.grad for p in parameters]), strict=True):
                 p.grad = grad
-                vars(p)["summed_grad"] = None  # another step needs another batch
+                vars(p).update(summed_grad=None, grad_sample=None)  # another step needs another batch
         return ready
 
     def add_noise(self) -> None:
@@ -119,13 +118,33 @@ class _Guarded:
         return drawn.to(device, non_blocking=True)
 
 
-class _GuardedOptimizer(_Guarded, DPOptimizerFastGradientClipping):
+def _rows_of(gradients: Tensor) -> Tensor:
+    """Per-record gradients as rows."""
+    return gradients.flatten(1) if gradients.dim() > 1 else gradients[:, None]
+
+
+class _HooksOptimizer(_Guarded, DPOptimizer):
+    def clip_and_accumulate(self) -> None:
+        """As Opacus; a record whose gradient is not finite is left out, by itself alone: infinity times 0 is none."""
+        super().clip_and_accumulate()
+        if all(bool(vars(p)["summed_grad"].isfinite().all()) for p in self.params):
+            return
+        finite = torch.stack([_rows_of(g).isfinite().all(1) for g in self.grad_samples]).all(0)
+        for p, gradient in zip(self.params, self.grad_samples, strict=True):
+            kept = torch.where(finite.view(-1, *[1] * p.dim()), gradient, 0)
+            vars(p).update(summed_grad=None, grad_sample=kept)
+        super().clip_and_accumulate()
+
+
+class _GhostOptimizer(_Guarded, DPOptimizerFastGradientClipping):
     def accumulate(self) -> None:
-        """The engine's backward pass has left the clipped sums in `summed_grad`."""
+        """Opacus's second backward pass has left the clipped sums in `grad`; a step is one batch."""
+        for p in self.params:
+            vars(p)["summed_grad"] = p.grad
 
 
-class _GuardedChainOptimizer(_GuardedOptimizer):
-    """As its base, but all sums lie side by side in one vector, and so do the gradients."""
+class _ChainOptimizer(_Guarded, DPOptimizerFastGradientClipping):
+    """All sums lie side by side in one vector, and so do the gradients."""
 
     sums: Tensor
 
@@ -135,6 +154,9 @@ class _GuardedChainOptimizer(_GuardedOptimizer):
         gradients /= self.expected_batch_size  # type: ignore[operator]
         for p, part in zip(self.params, views(gradients, self.params), strict=True):
             p.grad = part
+
+    def accumulate(self) -> None:
+        """The engine has left the clipped sums in `summed_grad`."""
 
     def scale_grad(self) -> None:
         """The gradients are divided already, all at once."""
@@ -170,11 +192,11 @@ def loss_of(found: Any) -> Tensor | None:
 class Engine(ABC):
     """Per-record clipping of one module for the length of one fit.
 
-    The module must not have a backward pass of its own: the engine's leaves the clipped sums in each parameter's
-    `summed_grad`.
+    The module must not have a backward pass of its own.
 
     Attributes:
-        left_out: which records of the last batch, `[B]`, had no finite gradient; None where it does not say.
+        wrapped: the optimizer of `optimizer`, whose clip norm is that of the engine.
+        left_out: which records `[B]` of the last `clipped_sum` had no finite gradient; None where it does not say.
 
     Args:
         module: the module that trains; its state-dict names stay as they are.
@@ -184,8 +206,10 @@ class Engine(ABC):
         InputError: a layer that has no per-record gradient, such as batch normalisation, or a backward pass of its own.
     """
 
-    optimizer_class: type[DPOptimizer] = _GuardedOptimizer
+    optimizer_class: type[DPOptimizer]
+    wrapped: DPOptimizer
     left_out: Tensor | None = None
+    _records: int | None = None
 
     def __init__(self, module: LightningModule, plan: DPSGDPlan) -> None:
         check_layers(module)
@@ -193,7 +217,6 @@ class Engine(ABC):
             raise InputError("backward: the module has one of its own, but DPSGD makes the backward pass; remove it")
         self.module = module
         self.plan = plan
-        self.clip_norm = plan.clip_norm
         self.trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.own_step: Callable[..., Any] = module.training_step
         self._step: Callable[..., Any] = self.own_step
@@ -207,11 +230,17 @@ class Engine(ABC):
 
     @abstractmethod
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
+        """Leave with every parameter what the optimizer's `clip_and_accumulate` and `accumulate` sum.
 
         Raises:
             InputError: a parameter has no gradient of each record.
         """
+
+    def train(self, batch: Any, *_: Any) -> Tensor:
+        """Pass a batch forward and backward; return its mean loss."""
+        loss = self.step(batch)
+        self.backward(loss)
+        return loss
 
     def step(self, batch: Any) -> Tensor:
         """The loss of a batch by the training step as the engine lets it pass.
@@ -234,14 +263,20 @@ class Engine(ABC):
 
     def clipped_sum(self, batch: Any, clip_norm: float) -> Tensor:
         """The sum `[p]` of a batch's clipped gradients, as a step makes it, in float64; for a trial."""
-        before, self.clip_norm = self.clip_norm, clip_norm
+        before, self.wrapped.max_grad_norm = self.wrapped.max_grad_norm, clip_norm
         try:
-            self.backward(self.step(batch))
+            self.train(batch)
+            self.left_out = self.not_finite()
+            self.wrapped.clip_and_accumulate()
             return torch.cat([vars(p)["summed_grad"].detach().double().flatten() for _, p in self.trainable])
         finally:
-            self.clip_norm = before
+            self.wrapped.max_grad_norm = before
             for _, p in self.trainable:
-                vars(p)["summed_grad"] = None
+                vars(p).update(summed_grad=None, grad_sample=None)
+
+    def not_finite(self) -> Tensor | None:
+        """Which records `[B]` of the last backward pass have no finite gradient; None where it does not say."""
+        return None
 
     def plain_sum(self, batch: Any) -> Tensor | None:
         """The sum `[p]` of a batch's gradients by autograd alone, in float64; None where the engine's cannot differ.
@@ -279,10 +314,10 @@ class Engine(ABC):
 
         `guard` is called before each step, `ahead` then says how many steps are paid for, with this one.
         """
-        wrapped = self.optimizer_class(
+        self.wrapped = wrapped = self.optimizer_class(
             optimizer,
             noise_multiplier=self.plan.noise_multiplier,
-            max_grad_norm=self.clip_norm,
+            max_grad_norm=self.plan.clip_norm,
             expected_batch_size=expected_batch,
         )
         wrapped.guard, wrapped.ahead, wrapped.noise = guard, ahead, noise
@@ -292,13 +327,19 @@ class Engine(ABC):
         return wrapped
 
     def check_step(self, records: int | None) -> None:
-        """Refuse the step unless every parameter has the clipped gradients of exactly `records` records."""
-        for name, p in self.trainable:
-            if getattr(p, "summed_grad", None) is None:
-                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
+        """Refuse the step unless every parameter has gradients of exactly `records` records.
+
+        Raises:
+            InputError: some has not.
+        """
+        if self._records is None or records not in (None, self._records):
+            raise InputError(f"record_loss gave {self._records} losses in a batch of {records}; return one per record")
+        self._records = None
 
     def detach(self) -> None:
         """Make the module an ordinary one again: no hook, no activation, no private gradient left on it."""
+        if isinstance(self.module, RecordLossModule):
+            self.module.record_losses = None
         self._undo.close()
         self.hooks.cleanup()
         for part in self.module.modules():
@@ -307,8 +348,8 @@ class Engine(ABC):
                     delattr(part, leftover)
         for p in self.module.parameters():
             p.grad = None
-            if hasattr(p, "summed_grad"):
-                del p.summed_grad
+            for leftover in ("summed_grad", "grad_sample"):
+                vars(p).pop(leftover, None)
 
 
 class Unheard(InputError):
@@ -316,15 +357,16 @@ class Unheard(InputError):
 
 
 class HooksEngine(Engine):
-    """Per-record gradients of every parameter: for any module.
+    """Per-record gradients of every parameter, which Opacus's `DPOptimizer` clips and sums: for any module.
 
-    They come from hooks on the layers, by the layers' formulas, or of a module that uses a parameter outside its layer
-    from `torch.func`, which differentiates the training step of each record.
+    They come from Opacus's hooks on the layers, or of a module that uses a parameter outside its layer from
+    `torch.func`, which differentiates the training step of each record.
 
     Attributes:
         by_func: Which of both; a trial decides, see `loss_check`.
     """
 
+    optimizer_class = _HooksOptimizer
     by_func = False
 
     def attach(self) -> GradSampleHooks:
@@ -348,30 +390,19 @@ class HooksEngine(Engine):
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """See `Engine`."""
-        gradients = self._by_func() if self.by_func else self._by_hooks(loss)
-        self._counts = {self.trainable[i][0]: len(gradient) for i, gradient in enumerate(gradients)}
-        if len(set(self._counts.values())) > 1:
-            self._check_counts(max(self._counts.values()))
-        norms = torch.stack([(g.flatten(1) if g.dim() > 1 else g[:, None]).norm(dim=1) for g in gradients]).norm(dim=0)
-        factors, finite = clip_factors(norms, self.clip_norm), norms.isfinite()
-        self.left_out = ~finite
-        if not bool(finite.all()):
-            gradients = [torch.where(finite.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
-        parameters = [p for _, p in self.trainable]
-        for p, gradient in zip(parameters, gradients, strict=True):
-            vars(p)["summed_grad"] = torch.einsum("i,i...", factors.to(gradient), gradient)
+        if self.by_func:
+            parameters = [p for _, p in self.trainable]
+            for p, gradient in zip(parameters, self._by_func(), strict=True):
+                vars(p)["grad_sample"] = gradient
+        else:
+            loss.backward()  # a hook waits for the gradient at its layer's input, whoever wants that
+            for p in self.module.parameters():
+                p.grad = None
+        self.check_step(None)
 
-    def _by_hooks(self, loss: Tensor) -> list[Tensor]:
-        loss.backward()  # a hook waits for the gradient at its layer's input, whoever wants that
-        gradients: list[Tensor] = []
-        for name, p in self.trainable:
-            heard = getattr(p, "grad_sample", None)
-            if not isinstance(heard, Tensor):
-                raise Unheard(f"parameter {name} has no per-record gradients; {_UNTRAINED}")
-            gradients.append(heard)
-        for p in self.module.parameters():
-            vars(p)["grad_sample"] = p.grad = None
-        return gradients
+    def not_finite(self) -> Tensor:
+        """See `Engine`."""
+        return ~torch.stack([_rows_of(vars(p)["grad_sample"]).norm(dim=1) for _, p in self.trainable]).isfinite().all(0)
 
     def _by_func(self) -> list[Tensor]:
         leaves: list[Any] = []  # tensors of the batch, in its own order
@@ -403,15 +434,15 @@ class HooksEngine(Engine):
         return [found[name].detach() for name in names]
 
     def check_step(self, records: int | None) -> None:
-        """See `Engine`."""
-        super().check_step(records)
-        self._check_counts(records)
-
-    def _check_counts(self, records: int | None) -> None:
-        for name, count in self._counts.items():
-            if records is not None and count != records:
+        """See `Engine`; without a number all parameters must agree."""
+        for name, p in self.trainable:
+            gradient = getattr(p, "grad_sample", None)
+            if not isinstance(gradient, Tensor):
+                raise Unheard(f"parameter {name} has no per-record gradients; {_UNTRAINED}")
+            records = len(gradient) if records is None else records
+            if len(gradient) != records:
                 raise InputError(
-                    f"parameter {name} has gradients of {count} records in a batch of {records}; "
+                    f"parameter {name} has gradients of {len(gradient)} records in a batch of {records}; "
                     "keep the records in the first dimension of every layer"
                 )
 
@@ -446,147 +477,96 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Log nothing."""
 
 
+class GhostEngine(Engine):
+    """Norms of per-record gradients by Opacus's ghost clipping, and the clipped sum by its second backward pass.
+
+    For untouched networks of the library whose trained parameters lie in plain linear layers, each used once: of a use
+    that its hooks do not hear the norms would know nothing, and those of several rows of a record may cancel.
+    """
+
+    optimizer_class = _GhostOptimizer
+
+    def attach(self) -> GradSampleHooksFastGradientClipping:
+        """Put Opacus's hooks on every layer."""
+        self._step = self._noting
+        self._put("training_step", self._noting)
+        return GradSampleHooksFastGradientClipping(self.module, max_grad_norm=self.plan.clip_norm, loss_reduction="sum")
+
+    def _noting(self, batch: Any, *rest: Any) -> Any:
+        self._batch = batch
+        return self.own_step(batch, *rest)
+
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """See `Engine`."""
+        losses: Any = self.module.record_losses
+        self._records = len(losses)
+        while not bool((finite := self._clipped(losses)).all()):
+            # infinity times 0 is none: the others pass without it
+            self._batch = [leaf[finite] for leaf in self._batch]
+            losses = self.module.record_loss(self._batch)  # type: ignore[operator]
+
+    def _clipped(self, losses: Tensor) -> Tensor:
+        """Leave the clipped sums in `grad`; return which records have finite gradients."""
+        DPTensorFastGradientClipping(self.hooks, self.wrapped, losses, loss_reduction="sum").backward()
+        return self.hooks.per_sample_gradient_norms.isfinite()
+
+
 class ChainEngine(Engine):
-    r"""One backward pass, to the outputs of linear layers alone: fastest, where they hold all that is trained.
+    r"""The fast engine of the library's own plain networks: one backward pass, to the outputs of linear layers alone.
 
     The gradient of record i at the weight of a layer is :math:`\delta_i a_i^\top`, with its input a_i and the gradient
     :math:`\delta_i` at its output, so that its norm is the product of theirs, and the clipped sum of all records one
     product of matrices.  What lies between the layers is the module's own, if it holds nothing that is trained.
 
-    The clipped sum is made of the numbers whose norms were taken, in float64 (`sum_type`), so that a record adds at
-    most the clip norm to a sum of any length.
-
-    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does; a batch of that class's
-    own step passes in parts of at most `AT_ONCE` records.
+    The clipped sum is made of the numbers whose norms were taken, so that a record adds at most the clip norm. A batch
+    passes in parts of at most `AT_ONCE` records.
     """
 
-    optimizer_class = _GuardedChainOptimizer
-    _records: int | None = None
+    optimizer_class = _ChainOptimizer
 
     def attach(self) -> LinearTaps:
         """Listen to the trained layers."""
-        if not hasattr(self.module, "record_losses"):
-            raise InputError("mode='chain' needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
-        listened = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
-        taps = LinearTaps(self.module)
-        self._in_parts = _owner(self.module, "training_step") is RecordLossModule
-        if self._in_parts:
-            self._step = self.train
-            self._put("training_step", self.train)
-        self._passed = False
-        owners = [_owner(self.module, name) for name in ("loss_slopes", "record_loss")]
-        self._explicit = owners[0] is owners[1] and not listened
-        return taps
+        if not (isinstance(self.module, RecordLossModule) and is_untouched(self.module)):
+            raise InputError("mode='chain' is for the library's own networks, as they are; use mode='opacus'")
+        self._put("training_step", self.train)
+        return LinearTaps(self.module)
 
     def optimizer(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> DPOptimizer:
         """See `Engine`; the sums lie in the optimizer's order."""
         wrapped = super().optimizer(optimizer, *args, **kwargs)
         weights = nn.utils.parameters_to_vector(wrapped.params).detach()
-        wrapped.sums = torch.zeros_like(weights, dtype=sum_type(weights))
+        wrapped.sums = torch.zeros_like(weights)
         self._sums: dict[Tensor, Tensor] = dict(zip(wrapped.params, views(wrapped.sums, wrapped.params), strict=True))
         return wrapped
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """See `Engine`."""
-        if not self._in_parts:
-            losses: Any = self.module.record_losses
-            if not (isinstance(losses, Tensor) and losses.dim() == 1):
-                # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
-                shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
-                raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
-            self.clip(losses)
-            return
-        if not self._passed:
-            raise InputError("a backward pass without the training_step before it")
-        self._passed = False
-        self._publish()  # gradients were set to zero in between
+        self._publish()  # gradients were set to zero since the training step
 
     def train(self, batch: Any, *_: Any) -> Tensor:
-        """Pass and clip `batch`, `AT_ONCE` records at a time; return the mean loss.
-
-        Raises:
-            InputError: as `backward`.
-        """
-        total: Tensor | None = None
-        records = 0
-        for part in self._parts(batch, AT_ONCE):
-            losses, slopes = self._losses(part)
-            check_shape(losses)
-            self.clip(losses, add=total is not None, slopes=slopes)
-            summed = losses.detach().sum()
-            total, records = summed if total is None else total + summed, records + losses.shape[0]
-        assert total is not None, "a batch has a part, if an empty one"
-        return (total / max(records, 1)).requires_grad_()
-
-    def check_step(self, records: int | None) -> None:
-        """See `Engine`."""
-        super().check_step(records)
-        if records is not None and records != self._records:
-            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
-
-    def detach(self) -> None:
-        """See `Engine`."""
-        vars(self.module)["record_losses"] = None
-        super().detach()
-
-    def plain_sum(self, batch: Any) -> None:
-        """None: a loss that depends on a weight outside its layer is refused."""
-
-    def _losses(self, batch: Any) -> tuple[Tensor, _Slopes]:
-        """Losses of records, and their slopes if the module knows these and nothing else was heard."""
+        """Pass and clip a batch, `AT_ONCE` records at a time; return the mean loss."""
         module: Any = self.module
-        if self._explicit:
-            found = module.loss_slopes(batch)
-            if found is not None and self.hooks.covered(found[1]):
-                return found
-            self._explicit = False
-        return module.record_loss(batch), None
+        total, self._records = torch.zeros(()), 0
+        for part in zip(*(leaf.split(AT_ONCE) for leaf in batch), strict=True):
+            losses, slopes = module.loss_slopes(part) or (module.record_loss(part), None)
+            self.clip(losses, add=self._records > 0, slopes=slopes)
+            total, self._records = losses.detach().sum() + total, self._records + len(losses)
+        return (total / max(self._records, 1)).requires_grad_()
 
-    @staticmethod
-    def _parts(batch: Any, limit: int) -> Iterator[Any]:
-        size = size_of(batch) or 0
-        if size <= limit:
-            yield batch
-            return
-        for first in range(0, size, limit):
-            yield apply_to_collection(batch, Tensor, _rows, size, slice(first, first + limit))
-
-    def clip(self, losses: Tensor, *, add: bool = False, slopes: _Slopes = None) -> None:
+    @torch.no_grad()
+    def clip(self, losses: Tensor, *, add: bool, slopes: _Slopes) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
         uses = self.hooks.uses(losses, slopes)
-        records = losses.shape[0]
-        reached = {p for use in uses for p in use.layer.parameters}
-        if len(reached) < len(self.trainable):
-            missing = next(name for name, p in self.trainable if p not in reached)
-            raise InputError(f"parameter {missing} has no clipped gradient; {_UNTRAINED}")
-        with torch.no_grad():
-            total: Tensor | None = None
-            for use in uses:
-                if not (use.inputs.dim() > 1 and use.inputs.shape[0] == records):
-                    raise InputError(
-                        f"record_losses has {records} losses but a layer saw {use.inputs.shape[0]} records; "
-                        "keep the records in the first dimension of every layer"
-                    )
-                squares = use.squared_norms()
-                total = squares if total is None else total.add_(squares)
-            assert total is not None, "something is trained"
-            # Opacus adds 1e-6 to the norm, too
-            norms = total.sqrt_()
-            factors, finite = clip_factors(norms, self.clip_norm)[:, None], norms.isfinite()
-            for use in uses if bool(finite.all()) else [use.of(finite) for use in uses]:
-                use.weighted_sums(factors, self._sums, add=add)
-        self._records = records + (self._records or 0) if add else records
-        self._passed = True
+        # Opacus adds 1e-6 to the norm, too
+        norms = torch.stack([use.squared_norms() for use in uses]).sum(0).sqrt_()
+        factors, finite = clip_factors(norms, self.wrapped.max_grad_norm)[:, None], norms.isfinite()
+        for use in uses if bool(finite.all()) else [use.of(finite) for use in uses]:
+            use.weighted_sums(factors, self._sums, add=add)
         self._publish()
 
     def _publish(self) -> None:
         for p, summed in self._sums.items():
             vars(p)["summed_grad"] = summed
-
-
-def _rows(leaf: Tensor, size: int, rows: slice | Tensor) -> Tensor:
-    """Some rows of a tensor that has one a record; else the tensor."""
-    return leaf[rows] if leaf.shape[:1] == (size,) else leaf
 
 
 def _owner(module: nn.Module, name: str) -> Any:
@@ -604,26 +584,28 @@ def check_layers(module: nn.Module) -> None:
         if isinstance(layer, _BATCH_NORMS) or (isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats):
             kind = type(layer).__name__
             raise InputError(f"layer {name} is a {kind}, whose statistics mix records; use GroupNorm or LayerNorm")
+        if (own := _REPLACED.get(type(layer))) is not None:
+            raise InputError(
+                f"layer {name} is nn.{type(layer).__name__}, of which no gradient of one record is heard; put "
+                f"opacus.layers.{own} of the same arguments in its place"
+            )
     errors = ModuleValidator.validate(module, strict=False) + GradSampleHooks.validate(module, strict=False)
     if errors:
         raise InputError(f"module cannot be trained with per-record clipping: {errors[0]}")
 
 
-def engine_of(module: LightningModule, plan: DPSGDPlan, mode: str = "auto") -> Engine:
+def engine_of(module: LightningModule, plan: DPSGDPlan, mode: str = "opacus") -> Engine:
     """Attach an engine to a module.
 
     Args:
         module: see `Engine`.
         plan: see `Engine`.
-        mode: `chain`, `hooks`, or `auto`: chain where it can, which is the fastest on every network. It needs
-            `record_losses`, and all that is trained in plain linear layers (see `linear_layers`), each used once in the
-            loss by no other's parameters.
+        mode: `opacus`, by ghost clipping where `GhostEngine` may, else by its hooks and `DPOptimizer`; or `chain`.
 
     Raises:
         InputError: see `Engine`.
     """
-    if mode == "auto":
-        owners = [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad]
-        chained = hasattr(module, "record_losses") and len(set(owners)) == len(owners) and linear_layers(module)
-        mode = "chain" if chained else "hooks"
-    return (ChainEngine if mode == "chain" else HooksEngine)(module, plan)
+    if mode == "chain":
+        return ChainEngine(module, plan)
+    ghost = isinstance(module, RecordLossModule) and is_untouched(module) and linear_layers(module)
+    return (GhostEngine if ghost else HooksEngine)(module, plan)

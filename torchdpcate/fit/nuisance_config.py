@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
+from torchdpcate.fit.dp_sgd_plan import ENGINES, DPSGDPlan
 from torchdpcate.fit.nuisance_kinds import MOMENTUM, Nuisances
 from torchdpcate.fit.nuisances import NuisanceRecipe
-from torchdpcate.fit.trainer import rounding_conditions, user_trainer
+from torchdpcate.fit.trainer import user_trainer
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition
@@ -41,6 +41,7 @@ class NuisanceConfig(NuisanceRecipe):
         outcome_share: share of the outcome in the loss, see `Nuisances`.
         average: share of the last steps whose weights are averaged, in [0, 1]; 0 keeps the last weights.
         noise_walk: standard deviation of what noise alone adds to a weight over the whole run, above 0.
+        engine: what clips, `opacus` or `chain`, see `DPSGD`.
 
     Raises:
         InputError: a value out of its range.
@@ -60,6 +61,8 @@ class NuisanceConfig(NuisanceRecipe):
     outcome_share: float = 0.95
     average: float = 0.5
     noise_walk: float = 0.1
+    engine: str = "opacus"
+    hours: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         refuse_strings(type(self), vars(self))
@@ -69,6 +72,10 @@ class NuisanceConfig(NuisanceRecipe):
                 raise InputError(f"{name}={value!r} must be a whole number, at least 1")
         if not self.noise_walk > 0:
             raise InputError(f"noise_walk={self.noise_walk!r} must be above 0")
+        if self.engine not in ENGINES:
+            raise InputError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
+        if self.hours and self.engine == "chain":
+            raise InputError("engine=chain is for networks of linear layers; nuisance=recurrent takes engine=opacus")
         if self.max_grad_norm is None and self.optimizer == "adam":
             raise InputError("max_grad_norm=None is worked out for sgd only; give a number with adam")
         if not 0 <= self.average <= 1:
@@ -84,6 +91,7 @@ class NuisanceConfig(NuisanceRecipe):
             learning_rate=self.learning_rate,
             optimizer=self.optimizer,
             outcome_share=self.outcome_share,
+            hours=self.hours,
         )
 
     def steps(self, n: int) -> int:
@@ -113,8 +121,8 @@ class NuisanceConfig(NuisanceRecipe):
         return DPSGDPlan(noise, clip, rate, steps)
 
     def conditions(self, trainer: TrainerFactory | None) -> tuple[Condition, ...]:
-        """See ``NuisanceRecipe``: a Trainer of the user's is one, and float32 on a GPU."""
-        return super().conditions(trainer) + user_trainer(trainer) + rounding_conditions(trainer)
+        """See ``NuisanceRecipe``: a Trainer of the user's is one."""
+        return super().conditions(trainer) + user_trainer(trainer)
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""
@@ -149,6 +157,7 @@ class NuisanceConfig(NuisanceRecipe):
             noise=session.noise,
             ledger=session.ledger,
             block=session.block,
+            engine=self.engine,
         )
         return trained.cpu().trained()
 
@@ -166,3 +175,17 @@ class NuisanceConfig(NuisanceRecipe):
         """
         step = self.learning_rate * noise_multiplier / (self.batch_size * (1 - MOMENTUM))
         return self.noise_walk / (step * math.sqrt(steps))
+
+
+@dataclass(frozen=True)
+class RecurrentConfig(NuisanceConfig):
+    """The same with an LSTM over the columns of hours in place of the hidden layer, see ``HourLayer``.
+
+    Example:
+        >>> names = ["age", *(f"pulse_h{hour}" for hour in range(48))]
+        >>> domain = Domain([0.0] * 49, [200.0] * 49, 0.0, 1.0, names=names)
+        >>> RecurrentConfig(width=8).module(domain).outcome.net[0].outputs
+        9
+    """
+
+    hours: ClassVar[bool] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -38,6 +39,60 @@ def check_optimizer(name: str, learning_rate: float) -> None:
 
 
 ScaledBatch = tuple[Tensor, Tensor, Tensor]
+
+
+def by_hours(names: Sequence[str]) -> tuple[list[list[int]], list[int]]:
+    """Return positions of the columns of hours, by variable and hour, and those of all other columns.
+
+    Args:
+        names: Names of the columns; those of a variable over H hours are `NAME_h0` to `NAME_h{H-1}`.
+
+    Raises:
+        InputError: There are no such columns, or variables of other hours.
+
+    Example:
+        >>> by_hours(["age", "pulse_h0", "pulse_h1"])
+        ([[1, 2]], [0])
+    """
+    found: dict[str, dict[int, int]] = {}
+    for place, name in enumerate(names):
+        if hour := re.fullmatch("(.+)_h(0|[1-9][0-9]*)", name):
+            found.setdefault(hour[1], {})[int(hour[2])] = place
+    hours = sorted({tuple(sorted(places)) for places in found.values()})
+    if len(hours) != 1 or hours[0] != tuple(range(len(hours[0]))):
+        raise InputError(
+            f"nuisance=recurrent needs variables of the same hours from 0 on, NAME_h0, NAME_h1, ...; the domain has "
+            f"{len(found)} variables of {len(hours)} lengths; give them hours: in the domain file, or use nuisance=mlp"
+        )
+    series = [[places[hour] for hour in hours[0]] for places in found.values()]
+    return series, sorted(set(range(len(names))).difference(*series))
+
+
+class HourLayer(nn.Module):
+    r"""Last hidden state of an LSTM over the hours, beside the columns that have none.
+
+    Args:
+        names: Names of the columns, see `by_hours`.
+        width: Hidden units.
+
+    Example:
+        >>> HourLayer(["age", "pulse_h0", "pulse_h1"], width=4)(torch.zeros(5, 3)).shape
+        torch.Size([5, 5])
+    """
+
+    def __init__(self, names: Sequence[str], width: int) -> None:
+        super().__init__()
+        if width < 1:
+            raise InputError(f"width={width}: nuisance=recurrent needs at least one hidden unit")
+        self.series, self.others = by_hours(names)
+        self.outputs = width + len(self.others)
+        self.lstm: nn.Module = nn.LSTM(len(self.series), width, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [..., width + others] of scaled columns x [..., q]."""
+        rows = x.reshape(-1, x.shape[-1])
+        states, _ = self.lstm(rows[:, self.series].transpose(1, 2))
+        return torch.cat([states[:, -1], rows[:, self.others]], 1).reshape(*x.shape[:-1], self.outputs)
 
 
 def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
@@ -146,9 +201,10 @@ class Nuisances(NuisanceModel):
         learning_rate: step size of the optimizer that trains them.
         optimizer: `adam`, or `sgd` (momentum 0.9).
         outcome_share: share s of the outcome in the loss, between 0 and 1.
+        hours: whether columns of hours pass an LSTM, see `HourLayer`.
 
     Raises:
-        InputError: a value out of its range.
+        InputError: a value out of its range, or `hours` without such columns.
 
     Example:
         >>> module = Nuisances(Domain([0, 0], [1, 1], outcome_low=-3, outcome_high=3), width=8)
@@ -169,6 +225,7 @@ class Nuisances(NuisanceModel):
         learning_rate: float = 0.2,
         optimizer: str = "sgd",
         outcome_share: float = 0.95,
+        hours: bool = False,
     ) -> None:
         super().__init__()
         check_optimizer(optimizer, learning_rate)
@@ -179,8 +236,16 @@ class Nuisances(NuisanceModel):
         self.domain = domain
         self.width = width
         self.outcome_share = float(outcome_share)
+        self.hours = hours
         self.propensity = PropensityNetwork(domain.dimension, width)
         self.outcome = OutcomeNetwork(domain.dimension, width)
+        if hours:
+            layers = [HourLayer(domain.names, width) for _ in range(2)]
+            self.propensity.net, self.outcome.net = (
+                nn.Sequential(layer, nn.Linear(layer.outputs, outputs))
+                for layer, outputs in zip(layers, (1, 2), strict=True)
+            )
+            self.outcome.net.get_parameter("1.bias").data.fill_(0.5)
         half_width = (domain.covariate_high - domain.covariate_low) / 2
         # bounds stay float64 whatever the weights are, so that scaling agrees with Domain.scale
         self.register_buffer("centre", domain.covariate_low + half_width, persistent=False)
@@ -248,6 +313,7 @@ class Nuisances(NuisanceModel):
             "learning_rate": self.learning_rate,
             "optimizer": self.optimizer,
             "outcome_share": self.outcome_share,
+            **({"hours": True} if self.hours else {}),
         }
 
     @classmethod
@@ -262,6 +328,17 @@ class Nuisances(NuisanceModel):
         inputs, width = len(config["domain"]["covariate_low"]), config["width"]
         found: dict[str, tuple[int, ...]] = {}
         for network, outputs in (("propensity", 1), ("outcome", 2)):
+            if config.get("hours"):
+                series, others = by_hours(config["domain"]["names"] or [])
+                recurrent: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (4 * width, len(series)),
+                    "weight_hh": (4 * width, width),
+                }
+                recurrent |= {"bias_ih": (4 * width,), "bias_hh": (4 * width,)}
+                found |= {f"{network}.net.0.lstm.{name}_l0": shape for name, shape in recurrent.items()}
+                found[f"{network}.net.1.weight"] = (outputs, width + len(others))
+                found[f"{network}.net.1.bias"] = (outputs,)
+                continue
             layers = ((0, inputs, width), (2, width, outputs)) if width else ((0, inputs, outputs),)
             for position, entering, leaving in layers:
                 found[f"{network}.net.{position}.weight"] = (leaving, entering)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +22,15 @@ from torchdpcate.privacy.guarantee import of_library
 
 STATE = "DPSGD"
 """Where a checkpoint has the state of `DPSGD` among those of callbacks."""
+
+
+@contextmanager
+def root_logger_kept() -> Iterator[None]:
+    """Leave the user's root logger alone while Opacus is imported, which calls logging.basicConfig."""
+    before = list(logging.getLogger().handlers)
+    yield
+    for handler in set(logging.getLogger().handlers) - set(before):
+        logging.getLogger().removeHandler(handler)
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -177,10 +188,15 @@ def is_untouched(module: LightningModule) -> bool:
         >>> whole, is_untouched(module)
         (True, False)
     """
+
+    def known(part: torch.nn.Module) -> bool:
+        # of an LSTM that takes hours first, records would be hours
+        recurrent = type(part).__module__ == "opacus.layers.dp_rnn" and getattr(part, "batch_first", True)
+        return (of_library(part) or type(part) in LAYERS or recurrent) and is_plain_layer(part)
+
     parts = list(module.modules())
     compiled = any("_compiled_call_impl" in vars(part) for part in parts)  # its rounding is not that which was bounded
-    own = all((of_library(p) or type(p) in LAYERS) and is_plain_layer(p) for p in parts)
-    return of_library(module) and own and not compiled
+    return of_library(module) and all(known(part) for part in parts) and not compiled
 
 
 class TrainableNuisances(Nuisances, RecordLossModule):
@@ -205,6 +221,12 @@ class TrainableNuisances(Nuisances, RecordLossModule):
         self, domain: Domain | Mapping[str, Any], privacy: Mapping[str, Any] | None = None, **settings: Any
     ) -> None:
         super().__init__(Domain.from_dict(domain) if isinstance(domain, Mapping) else domain, **settings)
+        if self.hours:
+            with root_logger_kept():
+                from opacus.validators import ModuleValidator
+            for network in (self.propensity, self.outcome):
+                layer = network.net[0]
+                layer.lstm = ModuleValidator.fix(layer.lstm)  # DPLSTM of the same weights, which Opacus's hooks hear
         self.save_hyperparameters(self.config() | ({} if privacy is None else {"privacy": dict(privacy)}))
 
     def on_fit_start(self) -> None:
@@ -214,6 +236,7 @@ class TrainableNuisances(Nuisances, RecordLossModule):
     def trained(self) -> Nuisances:
         """The networks without the trainer's part: a copy in float64 on the CPU, frozen."""
         with torch.random.fork_rng():  # fresh weights are drawn, and replaced
-            networks = Nuisances.from_config(self.config())
-        networks.load_state_dict(self.state_dict())
-        return networks.double().eval().requires_grad_(False)
+            networks = Nuisances.from_config(self.config()).double()
+        own = self.state_dict()  # where DPLSTM names each weight twice
+        networks.load_state_dict({name: own[name] for name in networks.state_dict()})
+        return networks.eval().requires_grad_(False)

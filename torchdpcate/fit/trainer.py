@@ -108,31 +108,6 @@ def check_one_process(trainer: Trainer) -> None:
         )
 
 
-GPU_ROUNDING = Condition(
-    "float32 on a GPU",
-    "what a record adds to a clipped sum of DP-SGD follows from it alone, to 2^-17 of the clip norm; "
-    "there kernels are chosen by the batch's size, and sums are float32",
-)
-
-
-def rounding_conditions(trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
-    """Return what DP-SGD in float32 under a Trainer rests on: nothing on the CPU, whose rounding is measured.
-
-    Args:
-        trainer: makes a Trainer from keyword arguments; None is `default_trainer`.
-
-    Example:
-        >>> rounding_conditions(partial(default_trainer, accelerator="cpu"))
-        ()
-    """
-    if not torch.accelerator.is_available():
-        return ()
-    settings, own = _settings(trainer or default_trainer)
-    if own and settings.get("accelerator") == "cpu":
-        return ()
-    return () if (trainer or default_trainer)().strategy.root_device.type == "cpu" else (GPU_ROUNDING,)
-
-
 _KNOWN = (
     "ModelCheckpoint",
     "LearningRateMonitor",

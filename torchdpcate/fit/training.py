@@ -43,12 +43,14 @@ def train(
     ledger: Ledger | None = None,
     block: str = "nuisance",
     average: float = 0.5,
+    engine: str = "opacus",
     ckpt_path: str | Path | None = None,
 ) -> Module:
     """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
 
     Args:
-        module: takes batches (x `[B, q]`, a `[B]`, y `[B]`) in float32; the caller has seeded its weights.
+        module: takes batches (x `[B, q]`, a `[B]`, y `[B]`) in float64, and is turned to it, so that no sum of clipped
+            gradients depends on how others round; the caller has seeded its weights.
         records: the block that trains.
         trainer_factory: makes a Trainer from `max_epochs`, `max_steps` and `callbacks`, as `default_trainer`.
         batch_size: records in a batch (not private; the plan's rate rules otherwise).
@@ -59,6 +61,7 @@ def train(
         ledger: where a private run is charged.
         block: the ledger's block.
         average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
+        engine: what clips, see `DPSGD`'s mode.
         ckpt_path: checkpoint to resume from, with its ledger entry.
 
     Returns:
@@ -75,7 +78,7 @@ def train(
     Guarantee:
         That of `DPSGD`, if `records` are the ledger's block.
     """
-    dataset, private = dataset_of(records), list[Callback]()
+    dataset, private = dataset_of(records, torch.float64), list[Callback]()
     if ckpt_path is not None:
         read_checkpoint(ckpt_path)
     if plan is None:
@@ -87,12 +90,12 @@ def train(
         loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
         # one pass holds all steps; a second is there for a resumed run whose pass ends early
         steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
-        private = [DPSGD(plan, noise, ledger, block)]
+        private = [DPSGD(plan, noise, ledger, block, mode=engine)]
         private[0].conditional = bool(user_trainer(trainer_factory))  # type: ignore[attr-defined]
     callbacks = [*private, *([TailAverage(steps, average)] if average else [])]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        run(module, loader, trainer_factory, callbacks, _LESS, ckpt_path, **limits)
+        run(module, loader, trainer_factory, callbacks, _LESS, ckpt_path, precision="64-true", **limits)
     return module.to(records.x.device).eval()
 
 
@@ -132,9 +135,9 @@ def run(
     check_weights(module)
 
 
-def dataset_of(records: CausalData) -> TensorDataset:
-    """Covariates [n, q], treatments [n] and outcomes [n] in float32, as modules of nuisances take them."""
-    return TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
+def dataset_of(records: CausalData, dtype: torch.dtype) -> TensorDataset:
+    """Covariates [n, q], treatments [n] and outcomes [n], as modules of nuisances take them."""
+    return TensorDataset(*(part.to(dtype) for part in (records.x, records.a, records.y)))
 
 
 class PoissonData(LightningDataModule):
@@ -172,7 +175,7 @@ class PoissonData(LightningDataModule):
         if isinstance(self.records, StudySource):
             self.records = self.records.load().records
         if isinstance(self.records, CausalData):
-            self.records = dataset_of(self.records)
+            self.records = dataset_of(self.records, torch.float32)
 
     def train_dataloader(self) -> PoissonLoader:
         """Return the loader."""

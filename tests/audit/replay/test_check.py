@@ -268,8 +268,8 @@ class Keeping(TrainableNuisances):
         return super().training_step(batch, batch_idx)
 
 
-def dp_sgd(kind=TrainableNuisances, mode="hooks", rate=0.2):
-    """A pipeline that trains by DP-SGD alone, in one mode."""
+def dp_sgd(kind=TrainableNuisances, rate=0.2):
+    """A pipeline that trains by DP-SGD alone."""
 
     def pipeline(records, noise):
         torch.manual_seed(1)
@@ -277,7 +277,7 @@ def dp_sgd(kind=TrainableNuisances, mode="hooks", rate=0.2):
         plan = DPSGDPlan(2.0, 0.5, rate, steps=4)
         data = torch.utils.data.TensorDataset(records.x.float(), records.a.float(), records.y.float())
         ledger = Ledger({"nuisance": PrivacyBudget(50.0, 1e-5)}, private=noise.private)
-        private = DPSGD(plan, noise, ledger, mode=mode)
+        private = DPSGD(plan, noise, ledger)
         trainer = default_trainer(callbacks=[private], accelerator="cpu", max_epochs=-1, max_steps=plan.steps)
         trainer.fit(module, poisson_loader(data, plan.sampling_rate, plan.steps, noise))
         return {"module": module, "ledger": ledger.entries}

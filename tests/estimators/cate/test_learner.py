@@ -16,9 +16,7 @@ from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.papers.oprescu import Dataset1
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release
@@ -55,17 +53,6 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
     encoded = schema.encode(frame.head(7))
     assert encoded.shape == (7, 4)
     np.testing.assert_array_equal(release.effect(frame.head(7)), release.effect(encoded))
-
-
-@pytest.mark.slow
-def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_path):
-    monkeypatch.setattr("torchdpcate.fit.nuisance_config.rounding_conditions", lambda _: (GPU_ROUNDING,))
-    model = learner(nuisance=QUICK).fit(*RECORDS)
-    release = model.release_function()
-    assert release.privacy.level == "conditional"
-    assert "float32 on a GPU" in str(release.privacy.to_dict())
-    verify_release(release.save(tmp_path / "r.safetensors"))
-    assert model.expected_noise(700).level == Level.CONDITIONAL
 
 
 def test_a_release_beyond_the_budget_is_refused_with_the_remaining_budget():

@@ -218,7 +218,7 @@ class Effects(TaskSpec):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto, additive, wide_and_deep or mlp, others mlp or convex"
+                "nuisance=auto, additive or mlp, others mlp or convex"
             )
         if isinstance(second_stage, RidgeSecondStage):
             return replace(second_stage, noise_ratio=self.mechanism.noise_ratio)

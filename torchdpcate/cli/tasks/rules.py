@@ -185,7 +185,7 @@ class EffectRules(Rules):
         """Refuse nuisances of two blocks, and another rule."""
         check_rule(config)
         if not isinstance(self._nuisance(config), ComposedNuisance):
-            raise InputError("nuisance: a rule by an effect takes auto, additive, wide_and_deep or mlp")
+            raise InputError("nuisance: a rule by an effect takes auto, additive or mlp")
         return config
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:  # type: ignore[override]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _ON_THE_CPU = (
     "trainer.accelerator = {}: this plan trains no network, and its sums over records run on the CPU, for which their "
-    "rounding is proved; nuisance=wide_and_deep (or additive) trains on the device"
+    "rounding is proved; nuisance=additive (or mlp) trains on the device"
 )
 
 
