@@ -90,7 +90,8 @@ def test_a_data_module_of_our_tables_trains_certified(module, records, dataset, 
     table = Table(tmp_path / "trial.csv", {**DOMAIN, "covariates": BOUNDS})
     data = PoissonData({"records": records, "table": table, "dataset": dataset}[kind], plan())
     ledger, noise = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}), NoiseSource.system()
-    trainer = Trainer(max_steps=20, accelerator="cpu", callbacks=[DPSGD(plan(), noise, ledger)], **QUIET)
+    private, own = [DPSGD(plan(), noise, ledger)], {"accelerator": "cpu", "precision": "64-true"}
+    trainer = Trainer(max_steps=20, callbacks=private, **own, **QUIET)
     trainer.fit(module, datamodule=data)
     [entry] = ledger.entries
     assert (entry.count, entry.level) == (20, "certified")

@@ -96,8 +96,13 @@ class StatedModule(LightningModule):
         Raises:
             InputError: See `stated_privacy`, or with `private=False` `read_checkpoint`.
         """
-        (stated_privacy if private else read_checkpoint)(checkpoint_path)
-        return super().load_from_checkpoint(checkpoint_path, **{"weights_only": True, **settings})
+        weights = read_checkpoint(checkpoint_path)["state_dict"]
+        if private:
+            stated_privacy(checkpoint_path)
+        module = super().load_from_checkpoint(checkpoint_path, **{"weights_only": True, **settings})
+        if any(weight.dtype == torch.float64 for weight in weights.values()):
+            module.double().load_state_dict(weights)  # Lightning rounds them to the type of a new module
+        return module
 
 
 class RecordLossModule(StatedModule, ABC):
