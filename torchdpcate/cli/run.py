@@ -540,7 +540,8 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, folder = task.release, task.folder
-    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(findings(release))]
+    sentences = [*findings(release), *task.expected()]
+    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(sentences)]
     claim, then, commands = release.privacy.claim, "pages, what it guarantees, your signature:", _NEXT
     if not release.privacy.claims:
         claim, then, commands = f"{claim}; no claim: publish nothing of it", "what it says of itself:", _NEXT_UNCLAIMED

@@ -305,6 +305,10 @@ class TaskSpec(ABC):
         """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
         return []
 
+    def expected(self) -> list[str]:
+        """Return what plans say of the release that its finding should, in sentences; nothing by default."""
+        return []
+
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: requested before the fit, and after it."""
         return _NUMBERS * (1 + self.study.domain.dimension)

@@ -133,8 +133,6 @@ class DenseDesign(Design):
 class LazyDesign(Design):
     """Features of a map, worked out anew in batches each time they are needed; never all at once.
 
-    A map that knows a shorter way to a product takes it: with ``Tangent`` features no batch of them is ever formed.
-
     Args:
         features: The map, set up.
         x: Covariates of the records, [n, q].

@@ -17,6 +17,7 @@ from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePe
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import GPU_ROUNDING
+from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release
@@ -84,9 +85,11 @@ def test_nothing_is_left_after_a_release_of_everything():
         model.release_function("output")
 
 
-def test_the_plug_in_is_the_difference_of_the_outcome_models_and_spends_nothing(fitted, tmp_path):
+def test_the_plug_in_is_the_difference_of_the_outcome_models_of_all_records_and_spends_nothing(tmp_path):
+    fitted = learner(second_stage=PlugInSecondStage()).fit(*RECORDS)
+    assert dict(fitted.sizes_) == {"nuisance": len(RECORDS[0])}
     before = fitted.ledger_.to_json()
-    release = fitted.release_function("plug_in")
+    release = fitted.release_function()
     assert fitted.ledger_.to_json() == before
     np.testing.assert_array_equal(release.effect(STUDY.queries), fitted.plug_in_effect(STUDY.queries))
     assert verify_release(release.save(tmp_path / "r.safetensors"))
@@ -94,6 +97,10 @@ def test_the_plug_in_is_the_difference_of_the_outcome_models_and_spends_nothing(
     forged = replace(release, theta=torch.ones_like(release.theta))
     with pytest.raises(VerificationError, match="holds some"):
         verify_release(forged.save(tmp_path / "forged.safetensors"))
+    with pytest.raises(InputError, match="use second_stage=linear"):
+        fitted.release_function("objective")
+    with pytest.raises(InputError, match="trains on all records"):
+        learner(second_stage=PlugInSecondStage(), split=0.3).fit(*RECORDS)
 
 
 def test_two_releases_are_both_in_the_second_ones_statement():

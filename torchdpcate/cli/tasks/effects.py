@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -21,11 +21,12 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisan
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism, PlugIn
+from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import effect_panels, save_figure
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
+from torchdpcate.heads.recipes import PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -66,11 +67,13 @@ class Effects(TaskSpec):
         if config.release not in ("function", "queries"):
             raise InputError(f"release = {config.release}: choose release=function or release=queries")
         self.mechanism = instantiate(config.mechanism)
-        if isinstance(self.mechanism, Composed) != ("split" not in config):
+        second = get_class(config.second_stage._target_)
+        pairs = ((Composed, AdaptiveSecondStage), (PlugIn, PlugInSecondStage))
+        if any(isinstance(self.mechanism, own) != issubclass(second, stage) for own, stage in pairs):
             chosen = choices(config, ["mechanism", "second_stage"])
             raise InputError(
                 f"mechanism = {chosen['mechanism']}: not for second_stage = {chosen['second_stage']}; composed is of "
-                "second_stage=adaptive, others are of kernel_ridge, linear, neural and tangent"
+                "second_stage=adaptive, plug_in of plug_in, others are of kernel_ridge, linear and neural"
             )
         if isinstance(self.mechanism, Composed):
             return config
@@ -123,9 +126,35 @@ class Effects(TaskSpec):
         return learner.expected_noise(n, self.mechanism, requested)
 
     def certified_ways(self) -> list[str]:
-        """See ``TaskSpec``; ways beside the default are in no order, for no plan knows all their errors."""
-        level = self.noise_of(self.learner, self.n).level
-        return [] if level is Level.CERTIFIED else [f"{self.mechanism.name} is {level.value} here; {_CERTIFIED}"]
+        """See ``TaskSpec``: the networks' own effect, then what else plans know the error of, the least first."""
+        planned = self.noise_of(self.learner, self.n)
+        if planned.level is Level.CERTIFIED:
+            return []
+        from torchdpcate.estimators.cate.learner import RLearner  # which trains; a task is made for less
+
+        stages = (PlugInSecondStage(), AdaptiveSecondStage())
+        own, best = (
+            RLearner(self.study.schema, self.learner.budget, second_stage=stage).expected_noise(self.n)
+            for stage in stages
+        )
+        ways = {"second_stage=adaptive (the default)": best.value}
+        if best.relative is not None:
+            ways["second_stage=adaptive second_stage.constant_only=true"] = best.value / best.relative
+        ranked = ", ".join(f"{way} {shown(value)}" for way, value in sorted(ways.items(), key=lambda pair: pair[1]))
+        return [
+            f"{self.mechanism.name} is {planned.level.value} here; certified ways to the same question, with the error "
+            f"to expect: second_stage=plug_in (networks of all records) {shown(own.value)}; {ranked}"
+        ]
+
+    def expected(self) -> list[str]:
+        """See ``TaskSpec``: that one number for all errs less than networks do."""
+        planned = None if self._composed else self.noise_of(self.learner, self.n)
+        if planned is None or planned.relative is None or planned.relative <= 1:
+            return []
+        return [
+            f"The error to expect of it, {shown(planned.value)}, is larger than that of one private number for all, "
+            f"{shown(planned.value / planned.relative)}, if effects vary as little as plans assume."
+        ]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -269,10 +298,3 @@ class Effects(TaskSpec):
     def _where(self) -> FigurePoints:
         """Where the curator's figure is drawn, as the reader's."""
         return FigurePoints(self.study.schema)
-
-
-_CERTIFIED = (
-    "certified ways to the same question: second_stage=adaptive (the default), second_stage=tangent, "
-    "second_stage=kernel_ridge mechanism=gaussian_process, second_stage=linear release=queries "
-    "mechanism=smooth_sensitivity"
-)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import LongTensor
 
 from torchdpcate.data.records import public_split
@@ -40,7 +41,7 @@ class Split(ABC):
         fraction: Share of the records in the first block, in (0, 1).
     """
 
-    names: ClassVar[tuple[str, str]]
+    names: ClassVar[tuple[str, ...]]
     folds: ClassVar[tuple[Fold, ...]]
     choices: ClassVar[tuple[Fold, ...]]
     fraction: float
@@ -100,6 +101,35 @@ class DisjointSplit(Split):
     def fact(self) -> float:
         """The share of the records that trains the nuisances."""
         return self.fraction
+
+    def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
+        """Return all of the budget."""
+        return budget
+
+    release_budget = nuisance_budget
+
+
+@dataclass(frozen=True)
+class AllRecords(Split):
+    """All records train the nuisances, for there is no second stage (``PlugInSecondStage``)."""
+
+    names = (NUISANCE,)
+    folds = (Fold(NUISANCE, NUISANCE),)
+    choices = folds
+    fraction = 1.0
+
+    @property
+    def fact(self) -> float:
+        """One: all records."""
+        return self.fraction
+
+    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
+        """Return the positions of all records."""
+        return {NUISANCE: torch.arange(n)}  # type: ignore[dict-item]  # torch has one class for all types
+
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the number of all records."""
+        return {NUISANCE: n}
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return all of the budget."""
