@@ -148,6 +148,7 @@ class TaskSpec(ABC):
         study: The data.
         folder: The run's folder.
         learner: The learner, with ``ledger_`` and ``sizes_`` once it is fitted.
+        planned: The noise to expect.
         release: What was released.
         unwritten: What could not be written beside the release, and why, in words.
     """
@@ -165,6 +166,7 @@ class TaskSpec(ABC):
     study: "Study | StreamedStudy | Any"
     folder: Path
     learner: Any
+    planned: "PlannedNoise"
     release: "Release"
 
     def __init__(self, name: str) -> None:
@@ -303,10 +305,6 @@ class TaskSpec(ABC):
 
     def certified_ways(self) -> list[str]:
         """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
-        return []
-
-    def expected(self) -> list[str]:
-        """Return what plans say of the release that its finding should, in sentences; nothing by default."""
         return []
 
     def size(self) -> int:

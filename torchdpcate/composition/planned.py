@@ -72,12 +72,7 @@ class EffectErrors(NamedTuple):
     @property
     def relative(self) -> float | None:
         """The same over that of one number for all with the same constant; None where that is what was requested."""
-        return self.total / self.one_number if self.deviation else None
-
-    @property
-    def one_number(self) -> float:
-        """Error to expect of one number for all with the same constant."""
-        return math.hypot(*self[:3], self.deviation)
+        return self.total / math.hypot(*self[:3], self.deviation) if self.deviation else None
 
 
 def effect_errors(plan: ComposedPlan, domain: Domain, scale: float | None = None) -> EffectErrors:

@@ -14,7 +14,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
 from torchdpcate.fit.nuisance_kinds import MOMENTUM, Nuisances
-from torchdpcate.fit.nuisances import NuisanceRecipe, network_error
+from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.trainer import rounding_conditions, user_trainer
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -160,10 +160,6 @@ class NuisanceConfig(NuisanceRecipe):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self.module(domain)
-
-    def planned_error(self, n: int, domain: Domain, budget: PrivacyBudget) -> float:
-        """Root mean squared error to expect of the plug-in effect, in outcome units; see `network_error`."""
-        return domain.outcome_range * network_error(n, domain.dimension, budget)
 
     def _suited(self, plan: DPSGDPlan, domain: Domain) -> tuple[NuisanceConfig, DPSGDPlan]:
         """Return the settings and the run for an outcome of this kind, of public facts alone.

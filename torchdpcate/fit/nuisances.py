@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -101,16 +100,6 @@ class NuisanceRecipe(ABC):
             trainer: makes a Lightning Trainer from keyword arguments; None is `default_trainer`.
         """
         return user_code("nuisances", self)
-
-    def planned_error(self, n: int, domain: Domain, budget: PrivacyBudget) -> float:
-        """Return the error to expect of the plug-in effect, in outcome units; NaN where public facts do not tell it.
-
-        Args:
-            n: records of the block, public.
-            domain: public bounds.
-            budget: of the block.
-        """
-        return math.nan
 
     @abstractmethod
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:

@@ -1,5 +1,6 @@
 """CATE learners: manners, budgets, seeds, levels, and what a release may hold."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -11,14 +12,16 @@ from safetensors import safe_open
 
 from tests import registered
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.heads.recipes import PlugInSecondStage
-from torchdpcate.papers.oprescu import Dataset1
+from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
@@ -224,3 +227,28 @@ def test_the_leak_search_finds_a_planted_leak(tmp_path):
         model.stage_.theta, release.features, release.nuisances, release.schema, release.privacy, 1.0
     )
     assert "head" in leaked(planted.save(tmp_path / "r.safetensors"), model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 10.0])
+def test_a_neural_head_errs_no_more_than_the_nuisances_own_effect_or_a_constant_but_for_noise(epsilon):
+    budget, mechanism = PrivacyBudget(epsilon, 1e-5), InfluencePerturbation(starts=1)
+    networks, head = NuisanceConfig(width=8, batch_size=90, epochs=3), NeuralSecondStage(width=2, depth=1, epochs=0)
+    for kind, seed in itertools.product((Dataset1, Dataset2), range(20, 30)):
+        study = kind(n=600, queries=10, seed=seed).load()
+        given = study.records.x, study.records.a, study.records.y
+        model = RLearner(study.domain, budget, nuisance=networks, second_stage=head).fit(*given)
+        constant = RLearner(study.domain, budget, second_stage=AdaptiveSecondStage(constant_only=True)).fit(*given)
+        release, planned = model.release_queries(study.queries, mechanism), model.expected_noise(540)
+        noise = 3 * planned.parts["noise of the head"]
+        assert noise < 0.02 * study.domain.outcome_range
+        found, own, flat = (
+            pehe(torch.as_tensor(effects), study.effect)
+            for effects in (
+                release.answers,
+                model.plug_in_effect(study.queries),
+                constant.release_function().effect(study.queries),
+            )
+        )
+        assert found <= own + noise
+        assert found <= flat + noise or planned.relative > 1  # of which the run's finding warns

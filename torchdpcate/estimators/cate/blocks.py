@@ -37,8 +37,9 @@ from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
-from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
+from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
@@ -59,7 +60,6 @@ BlockRecords = Mapping[str, CausalData]
 
 _GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
 _OF = "the second stage alone at a typical covariate (errors of the nuisances come on top)"
-OWN_EFFECT = "the networks' own effect"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 
 
@@ -172,27 +172,24 @@ class Blocks:
         head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, fitted, release, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
-        value, level = (
-            math.nan if head is None else chosen.planned(head, release),
-            chosen.planned_level(self.second_stage),
-        )
-        remarks: tuple[str, ...] = ()
-        if head is not None and head.retained is not None and not chosen.free:
-            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
-        domain, stated = self.schema.domain, Level.CONDITIONAL if user and level is Level.CERTIFIED else level
+        level = chosen.planned_level(self.second_stage)
+        level = Level.CONDITIONAL if user and level is Level.CERTIFIED else level
         if isinstance(self.second_stage, NeuralSecondStage | PlugInSecondStage):
-            return self._networks(n, stated, QUERIES if queries is None else len(queries))
+            return self._networks(n, level, QUERIES if queries is None else len(queries))
+        value, remarks = math.nan if head is None else chosen.planned(head, release), list[str]()
+        if head is not None and head.retained is not None:
+            remarks.append(f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is")
         return PlannedNoise(
             value,
             _OF,
-            domain.outcome_range,
+            self.schema.domain.outcome_range,
             n,
             self.budget,
             {} if math.isnan(value) else {"second stage": value},
-            stated,
+            level,
             assumes=() if math.isnan(value) else ASSUMED,
             left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
-            remarks=remarks,
+            remarks=tuple(remarks),
             alone=True,
         )
 
@@ -200,8 +197,12 @@ class Blocks:
         """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
         assert self.budget is not None
         domain, sizes, recipe = self.schema.domain, self.split.sizes(n), self.second_stage
-        trained = [sizes[fold.train] for fold in self.split.folds]
-        parts = {OWN_EFFECT: self.nuisance.planned_error(min(trained), domain, self.split.nuisance_budget(self.budget))}
+        own = math.nan
+        if isinstance(self.nuisance, NuisanceConfig):
+            trained = min(sizes[fold.train] for fold in self.split.folds)
+            error = network_error(trained, domain.dimension, self.split.nuisance_budget(self.budget))
+            own = error * domain.outcome_range
+        parts = {"the networks' own effect": own}
         remarks: tuple[str, ...] = ()
         if isinstance(recipe, NeuralSecondStage):
             fitted, release = self.split.fitted(sizes), self.split.release_budget(self.budget)
@@ -210,7 +211,8 @@ class Blocks:
             parts["noise of the head"] = recipe.planned_noise(fitted, release, bounds, ridge, queries)
             remarks = (f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect",)
         plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
-        constant, own = effect_errors(plan, domain).one_number, math.hypot(*parts.values())
+        errors = effect_errors(plan, domain)
+        constant = errors.total / (errors.relative or 1.0)
         return PlannedNoise.of_parts(
             parts,
             "the effect at a typical covariate",
@@ -221,7 +223,7 @@ class Blocks:
             assumes=(f"effects vary by {shown(constant)} over people",),
             left_out=("confounding that the networks do not learn",),
             remarks=remarks,
-            relative=None if math.isnan(own) else own / constant,
+            relative=None if math.isnan(own) else math.hypot(*parts.values()) / constant,
         )
 
     @property

@@ -110,18 +110,13 @@ class DisjointSplit(Split):
 
 
 @dataclass(frozen=True)
-class AllRecords(Split):
+class AllRecords(DisjointSplit):
     """All records train the nuisances, for there is no second stage (``PlugInSecondStage``)."""
 
     names = (NUISANCE,)
-    folds = (Fold(NUISANCE, NUISANCE),)
-    choices = folds
-    fraction = 1.0
+    folds = choices = (Fold(NUISANCE, NUISANCE),)
 
-    @property
-    def fact(self) -> float:
-        """One: all records."""
-        return self.fraction
+    fraction: float = 1.0
 
     def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
         """Return the positions of all records."""
@@ -130,12 +125,6 @@ class AllRecords(Split):
     def sizes(self, n: int) -> dict[str, int]:
         """Return the number of all records."""
         return {NUISANCE: n}
-
-    def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        """Return all of the budget."""
-        return budget
-
-    release_budget = nuisance_budget
 
 
 @dataclass(frozen=True)
