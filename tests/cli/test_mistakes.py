@@ -68,11 +68,11 @@ OF_TASKS = {
     f"task=subgroups {CELLS} subgroup_effects.propensity=fitted": "subgroups are lines of one composition",
 }
 NOT_USED = {
-    "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
+    "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear and neural",
     "second_stage=linear mechanism=composed": "not for second_stage = linear; composed is of second_stage=adaptive",
     "features=fourier features.pairs=7": "features: .*of second_stage=linear",
     "second_stage=neural features=fourier": "features: not used by task=cate with second_stage=neural",
-    "second_stage.threshold=9": "of second_stage=kernel_ridge, linear and tangent",
+    "second_stage.threshold=9": "of second_stage=kernel_ridge and linear",
     "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
     "+weights=constant": "write weights=constant",
     "rule.ridge=3": "rule.ridge: not used by task=cate.*it is of task=owl",

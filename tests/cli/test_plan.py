@@ -32,7 +32,7 @@ TASKS = shipped(
         "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
         "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
         "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
-        "plug-in": ["second_stage=linear", "mechanism=plug_in", "nuisance=convex"],
+        "plug-in": ["second_stage=plug_in", "nuisance=convex"],
         "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
     }
 )

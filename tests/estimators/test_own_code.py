@@ -130,7 +130,7 @@ def test_a_registered_map_is_read_back_with_its_bounds_and_its_condition(tmp_pat
     assert back.privacy.conditions == release.privacy.conditions
 
 
-def test_queries_and_services_on_a_user_s_map_are_conditional_and_the_plug_in_is_not(tmp_path, monkeypatch):
+def test_queries_and_services_on_a_user_s_map_are_conditional(tmp_path, monkeypatch):
     fitted = CASES["map of a head"]().fit(*records())
     part = PrivacyBudget(1.0, 1e-6)
     assert "Vouching" in str(fitted.release_queries([[0.5, 0.0]], "output", part).privacy.conditions)
@@ -141,7 +141,6 @@ def test_queries_and_services_on_a_user_s_map_are_conditional_and_the_plug_in_is
     assert not (tmp_path / "unnamed").exists()
     monkeypatch.setitem(FEATURE_MAPS, "mine", own_maps.Vouching)
     assert fitted.answer_online(tmp_path / "service", budget=part).privacy.level == "conditional"
-    assert CASES["map of a head"]().fit(*records()).release_function("plug_in").privacy.level == "certified"
 
 
 def test_a_name_of_the_library_s_vouches_for_nothing(monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.trainer import default_trainer
@@ -115,10 +116,17 @@ def test_newton_leaves_a_saddle_and_descends():
     assert abs(float(theta[1])) < 1e-10
 
 
-def test_the_ridge_falls_with_records_and_budget_down_to_that_without_privacy():
-    head = NeuralSecondStage()
-    assert head.ridge_for(1_000, None) == 1e-4
-    found = [head.ridge_for(n, PrivacyBudget(epsilon, 1e-5)) for n, epsilon in ((10**3, 1), (10**4, 1), (10**4, 8))]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > 1 > 1e-2 > found[2] > head.ridge_for(10**6, PrivacyBudget(100.0, 1e-5)) == 1e-4
-    assert NeuralSecondStage(ridge=0.3).ridge_for(1_000, PrivacyBudget(1.0, 1e-5)) == 0.3
+def test_the_ridge_falls_with_records_and_budget_and_the_noise_with_the_ridge():
+    domain, head = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0), NeuralSecondStage()
+    bounds = RScore().bounds(domain)
+
+    def ridge(n, epsilon):
+        return head.ridge_for(n, PrivacyBudget(epsilon, 1e-5), domain, bounds)
+
+    assert head.ridge_for(1_000, None, domain, bounds) == 1e-4
+    assert ridge(10**3, 1.0) == 1e3 > ridge(10**5, 1.0) > ridge(10**5, 8.0) > ridge(10**7, 8.0) > 1e-4
+    assert ridge(10**9, 100.0) == 1e-4
+    assert NeuralSecondStage(ridge=0.3).ridge_for(1_000, PrivacyBudget(1.0, 1e-5), domain, bounds) == 0.3
+    planned = [head.planned_noise(1_000, PrivacyBudget(1.0, 1e-5), bounds, ridge) for ridge in (1e-4, 1e-2, 1.0, 1e3)]
+    assert planned == sorted(planned, reverse=True)
+    assert planned[0] > 4 * planned[1]

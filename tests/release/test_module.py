@@ -11,7 +11,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
-from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease
@@ -85,8 +84,6 @@ RELEASES = {
     "products": lambda: function(Products(squares=True), "averaged"),
     "fourier": lambda: function(Fourier(16)),
     "layer": lambda: function(Representation()),
-    "tangent": lambda: function(Tangent()),
-    "tangent of several": lambda: function(Tangent(), "averaged"),
     "rule": rule,
     "composed rule": lambda: composed().rule(cost=0.2),
 }
@@ -142,7 +139,7 @@ for program, rows in zip(sys.argv[1::2], sys.argv[2::2]):
     assert torch.allclose(torch.export.load(program).module()(x), expected, rtol=0, atol=1e-6), program
 assert "torchdpcate" not in sys.modules
 """
-EXPORTED = ("composed of three arms", "composed with hidden units of some", "fourier", "tangent of several", "rule")
+EXPORTED = ("composed of three arms", "composed with hidden units of some", "fourier", "rule")
 
 
 def exported(release):

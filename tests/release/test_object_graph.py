@@ -38,6 +38,7 @@ from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import Representation
+from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
@@ -120,7 +121,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "objective, representation": partial(
         cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
     ),
-    "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK),
+    "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK, second_stage=PlugInSecondStage()),
     "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
     "influence": partial(cate, release="queries", mechanism=InfluencePerturbation(starts=2)),
     "gaussian_process": partial(

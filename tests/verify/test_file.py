@@ -32,7 +32,7 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
-from torchdpcate.heads.recipes import TangentSecondStage
+from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.release.file import write_sums
 from torchdpcate.verify.file import verify_release
 
@@ -85,12 +85,11 @@ MADE = {
     "neural": lambda: queries("influence", second_stage=NeuralSecondStage(width=4, ridge=1e-2, epochs=1)),
     "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
     "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
-    "plug_in": lambda: function("plug_in"),
+    "plug_in": lambda: function("plug_in", second_stage=PlugInSecondStage()),
     "cross_fit": lambda: function("objective", split=CrossFit()),
     "convex": lambda: function("output", nuisance=ConvexNuisanceConfig(), learner=DRLearner),
     "kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage()),
     "squared kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage(loss="squared", ridge=1.0)),
-    "tangent": lambda: queries("objective", second_stage=TangentSecondStage()),
     "public threshold": lambda: function("objective", second_stage=LinearSecondStage(threshold=0.5)),
     "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
     "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),

@@ -184,7 +184,7 @@ def owners(key: str) -> dict[str, list[str]]:
         >>> owners("nuisance")
         {'task': ['cate', 'rule']}
         >>> owners("split")
-        {'second_stage': ['kernel_ridge', 'linear', 'neural', 'tangent']}
+        {'second_stage': ['kernel_ridge', 'linear', 'neural']}
         >>> owners("rule.share")
         {'task': ['rule']}
         >>> owners("second_stage.bandwidth")

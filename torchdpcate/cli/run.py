@@ -80,7 +80,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     counted = ledger if shared is None else shared.run(ledger, label=str(folder))
     task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=counted)
     task.check()
-    planned = task.planned_noise(task.learner, task.n, budget)
+    planned = task.planned = task.planned_noise(task.learner, task.n, budget)
     # fixed noise protects nobody, so that no budget is named beside it
     size = planned.line if config.privacy.noise_seed is None else planned.size
     print(f"plan: {size}; of {planned.of}{verdict(task, planned)}", flush=True)
@@ -543,7 +543,13 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, folder = task.release, task.folder
-    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(findings(release))]
+    sentences, planned = findings(release), task.planned
+    if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
+        sentences.append(
+            f"The error to expect of it, {shown(planned.value)}, is larger than that of one private number for all, "
+            f"{shown(planned.value / planned.relative)}, if effects vary as little as plans assume."
+        )
+    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(sentences)]
     claim, then, commands = release.privacy.claim, "pages, what it guarantees, your signature:", _NEXT
     if not release.privacy.claims:
         claim, then, commands = f"{claim}; no claim: publish nothing of it", "what it says of itself:", _NEXT_UNCLAIMED

@@ -158,6 +158,7 @@ class TaskSpec(ABC):
         study: The data.
         folder: The run's folder.
         learner: The learner, with ``ledger_`` and ``sizes_`` once it is fitted.
+        planned: The noise to expect.
         release: What was released.
         unwritten: What could not be written beside the release, and why, in words.
     """
@@ -175,6 +176,7 @@ class TaskSpec(ABC):
     study: "Study | StreamedStudy | Any"
     folder: Path
     learner: Any
+    planned: "PlannedNoise"
     release: "Release"
     _keeps = True  # whether what `make` returns may leave losses and networks
 

@@ -146,7 +146,8 @@ class OutcomeNetwork(nn.Module):
 
     Trained by the squared error of the observed arm, so no network sees only one arm's records: under
     replace-one adjacency a record may change its arm, and separate fits would not be parallel.  Training
-    starts from means near the middle of the range.
+    starts from means in the middle of the range, and so from no effect: where noise leaves little to be learnt, the
+    effect of random weights would stay.
 
     Args:
         dimension: number of covariates q.
@@ -160,8 +161,9 @@ class OutcomeNetwork(nn.Module):
     def __init__(self, dimension: int, width: int = 32) -> None:
         super().__init__()
         self.net = mlp(dimension, width, 2)
-        # the middle of the public range: less way to go than from its lower end
-        self.net.get_parameter(f"{len(self.net) - 1}.bias").data.fill_(0.5)
+        last = f"{len(self.net) - 1}"
+        self.net.get_parameter(f"{last}.weight").data.zero_()
+        self.net.get_parameter(f"{last}.bias").data.fill_(0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """Both mean outcomes `[..., B, 2]` at covariates `x` `[..., B, q]` scaled to [-1, 1]."""
@@ -496,10 +498,3 @@ def _kind(config: Mapping[str, Any]) -> type[NuisanceModel]:
     if kind not in kinds:
         raise InputError(f"nuisances of kind {kind!r}: this version knows {', '.join(kinds)}")
     return kinds[kind]
-
-
-def networks_of(model: NuisanceModel | None) -> tuple[Nuisances, ...]:
-    """Return the networks whose mean prediction a model is; none if other models have a part in it."""
-    members = model._of if isinstance(model, AveragedNuisances) else (model,)
-    networks = tuple(member for member in members if isinstance(member, Nuisances))
-    return networks if len(networks) == len(members) else ()

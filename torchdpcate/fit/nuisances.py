@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.guarantee import Condition, user_code
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
     from torchdpcate.data.records import CausalData
     from torchdpcate.privacy.accounting import EventCount
-    from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.privacy.session import FitSession
 
 
@@ -141,6 +142,27 @@ class NuisanceRecipe(ABC):
             BudgetError: the block cannot pay.
             NumericalError: training diverged.
         """
+
+
+def network_error(n: int, dimension: int, budget: PrivacyBudget) -> float:
+    r"""Return the error to expect of the effect of networks by DP-SGD, in outcome ranges.
+
+    .. math:: 0.45\, (q^{3/4} / (n \mu))^{1/3}
+
+    to a factor of 1.3 (one standard deviation), and 1.8 at most, over 28 laws and sizes: ``Dataset1``, ``Dataset2``,
+    ``Confounded`` and twelve of 2 to 10 covariates, n mu from 360 to 10,800 (29 November 2026).
+
+    Args:
+        n: records that train them.
+        dimension: number of covariates q.
+        budget: of these records; mu is that of the Gaussian mechanism at it.
+
+    Example:
+        >>> round(network_error(2_700, 2, PrivacyBudget(1.0, 1e-5)), 4)
+        0.0596
+    """
+    mu = 1 / analytic_gaussian_sigma(budget.epsilon, budget.delta)
+    return 0.45 * (dimension**0.75 / (n * mu)) ** (1 / 3)
 
 
 def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:

@@ -8,21 +8,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.descent import conjugate_gradients, newton
+from torchdpcate.errors import InputError
+from torchdpcate.fit.descent import newton
 from torchdpcate.fit.feature_maps import FeatureMap, batches
 from torchdpcate.fit.losses import Huber
 
 _DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
-_FACTORED = 8_192  # the largest matrix that is factored: 512 MiB
-_MOST_ITERATIONS = 10_000  # of conjugate gradients
-_RESOLVED = 1e-8  # a true relative residual that float64 resolves whatever the ridge
 
 
 class Design(ABC):
     r"""Features Psi [n, p] of n records: products with Psi, with its transpose, and solves with its curvature.
 
-    Memory is that of the smaller of a p by p and an n by n matrix, or of a few vectors where both are large.
+    Memory is that of the smaller of a p by p and an n by n matrix.
 
     Attributes:
         shape: (n, p).
@@ -55,44 +52,23 @@ class Design(ABC):
     def _inner_products(self) -> Tensor:
         """Return Psi Psi', [n, n]."""
 
-    def solve(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float = 1e-6) -> Tensor:
+    def solve(self, weights: Tensor, ridge: float, rhs: Tensor) -> Tensor:
         r"""Return (ridge I + Psi' diag(weights) Psi)^{-1} rhs, [runs, p].
 
-        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity; by conjugate
-        gradients where both are too large to be factored. A factor that failed shows in the residual, which is
-        the caller's to check.
+        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity. A factor that
+        failed shows in the residual, which is the caller's to check.
 
         Args:
             weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
             ridge: Positive.
             rhs: Right-hand sides, [runs, p].
-            tolerance: Largest relative residual of conjugate gradients, where float64 resolves it.
-
-        Raises:
-            NumericalError: Conjugate gradients missed their tolerance.
         """
         n, p = self.shape
-        if min(n, p) > _FACTORED:
-            return self._conjugate_gradients(weights, ridge, rhs, tolerance)
         if p <= n:
             return _cholesky_solve(self.gram(weights), ridge, rhs)
         root = weights.sqrt()
         inner = _cholesky_solve(root[:, :, None] * self.kernel * root[:, None, :], ridge, root * self.apply(rhs))
         return (rhs - self.adjoint(root * inner)) / ridge
-
-    def _conjugate_gradients(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float) -> Tensor:
-        def apply(V: Tensor, which: Tensor) -> Tensor:
-            own = weights if len(weights) == 1 else weights[which]
-            rows = V.T.contiguous()
-            return (ridge * rows + self.adjoint(own * self.apply(rows))).T.contiguous()
-
-        x, left = conjugate_gradients(apply, rhs.T, tolerance, _MOST_ITERATIONS)
-        if not left <= max(tolerance, _RESOLVED):
-            raise NumericalError(
-                f"conjugate gradients left a relative residual of {left:.1e}, within {_MOST_ITERATIONS:,} steps: "
-                "nothing is released; raise second_stage.ridge"
-            )
-        return x.T
 
 
 class DenseDesign(Design):
@@ -132,8 +108,6 @@ class DenseDesign(Design):
 
 class LazyDesign(Design):
     """Features of a map, worked out anew in batches each time they are needed; never all at once.
-
-    A map that knows a shorter way to a product takes it: with ``Tangent`` features no batch of them is ever formed.
 
     Args:
         features: The map, set up.
@@ -270,7 +244,7 @@ class LinearProblem:
 
     def solve_curvature(self, rhs: Tensor) -> Tensor:
         """Return A^{-1} of each row of rhs [k, p]; A itself is formed only where p is the least of n and p."""
-        return self.design.solve(self.w[None].square() / self.n, self.ridge, rhs, tolerance=1e-12)
+        return self.design.solve(self.w[None].square() / self.n, self.ridge, rhs)
 
 
 def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:

@@ -12,9 +12,9 @@ import torch
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap, Legendre, on_domain
-from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.fit.nuisances import network_error
 from torchdpcate.fit.trainer import interruptible, quiet_lightning
-from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
+from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, PlugInStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, theorem1_multiplier
 from torchdpcate.privacy.guarantee import of_library
@@ -23,13 +23,19 @@ from torchdpcate.registry import refuse_strings
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
+    from torchdpcate.causal.score import ScoreBounds
     from torchdpcate.data.domain import Domain
     from torchdpcate.fit.nuisances import NuisanceModel
 
 
 _NONPRIVATE_RIDGE = 1e-4
-LEARNS = 3e-3
-"""Ridge of a neural head up to which it learns more than a constant; see ``NeuralSecondStage.ridge_for``."""
+_LEARNS, _LEARNT_NOISE = 3e-3, 5.0  # ridge of a neural head up to which it is more than a constant; its noise then
+_MOST_RIDGE = 1e3
+_GAIN = 0.05  # share of the plug-in's squared error that heads without noise removed, neural_ridge.csv
+_CURVATURE = 0.25  # mean of w^2
+_LARGEST = 0.6  # largest product of weight and residual over that of their bounds
+QUERIES = 300
+"""Answers that a neural head is planned for."""
 
 
 class SecondStage(ABC):
@@ -82,7 +88,7 @@ class RidgeSecondStage(SecondStage):
         threshold_share: Share of the nuisance block's epsilon that it is charged (pure).
     """
 
-    choice = "linear, tangent or kernel_ridge"
+    choice = "linear or kernel_ridge"
     quantile: ClassVar[float] = 0.9
     threshold_share: ClassVar[float] = 0.05
 
@@ -154,7 +160,7 @@ class LinearSecondStage(RidgeSecondStage):
         0.1
     """
 
-    choice = "linear or tangent"
+    choice = "linear"
 
     features: FeatureMap = field(default_factory=Legendre)
 
@@ -194,14 +200,15 @@ class NeuralSecondStage(SecondStage):
         width: Units of each hidden layer.
         depth: Hidden layers.
         ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive; None
-            works it out by ``ridge_for`` from public facts.
+            works it out by ``ridge_for`` from public facts. f corrects the nuisances' own effect, at which a large
+            ridge leaves it.
         epochs: Passes of Adam over the block; 0 leaves all to the polish.
 
     Raises:
         InputError: A setting out of its range.
 
     Example:
-        >>> NeuralSecondStage(ridge=0.01).ridge_for(500, None)
+        >>> NeuralSecondStage(ridge=0.01).ridge
         0.01
     """
 
@@ -222,33 +229,59 @@ class NeuralSecondStage(SecondStage):
         if self.ridge is not None and not (self.ridge > 0 and math.isfinite(self.ridge)):
             raise InputError(f"second_stage.ridge = {self.ridge}: give a positive number")
 
-    def ridge_for(self, n: int, budget: PrivacyBudget | None) -> float:
-        r"""Return the ridge: the given one, or the one with which head and noise together err least.
+    def ridge_for(self, n: int, budget: PrivacyBudget | None, domain: Domain, bounds: ScoreBounds) -> float:
+        r"""Return the ridge: the given one, or the one with which the release is planned to err least.
 
-        .. math:: \lambda = \max\{10^{-4}, (50 c)^2\}, \qquad c = 5 \sqrt{2 \ln n \ln(2/\delta)} / (\varepsilon n)
+        Without noise a head of mean weight v = 1/4 removes up to a share s = 1/20 of the squared error
+        :math:`e^2` of the nuisances' own effect, and c gamma is its noise at ridge zero (``planned_noise``). With
+        :math:`u = v / (v + \lambda)` the release errs by
 
-        c is the noise of an answer over the gross-error sensitivity gamma (Theorem 1). A head that is a constant t has
-        gamma = g at 300 queries, and errs least with the ridge E[w^2] (c g / t)^2: by E[w^2] = 1/4, g = 20 and t = 1/5
-        of the outcome range that is (50 c)^2. From ``LEARNS`` down a head learns more than a constant, with three times
-        the noise and more. 1e-4, the ridge without privacy, is the least whose polish ends reliably. Source:
-        ``experiments/dp_cate/neural_ridge.py``, R-learner: with n from 1,000 to 100,000, epsilon from 1 to 30 and
-        widths from 8 to 64 it errs 1.03 times as much as the best of nine ridges on average, 1.9 times at most.
+        .. math:: e^2 (1 - 2 s u + s u^2) + (c \gamma u)^2, \quad \text{least at} \quad
+            \lambda = \min\{10^3, \max(10^{-4}, v (c \gamma)^2 / (s e^2))\}
+
+        all of it public. 1e-4, the ridge without privacy, is the least whose polish ends reliably.
 
         Args:
-            n: Records of the second-stage block.
+            n: Records of the second-stage block, and about those of the nuisances'.
             budget: Its budget; None without privacy.
+            domain: Public bounds.
+            bounds: Of the learner's score.
 
         Example:
-            >>> head = NeuralSecondStage()
-            >>> [round(head.ridge_for(n, PrivacyBudget(4.0, 1e-5)), 6) for n in (1_350, 13_500, 135_000)]
-            [0.377142, 0.004976, 0.0001]
+            >>> from torchdpcate.causal.score import RScore
+            >>> from torchdpcate.data.domain import Domain
+            >>> domain, head = Domain([0, 0], [1, 1], -1, 1), NeuralSecondStage()
+            >>> budget, bounds = PrivacyBudget(4.0, 1e-5), RScore().bounds(domain)
+            >>> [round(head.ridge_for(n, budget, domain, bounds), 3) for n in (1_350, 135_000, 13_500_000)]
+            [476.301, 1.682, 0.005]
         """
         if self.ridge is not None:
             return self.ridge
         if budget is None:
             return _NONPRIVATE_RIDGE
+        own = network_error(n, domain.dimension, budget) * domain.outcome_range
+        noise = self.planned_noise(n, budget, bounds, ridge=0.0)
+        return min(_MOST_RIDGE, max(_NONPRIVATE_RIDGE, _CURVATURE * (noise / own) ** 2 / _GAIN))
+
+    def planned_noise(
+        self, n: int, budget: PrivacyBudget, bounds: ScoreBounds, ridge: float, queries: int = QUERIES
+    ) -> float:
+        r"""Return the standard deviation of the noise in an answer by Theorem 1, in outcome units: c gamma.
+
+        The head is planned as the constant that it is above a ridge of 3e-3:
+        :math:`\gamma = .6 \sqrt d B S / (1/4 + \lambda)`; from there down it has about five times as much.
+
+        Args:
+            n: Records of the second-stage block.
+            budget: What the release may spend.
+            bounds: Of the learner's score: B of weights, S of targets.
+            ridge: lambda; 0 stands for the constant without one.
+            queries: Number of queries d.
+        """
         epsilon = min(budget.epsilon, 3 * math.log(2 / budget.delta))  # beyond which the theorem is not proved
-        return max(_NONPRIVATE_RIDGE, (50 * theorem1_multiplier(epsilon, budget.delta, n)) ** 2)
+        gamma = _LARGEST * math.sqrt(queries) * bounds.weight * bounds.target / (_CURVATURE + ridge)
+        learnt = _LEARNT_NOISE if 0 < ridge <= _LEARNS else 1.0
+        return learnt * gamma * theorem1_multiplier(epsilon, budget.delta, n)
 
     def fit(
         self,
@@ -263,7 +296,7 @@ class NeuralSecondStage(SecondStage):
         """Return the polished neural stage."""
         from torchdpcate.heads.neural import NeuralHead, fit_neural_head  # Lightning, for those who train
 
-        domain, ridge = block.domain, self.ridge_for(block.s.shape[0], budget)
+        domain, ridge = block.domain, self.ridge_for(block.s.shape[0], budget, block.domain, block.bounds)
         block = block.in_units_of(domain.outcome_range)
         with quiet_lightning(), interruptible(), torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -273,13 +306,30 @@ class NeuralSecondStage(SecondStage):
 
 
 @dataclass(frozen=True)
-class TangentSecondStage(LinearSecondStage):
-    """A linear head on ``Tangent`` features.
+class PlugInSecondStage(SecondStage):
+    r"""No second stage: all records train the nuisances, whose own effect mu1 - mu0 is released.
 
-    Attributes:
-        features: Always ``Tangent``.
+    .. math:: g(x) = \mu_1(x) - \mu_0(x)
+
+    Guarantee:
+        That of the nuisances: (epsilon, delta), certified for networks by DP-SGD; g is post-processing.
+
+    Example:
+        >>> PlugInSecondStage().choice
+        'plug_in'
     """
 
-    choice: ClassVar[str] = "tangent"
+    choice = "plug_in"
 
-    features: FeatureMap = field(init=False, default_factory=Tangent)
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: NuisanceModel,
+        *,
+        threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
+        trainer: Callable[..., Trainer] | None = None,
+        seed: int = 0,
+    ) -> PlugInStage:
+        """Return the stage whose f is zero."""
+        return PlugInStage(block)

@@ -92,6 +92,28 @@ class FittedStage(ABC):
         """Return the non-private unit f(x), [B], that the head adds to the offset."""
 
 
+@dataclass(frozen=True, eq=False)
+class PlugInStage(FittedStage):
+    """No second stage: f is zero, and g the nuisances' own effect.
+
+    Attributes:
+        block: The records that trained the nuisances.
+    """
+
+    block: SecondStageBlock
+    ridge = math.inf
+    gradient_norm = 0.0
+
+    @property
+    def coefficients(self) -> Tensor:
+        """None."""
+        return self.block.s.new_zeros(0)
+
+    def correction(self, x: Tensor) -> Tensor:
+        """Return zeros."""
+        return torch.zeros(len(x), dtype=torch.float64)
+
+
 class ParametricStage(FittedStage):
     """A second stage with parameters theta, f = f_theta.
 

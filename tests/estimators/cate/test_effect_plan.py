@@ -15,7 +15,7 @@ KINDS = (
         "gaussian_process",
         "smooth_sensitivity",
     ),
-    *("convex", "kernel", "tangent", "public threshold", "fourier", "representation", "holding influence"),
+    *("convex", "kernel", "public threshold", "fourier", "representation", "holding influence"),
 )
 
 
@@ -24,7 +24,6 @@ class TestContract(PlanContract):
     default = ("convex",)
     untold = ("seed", "nuisances", "features", "head")
     untold_in: ClassVar = {
-        "tangent": ("coefficients",),
         "holding influence": ("ridge",),  # the scale of its noise is secret, and nothing public follows from it
     }
     worked_out = ("noise_scales",)

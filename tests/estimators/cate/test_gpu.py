@@ -15,7 +15,7 @@ from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import TangentSecondStage
+from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -45,8 +45,7 @@ FUNCTIONS = {
     "objective": (None, {}),
     "objective of networks": (None, {"nuisance": NETWORKS}),
     "doubly robust, crossed": ("output", {"kind": DRLearner, "split": CrossFit()}),
-    "plug_in": ("plug_in", {}),
-    "tangent": (None, {"second_stage": TangentSecondStage(ridge=0.02), "nuisance": NETWORKS}),
+    "plug_in": (None, {"second_stage": PlugInSecondStage(), "nuisance": NETWORKS}),
 }
 
 
@@ -62,7 +61,7 @@ def test_functions(name, device):
 @pytest.mark.first(4)
 @pytest.mark.parametrize("name", sorted(FEATURE_MAPS, reverse=True))
 def test_features(name, device):
-    networks = name in ("representation", "tangent")
+    networks = name == "representation"
     model = fitted(
         device,
         nuisance=NETWORKS if networks else ConvexNuisanceConfig(),

@@ -1,5 +1,6 @@
 """CATE learners: manners, budgets, seeds, levels, and what a release may hold."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -11,12 +12,15 @@ from safetensors import safe_open
 
 from tests import registered
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
+from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.papers.oprescu import Dataset1
+from torchdpcate.heads.recipes import PlugInSecondStage
+from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release
@@ -71,9 +75,11 @@ def test_nothing_is_left_after_a_release_of_everything():
         model.release_function("output")
 
 
-def test_the_plug_in_is_the_difference_of_the_outcome_models_and_spends_nothing(fitted, tmp_path):
+def test_the_plug_in_is_the_difference_of_the_outcome_models_of_all_records_and_spends_nothing(tmp_path):
+    fitted = learner(second_stage=PlugInSecondStage()).fit(*RECORDS)
+    assert dict(fitted.sizes_) == {"nuisance": len(RECORDS[0])}
     before = fitted.ledger_.to_json()
-    release = fitted.release_function("plug_in")
+    release = fitted.release_function()
     assert fitted.ledger_.to_json() == before
     np.testing.assert_array_equal(release.effect(STUDY.queries), fitted.plug_in_effect(STUDY.queries))
     assert verify_release(release.save(tmp_path / "r.safetensors"))
@@ -81,6 +87,10 @@ def test_the_plug_in_is_the_difference_of_the_outcome_models_and_spends_nothing(
     forged = replace(release, theta=torch.ones_like(release.theta))
     with pytest.raises(VerificationError, match="holds some"):
         verify_release(forged.save(tmp_path / "forged.safetensors"))
+    with pytest.raises(InputError, match="use second_stage=linear"):
+        fitted.release_function("objective")
+    with pytest.raises(InputError, match="trains on all records"):
+        learner(second_stage=PlugInSecondStage(), split=0.3).fit(*RECORDS)
 
 
 def test_two_releases_are_both_in_the_second_ones_statement():
@@ -204,3 +214,28 @@ def test_the_leak_search_finds_a_planted_leak(tmp_path):
         model.stage_.theta, release.features, release.nuisances, release.schema, release.privacy, 1.0
     )
     assert "head" in leaked(planted.save(tmp_path / "r.safetensors"), model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 10.0])
+def test_a_neural_head_errs_no_more_than_the_nuisances_own_effect_or_a_constant_but_for_noise(epsilon):
+    budget, mechanism = PrivacyBudget(epsilon, 1e-5), InfluencePerturbation(starts=1)
+    networks, head = NuisanceConfig(width=8, batch_size=90, epochs=3), NeuralSecondStage(width=2, depth=1, epochs=0)
+    for kind, seed in itertools.product((Dataset1, Dataset2), range(20, 30)):
+        study = kind(n=600, queries=10, seed=seed).load()
+        given = study.records.x, study.records.a, study.records.y
+        model = RLearner(study.domain, budget, nuisance=networks, second_stage=head).fit(*given)
+        constant = RLearner(study.domain, budget, second_stage=AdaptiveSecondStage(constant_only=True)).fit(*given)
+        release, planned = model.release_queries(study.queries, mechanism), model.expected_noise(540)
+        noise = 3 * planned.parts["noise of the head"]
+        assert noise < 0.02 * study.domain.outcome_range
+        found, own, flat = (
+            pehe(torch.as_tensor(effects), study.effect)
+            for effects in (
+                release.answers,
+                model.plug_in_effect(study.queries),
+                constant.release_function().effect(study.queries),
+            )
+        )
+        assert found <= own + noise
+        assert found <= flat + noise or planned.relative > 1  # of which the run's finding warns

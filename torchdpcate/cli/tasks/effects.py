@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -20,11 +20,12 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisan
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism, PlugIn
+from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import effect_panels
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
+from torchdpcate.heads.recipes import PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -67,11 +68,13 @@ class Effects(TaskSpec):
         if config.release not in ("function", "queries"):
             raise InputError(f"release = {config.release}: choose release=function or release=queries")
         self.mechanism = instantiate(config.mechanism)
-        if isinstance(self.mechanism, Composed) != ("split" not in config):
+        second = get_class(config.second_stage._target_)
+        composed = isinstance(self.mechanism, Composed) == issubclass(second, AdaptiveSecondStage)
+        if not composed or isinstance(self.mechanism, PlugIn) != issubclass(second, PlugInSecondStage):
             chosen = choices(config, ["mechanism", "second_stage"])
             raise InputError(
                 f"mechanism = {chosen['mechanism']}: not for second_stage = {chosen['second_stage']}; composed is of "
-                "second_stage=adaptive, others are of kernel_ridge, linear, neural and tangent"
+                "second_stage=adaptive, plug_in of plug_in, others are of kernel_ridge, linear and neural"
             )
         if isinstance(self.mechanism, Composed):
             return config
@@ -124,9 +127,23 @@ class Effects(TaskSpec):
         return learner.expected_noise(n, self.mechanism, requested)
 
     def certified_ways(self) -> list[str]:
-        """See ``TaskSpec``; ways beside the default are in no order, for no plan knows all their errors."""
-        level = self.noise_of(self.learner, self.n).level
-        return [] if level is Level.CERTIFIED else [f"{self.mechanism.name} is {level.value} here; {_CERTIFIED}"]
+        """See ``TaskSpec``: the networks' own effect, then what else plans know the error of, the least first."""
+        planned = self.noise_of(self.learner, self.n)
+        if planned.level is Level.CERTIFIED:
+            return []
+        from torchdpcate.estimators.cate.learner import RLearner  # which trains; a task is made for less
+
+        make = partial(RLearner, self.study.schema, self.learner.budget)
+        own = make(second_stage=PlugInSecondStage()).expected_noise(self.n)
+        best = make().expected_noise(self.n)
+        ways = [(best.value, "second_stage=adaptive (the default)")]
+        if best.relative is not None:
+            ways.append((best.value / best.relative, "second_stage.constant_only=true"))
+        ranked = ", ".join(f"{way} {shown(value)}" for value, way in sorted(ways))
+        return [
+            f"{self.mechanism.name} is {planned.level.value} here; certified ways to the same question, with the error "
+            f"to expect: second_stage=plug_in (networks of all records) {shown(own.value)}; {ranked}"
+        ]
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -258,10 +275,3 @@ class Effects(TaskSpec):
     def _where(self) -> FigurePoints:
         """Where the curator's figure is drawn, as the reader's."""
         return FigurePoints(self.study.schema)
-
-
-_CERTIFIED = (
-    "certified ways to the same question: second_stage=adaptive (the default), second_stage=tangent, "
-    "second_stage=kernel_ridge mechanism=gaussian_process, second_stage=linear release=queries "
-    "mechanism=smooth_sensitivity"
-)

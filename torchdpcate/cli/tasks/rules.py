@@ -20,7 +20,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import decision_accuracy, policy_value
 from torchdpcate.fit.feature_maps import Representation
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.rule import DecisionRelease
@@ -79,7 +78,7 @@ class Rules(TaskSpec):
     def checked(self, config: DictConfig) -> DictConfig:
         """Refuse what no learner would ever see."""
         check_rule(config)
-        if isinstance(instantiate(config.features), Representation | Tangent):
+        if isinstance(instantiate(config.features), Representation):
             raise InputError(
                 f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose "
                 "identity, legendre or fourier"

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from torchdpcate._process import gpu_memory
 from torchdpcate.causal.score import RegressionScore
+from torchdpcate.composition.planned import effect_errors
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -26,17 +28,19 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     MECHANISMS,
     FunctionMechanism,
     Mechanism,
+    PlugIn,
     Prepared,
     QueryMechanism,
 )
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.cate.splits import Fold, Split
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
-from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
-from torchdpcate.heads.recipes import LEARNS, NeuralSecondStage, RidgeSecondStage, SecondStage
+from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
+from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -54,8 +58,6 @@ if TYPE_CHECKING:
 BlockRecords = Mapping[str, CausalData]
 """Records by block."""
 
-OBJECTIVE = "objective"
-"""The mechanism where the user names none: the one of least noise."""
 _GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
 _OF = "the second stage alone for an average person (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
@@ -126,7 +128,7 @@ class Blocks:
         for fold in self.split.folds:
             self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
         if self.last_budget is not None:
-            chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+            chosen: Mechanism = MECHANISMS.make(mechanism or self.mechanism, Mechanism)
             chosen.check_attacked()
             weight = self.score.bounds(self.schema.domain).weight * FeatureMap.bound
             chosen.check(self.second_stage, weight, self.split.fitted(sizes), self.last_budget)
@@ -165,21 +167,18 @@ class Blocks:
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
         assert self.budget is not None
-        chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+        chosen: Mechanism = MECHANISMS.make(mechanism or self.mechanism, Mechanism)
         fitted, release = self.split.fitted(self.split.sizes(n)), self.split.release_budget(self.budget)
         head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, fitted, release, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
-        value, level = (
-            math.nan if head is None else chosen.planned(head, release),
-            chosen.planned_level(self.second_stage),
-        )
-        remarks: tuple[str, ...] = ()
-        if head is not None and head.retained is not None and not chosen.free:
-            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
-        if isinstance(self.second_stage, NeuralSecondStage):
-            ridge = self.second_stage.ridge_for(fitted, release)
-            remarks = (f"the ridge is {ridge:.3g}, above {LEARNS:g} a network is hardly more than a constant",)
+        level = chosen.planned_level(self.second_stage)
+        level = Level.CONDITIONAL if user and level is Level.CERTIFIED else level
+        if isinstance(self.second_stage, NeuralSecondStage | PlugInSecondStage):
+            return self._networks(n, level, QUERIES if queries is None else len(queries))
+        value, remarks = math.nan if head is None else chosen.planned(head, release), list[str]()
+        if head is not None and head.retained is not None:
+            remarks.append(f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is")
         return PlannedNoise(
             value,
             _OF,
@@ -187,12 +186,50 @@ class Blocks:
             n,
             self.budget,
             {} if math.isnan(value) else {"second stage": value},
-            Level.CONDITIONAL if user and level is Level.CERTIFIED else level,
+            level,
             assumes=() if math.isnan(value) else ASSUMED,
             left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
-            remarks=remarks,
+            remarks=tuple(remarks),
             alone=True,
         )
+
+    def _networks(self, n: int, level: Level, queries: int) -> PlannedNoise:
+        """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
+        assert self.budget is not None
+        domain, sizes, recipe = self.schema.domain, self.split.sizes(n), self.second_stage
+        own = math.nan
+        if isinstance(self.nuisance, NuisanceConfig):
+            trained = min(sizes[fold.train] for fold in self.split.folds)
+            error = network_error(trained, domain.dimension, self.split.nuisance_budget(self.budget))
+            own = error * domain.outcome_range
+        parts = {"the networks' own effect": own}
+        remarks: tuple[str, ...] = ()
+        if isinstance(recipe, NeuralSecondStage):
+            fitted, release = self.split.fitted(sizes), self.split.release_budget(self.budget)
+            bounds = self.score.bounds(domain)
+            ridge = recipe.ridge_for(fitted, release, domain, bounds)
+            parts["noise of the head"] = recipe.planned_noise(fitted, release, bounds, ridge, queries)
+            remarks = (f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect",)
+        plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
+        errors = effect_errors(plan, domain)
+        constant = errors.total / (errors.relative or 1.0)
+        return PlannedNoise.of_parts(
+            parts,
+            "the effect at a typical covariate",
+            domain.outcome_range,
+            n,
+            self.budget,
+            level=level,
+            assumes=(f"effects vary by {shown(constant)} over people",),
+            left_out=("confounding that the networks do not learn",),
+            remarks=remarks,
+            relative=None if math.isnan(own) else math.hypot(*parts.values()) / constant,
+        )
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism where the user names none: the one of least noise."""
+        return PlugIn.name if isinstance(self.second_stage, PlugInSecondStage) else "objective"
 
     @property
     def first_budget(self) -> PrivacyBudget | None:
@@ -349,7 +386,7 @@ class FittedBlocks:
 
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> FunctionRelease:
         """Release the function by a function mechanism; see ``CATELearner.release_function``."""
-        chosen = self._able(mechanism or OBJECTIVE)
+        chosen = self._able(mechanism)
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
@@ -373,7 +410,7 @@ class FittedBlocks:
         include_nuisances: bool,
     ) -> QueryRelease:
         """Release answers at encoded queries within the domain [d, q], by a query mechanism or a function's."""
-        chosen = self._able(mechanism or OBJECTIVE)
+        chosen = self._able(mechanism)
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
             answers = function.effect_tensor(queries)
@@ -426,10 +463,10 @@ class FittedBlocks:
         with torch.no_grad():
             return self.first.nuisances.effect(x)
 
-    def _able(self, mechanism: "str | Mechanism") -> Mechanism:
+    def _able(self, mechanism: "str | Mechanism | None") -> Mechanism:
         """Return the mechanism if this fit can release by it."""
         self.settings.check(self.n, mechanism)
-        chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
+        chosen: Mechanism = MECHANISMS.make(mechanism or self.settings.mechanism, Mechanism)
         return chosen
 
     def _spend(

@@ -100,7 +100,7 @@ class EffectPlan(StatedPlan):
             "learner": self.learner,
             "split": self.split,
             "seed": self.seed,
-            "ridge": self.head.ridge,
+            **({} if free else {"ridge": self.head.ridge}),
             **({} if free else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
             **({} if free or self.head.size is None else {"coefficients": self.head.size}),
         }
@@ -197,7 +197,7 @@ def _stated_head(release: FunctionRelease | QueryRelease, n: int) -> Head:
         raise ValueError("coefficients that are not those of its features")
     return Head(
         n,
-        as_number(public["ridge"]),
+        math.inf if MECHANISMS[release.privacy.mechanism].free else as_number(public["ridge"]),
         bounds.weight * FeatureMap.bound,
         bounds.target,
         math.inf if threshold == SQUARED else as_number(threshold),
@@ -293,11 +293,14 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
 def _sizes(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of names and sizes of blocks against the split that the statement has."""
     sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public["split"]
-    pair = FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
+    free = MECHANISMS[privacy.mechanism].free
+    pair = (NUISANCE,) if free else FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
-    if tuple(sizes) != pair:
+    if tuple(sizes) != pair or (free and split != 1):
         yield f"its blocks are not {' and '.join(pair)}, as its split and mechanism say"
+        return
+    if free:
         return
     share = 0.5 if split == TWO_FOLDS else as_number(split)
     if not 0 < share < 1 or sizes[pair[0]] != round(share * privacy.n):

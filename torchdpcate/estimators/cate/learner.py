@@ -24,12 +24,12 @@ from torchdpcate.estimators.cate.blocks import Blocks, FittedBlocks
 from torchdpcate.estimators.cate.composition import Composition, FittedComposition
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.estimators.cate.splits import DisjointSplit, Split
+from torchdpcate.estimators.cate.splits import AllRecords, DisjointSplit, Split
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, PlugInSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, user_code
@@ -242,7 +242,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         if not isinstance(self._fitted, FittedBlocks):
             raise InputError(
                 "second_stage = adaptive: its function answers any query already, by release_function(); an online "
-                "service needs second_stage=linear, tangent or kernel_ridge"
+                "service needs second_stage=linear or kernel_ridge"
             )
         return self._fitted.answer_online(folder, mechanism, budget)
 
@@ -342,7 +342,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """
         self._require_fitted(what)
         if not isinstance(self._fitted, FittedBlocks):
-            raise InputError(f"{what}: is for blocks of records; use second_stage=linear, tangent or kernel_ridge")
+            raise InputError(f"{what}: is for blocks of records; use second_stage=linear, kernel_ridge or plug_in")
         return self._fitted
 
     def _procedure(self) -> Blocks | Composition:
@@ -354,13 +354,18 @@ class CATELearner(AnswersEffects, PrivateEstimator):
                 second = replace(second, cells=Subgroups.of(second.cells, schema))
             return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
+        split = self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
+        if isinstance(second, PlugInSecondStage):
+            if split != DisjointSplit():
+                raise InputError(f"split = {self.split}: second_stage=plug_in trains on all records; leave it out")
+            split = AllRecords()
         return Blocks(
             score=self.regression_score,
             schema=schema,
             budget=self.budget,
             nuisance=self.nuisance or NuisanceConfig(),
             second_stage=second,
-            split=self.split if isinstance(self.split, Split) else DisjointSplit(self.split),
+            split=split,
             seed=self.seed,
             trainer=trainer,
             filter=self.filter,

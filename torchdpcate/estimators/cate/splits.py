@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import LongTensor
 
 from torchdpcate.data.records import public_split
@@ -40,7 +41,7 @@ class Split(ABC):
         fraction: Share of the records in the first block, in (0, 1).
     """
 
-    names: ClassVar[tuple[str, str]]
+    names: ClassVar[tuple[str, ...]]
     folds: ClassVar[tuple[Fold, ...]]
     choices: ClassVar[tuple[Fold, ...]]
     fraction: float
@@ -86,7 +87,7 @@ class DisjointSplit(Split):
         fraction: Share of the records that trains the nuisances, in (0, 1).
     """
 
-    names = (NUISANCE, SECOND_STAGE)
+    names: ClassVar[tuple[str, ...]] = (NUISANCE, SECOND_STAGE)
     folds = (Fold(NUISANCE, SECOND_STAGE),)
     choices = (Fold(NUISANCE, NUISANCE),)
 
@@ -106,6 +107,24 @@ class DisjointSplit(Split):
         return budget
 
     release_budget = nuisance_budget
+
+
+@dataclass(frozen=True)
+class AllRecords(DisjointSplit):
+    """All records train the nuisances, for there is no second stage (``PlugInSecondStage``)."""
+
+    names = (NUISANCE,)
+    folds = choices = (Fold(NUISANCE, NUISANCE),)
+
+    fraction: float = 1.0
+
+    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
+        """Return the positions of all records."""
+        return {NUISANCE: torch.arange(n)}  # type: ignore[dict-item]  # torch has one class for all types
+
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the number of all records."""
+        return {NUISANCE: n}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Noise scales against the theory note; noise seen on released numbers; ledger before noise."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -8,9 +9,12 @@ import torch
 
 from tests.release.helpers import DOMAIN, QUERIES, Charges, stage
 from tests.sessions import noted
+from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import (
+    InfluencePerturbation,
     SmoothSensitivity,
     known_smoothness,
     local_sensitivity,
@@ -22,8 +26,11 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import (
     OutputPerturbation,
     perturbed_head,
 )
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
 from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma, largest_smoothness
 from torchdpcate.privacy.noise import NoiseSource
@@ -53,6 +60,41 @@ def test_smooth_bounds_of_the_theory_note():
 def test_minimum_records_of_the_theory_note():
     needed = minimum_records(1, 1e-5, weight_bound=0.9, ridge=0.01, queries=300)
     assert needed == pytest.approx(105069.04, abs=0.01)
+
+
+def stage_on(y: float, offset: float, n: int = 200) -> LinearStage:
+    """Return the worst neighbours' stage of the influence mechanism, its targets after a released offset."""
+
+    def regression(x, a, y):
+        one = torch.ones_like(y)
+        return RScore().regression(a, y, NuisanceValues(0.1 * one, 0 * one, 0 * one), offset * (1 + x[:, 0]))
+
+    x, outcome = torch.zeros(n, 1, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    x[0], outcome[0] = 1.0, y
+    s, w = regression(x, torch.ones(n, dtype=torch.float64), outcome)
+    block = SecondStageBlock(x, s, w, regression, worst_pairs.DOMAIN, RScore().bounds(worst_pairs.DOMAIN))
+    return LinearStage(block, Identity().setup(worst_pairs.DOMAIN), 1.0)
+
+
+def test_a_released_offset_is_the_same_on_neighbours_and_in_the_supremum():
+    at = torch.tensor([[1.0], [0.3]], dtype=torch.float64)
+    mechanism = InfluencePerturbation(starts=64)
+    for offset in (0.0, 0.2, -0.1):
+        before, after = (stage_on(y, offset) for y in (-0.5, 0.5))
+        moved = after.correction(at) - before.correction(at)  # the offset itself is not of these records
+        assert torch.allclose(moved, stage_on(0.5, 0.0).correction(at) - stage_on(-0.5, 0.0).correction(at), atol=1e-12)
+        gamma = mechanism.gross_error_sensitivity(before, at)
+        assert moved.norm() <= 2 * gamma / len(before.block.s)
+        A, theta = before.problem.curvature, before.theta
+        x = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
+        direction = before.features(at) @ torch.linalg.solve(A, before.features(x).T)
+        shrunk = before.features(at) @ torch.linalg.solve(A, theta)
+        norms = []
+        for a, y in itertools.product((0.0, 1.0), (-0.5, 0.5)):
+            s, w = before.block.regression(x, torch.full((2001,), a).double(), torch.full((2001,), y).double())
+            residual = w * (s - w * (before.features(x) @ theta))
+            norms.append((residual * direction - before.ridge * shrunk[:, None]).norm(dim=0).max().item())
+        assert gamma == pytest.approx(max(norms), rel=1e-6)
 
 
 @pytest.mark.slow

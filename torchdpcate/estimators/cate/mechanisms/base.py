@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import FORMULA, CompositionPlan
 from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.fit.feature_maps import FeatureMap, Identity
-from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, PlugInSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, LinearStage, RKHSStage
 from torchdpcate.laws import Law
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -313,8 +313,8 @@ class Mechanism(ABC):
     def _no_bound(self) -> str:
         choices = " or ".join(recipe.choice for recipe in self.accepts)
         return (
-            f"mechanism = {self.name}: has no sensitivity bound for this second stage; use second_stage={choices} "
-            "(tangent keeps a network), or release=queries mechanism=influence"
+            f"mechanism = {self.name}: has no sensitivity bound for this second stage; use second_stage={choices}, or "
+            "second_stage=neural release=queries mechanism=influence"
         )
 
 
@@ -438,11 +438,10 @@ def composed_mechanism(mechanism: "str | Mechanism | None") -> Composed:
 
 
 class PlugIn(FunctionMechanism):
-    """mu1 - mu0 of the private nuisances: post-processing of what their block paid for.
+    """mu1 - mu0 of the private nuisances: post-processing of what all records paid for.
 
     Guarantee:
-        That of the nuisances; the second-stage block is not looked at and pays nothing. The release is a function
-        release whose correction is zero.
+        That of the nuisances. The release is a function release whose correction is zero.
 
     Example:
         >>> PlugIn().name, PlugIn().free
@@ -452,7 +451,7 @@ class PlugIn(FunctionMechanism):
     name = "plug_in"
     formula = "none of its own: post-processing of the nuisances"
     source = "post-processing of the nuisances"
-    accepts = (SecondStage,)
+    accepts = (PlugInSecondStage,)
     free = True
 
     def law(self, head: Head, budget: PrivacyBudget) -> None:

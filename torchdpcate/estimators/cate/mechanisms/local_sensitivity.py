@@ -66,7 +66,10 @@ class InfluencePerturbation(QueryMechanism):
     r"""Answers plus N(0, (gamma c)^2 I_d), c = 5 sqrt(2 ln n ln(2/delta)) / (epsilon n).
 
     gamma is the supremum over the public domain of the norm of the influence function of the answers. The
-    search for it gives a lower bound; gamma is the curator's.
+    search for it gives a lower bound; gamma is the curator's. Answers are :math:`g = \tau_0 + f`, :math:`\tau_0` the
+    effect of the nuisances, which other records released: neighbours have the same one, so that
+    :math:`g' - g = f' - f`, and a record's target :math:`s = y - m - w \tau_0(x)` keeps its public bound. What a large
+    ridge leaves is :math:`\tau_0`.
 
     Guarantee:
         Linear or kernel head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7,
@@ -90,6 +93,7 @@ class InfluencePerturbation(QueryMechanism):
     level = Level.CONDITIONAL
     kinds = QUERIES
     settings = ("damping",)
+    accepts = (NeuralSecondStage, RidgeSecondStage)
     searches = True
 
     def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:

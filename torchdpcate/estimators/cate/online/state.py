@@ -120,7 +120,7 @@ def correction_of(stage: FittedStage, nuisances: NuisanceModel | None = None) ->
     if isinstance(stage, KernelStage):
         points = stage.kernel.units(stage.block.x).cpu()
         return KernelCorrection(points, stage.unit * stage.coefficients.cpu(), stage.kernel)
-    raise InputError("second_stage: answers online need second_stage=kernel_ridge, linear or tangent")
+    raise InputError("second_stage: answers online need second_stage=kernel_ridge or linear")
 
 
 def head_of(stage: FittedStage) -> dict[str, Any] | None:
