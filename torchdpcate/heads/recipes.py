@@ -101,7 +101,8 @@ class RidgeSecondStage(SecondStage):
         """Check the settings."""
         refuse_strings(type(self), vars(self))
         if self.loss not in ("huber", "squared"):
-            raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared")
+            words = "; absolute errors are loss=huber with a small threshold" if self.loss == "l1" else ""
+            raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared{words}")
         for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
             if not (value and value > 0 and math.isfinite(value)):
                 raise InputError(f"second_stage.{name} = {value}: the certificate needs a positive number")
