@@ -80,7 +80,7 @@ def run(finished, tmp_path) -> Run:
     """A copy of a run with the pages that its curator asked for."""
     people = table(600)
     files = {"people.csv": people.to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
-    folder = finished(*TABLE, *LINEAR, *FEATURES, files=files)
+    folder = finished(*TABLE, *LINEAR, *FEATURES, "compare=true", files=files)
     return Run(Path(shutil.copytree(folder, tmp_path / "run")), people)
 
 
