@@ -87,7 +87,7 @@ class DisjointSplit(Split):
         fraction: Share of the records that trains the nuisances, in (0, 1).
     """
 
-    names = (NUISANCE, SECOND_STAGE)
+    names: ClassVar[tuple[str, ...]] = (NUISANCE, SECOND_STAGE)
     folds = (Fold(NUISANCE, SECOND_STAGE),)
     choices = (Fold(NUISANCE, NUISANCE),)
 
