@@ -139,7 +139,7 @@ class Effects(TaskSpec):
         ways = [(best.value, "second_stage=adaptive (the default)")]
         if best.relative is not None:
             ways.append((best.value / best.relative, "second_stage.constant_only=true"))
-        ranked = ", ".join(f"{way} {shown(value)}" for value, way in sorted(ways))
+        ranked = ", ".join(f"{way} {shown(value)}" for value, way in sorted(ways, key=lambda way: way[0]))
         return [
             f"{self.mechanism.name} is {planned.level.value} here; certified ways to the same question, with the error "
             f"to expect: second_stage=plug_in (networks of all records) {shown(own.value)}; {ranked}"
