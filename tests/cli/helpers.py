@@ -65,7 +65,6 @@ SUMMARY = {
     "noise": 0.5,
     "second_stage": "linear",
     "features": "legendre",
-    "split": "disjoint",
     "nuisance": "mlp",
     "pehe": 0.3,
     "pehe_nonprivate": 0.1,

@@ -5,6 +5,7 @@ import torch
 from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate import composition
+from torchdpcate.fit.engines import GhostEngine
 from torchdpcate.fit.linear_taps import LinearTaps
 from torchdpcate.privacy.ledger import Ledger
 
@@ -25,7 +26,7 @@ def after(count, work):
 
 
 def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monkeypatch):
-    monkeypatch.setattr(LinearTaps, "uses", after(3, LinearTaps.uses))
+    monkeypatch.setattr(GhostEngine, "_clipped", after(3, GhostEngine._clipped))
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
     said = one_line(capsys)
     assert "lower batch_size, or use trainer.accelerator=cpu" in said

@@ -36,7 +36,6 @@ LINEAR = {  # of second_stage=linear and the few steps of ``QUICK``
     "release=queries queries.count=0": r"queries\.count = 0",
     "queries.path=queries.csv": "query",
     "mechanism=influence": "release=queries",
-    f"{INFLUENCE} split=cross_fit": "split=disjoint",
     "data.out_of_bounds=ignore": "ignore",
 }
 OF_TASKS = {

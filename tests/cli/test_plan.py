@@ -33,7 +33,6 @@ TASKS = shipped(
         "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
         "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
         "plug-in": ["second_stage=plug_in", "nuisance=convex"],
-        "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
     }
 )
 KEYS = {

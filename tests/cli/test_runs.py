@@ -40,7 +40,6 @@ RUNS = shipped(
         "plug-in": ["second_stage=plug_in", "nuisance=convex"],
         "kernel": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN],
         "kernel queries": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN, "release=queries"],
-        "cross-fitted": [*BLOCKS, "mechanism=output", "split=cross_fit"],
         "doubly robust": [*BLOCKS, "learner=dr", "features=fourier", "features.pairs=20"],
         "queries": [*BLOCKS, "mechanism=output", "release=queries"],
         "smooth": [*BLOCKS, "release=queries", "mechanism=smooth_sensitivity", WIDE],
@@ -134,8 +133,8 @@ def test_the_curators_settings_are_those_in_use(ran):
 
 def test_a_summary_of_an_effect_tells_what_the_file_says(ran):
     found, release = summary(ran("objective")), load_release(released(ran("objective")))
-    names = ("task", "mechanism", "n", "seed", "second_stage", "split")
-    assert [found[name] for name in names] == ["cate", "objective", 1080, 0, "linear", "disjoint"]
+    names = ("task", "mechanism", "n", "seed", "second_stage")
+    assert [found[name] for name in names] == ["cate", "objective", 1080, 0, "linear"]
     assert set(found["spent"]) == {"nuisance", "second_stage", "total"}
     assert all(found[name] > 0 for name in ("pehe", "pehe_nonprivate", "pehe_plug_in", "seconds"))
     study = Dataset1(n=1200, queries=25).load()

@@ -18,7 +18,7 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
 COMMON = {"task", "data"}
 OWN = {
-    "cate": {"second_stage", "learner", "mechanism", "split", "nuisance", "trainer", "features"},
+    "cate": {"second_stage", "learner", "mechanism", "nuisance", "trainer", "features"},
     "owl": {"weights", "outcome", "features"},
     "two_stage_rule": {"weights", "outcome", "features"},
     "rule": {"nuisance", "trainer"},

@@ -26,8 +26,9 @@ from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import SERVES, PlannedNoise, least_epsilon, least_records, worth_asking
 from torchdpcate.fit.nuisance_kinds import Nuisances
+from torchdpcate.heads.kernel import KernelSecondStage
 from torchdpcate.heads.linear import LinearProblem
-from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import ExponentialMechanism, PermuteAndFlip
@@ -96,7 +97,7 @@ def test_a_function_is_worth_asking_where_it_errs_less_than_one_number(domain: D
 
 
 def test_what_public_facts_do_not_decide_is_not_known():
-    learner = RLearner(OBSERVED, BUDGET, second_stage=NeuralSecondStage())
+    learner = RLearner(OBSERVED, BUDGET, second_stage=KernelSecondStage())
     noise = learner.expected_noise(2_000, "influence")
     assert math.isnan(noise.value)
     assert (noise.feasible, noise.to_dict()["expected_noise"]) == (None, None)

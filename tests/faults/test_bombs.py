@@ -26,20 +26,6 @@ def networks(facts, schema, tensors):
     tensors["pad"] = torch.zeros(200_000, dtype=torch.float64)
 
 
-def nested(facts, schema, tensors):
-    """Averages of averages of averages."""
-    one = inner = facts["nuisances"]
-    for _ in range(200):
-        inner = {"kind": "averaged", "members": [inner, one]}
-    facts["nuisances"] = inner
-
-
-def many_members(facts, schema, tensors):
-    """An average of 20,000 networks, none of which the file holds."""
-    facts["nuisances"] = {"kind": "averaged", "members": [{**facts["nuisances"], "width": 500}] * 20_000}
-    tensors["pad"] = torch.zeros(1000, dtype=torch.float64)
-
-
 def fourier(facts, schema, tensors):
     """As many frequencies as the file has numbers, for thousands of covariates."""
     facts["features"] = {"name": "fourier", "pairs": 100_000, "bandwidth": 1.0, "seed": 0}
@@ -76,7 +62,7 @@ def spoiled(folder, edit):
     return forgery.write_file(tensors, path, metadata)
 
 
-BOMBS = [networks, nested, many_members, fourier, many_covariates, many_levels, many_codes]
+BOMBS = [networks, fourier, many_covariates, many_levels, many_codes]
 
 
 @pytest.mark.parametrize("edit", BOMBS)

@@ -8,7 +8,7 @@ from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_objective
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances, Nuisances, nuisances_from_config
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances, Nuisances, nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceValues, propensity_at
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -40,8 +40,6 @@ def test_models_answer_what_the_domain_knows(make) -> None:
     assert model.predict(x.double()).pi.tolist() == [0.3, 0.6]
     again = nuisances_from_config(json.loads(json.dumps(model.config() | {"kind": model.kind})))
     assert again.double().predict(x.double()).pi.tolist() == [0.3, 0.6]
-    pair = AveragedNuisances([make(domain(STRATA)).double(), model])
-    assert pair.predict(x.double()).pi.tolist() == [0.3, 0.6]
 
 
 def test_records_bring_their_own() -> None:

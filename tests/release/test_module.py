@@ -10,7 +10,7 @@ from tests.release.test_file import STATEMENT, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, ConvexNuisances
+from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease
@@ -39,7 +39,6 @@ def function(features, kind: str = "networks") -> FunctionRelease:
     of_kind = {
         "networks": lambda: nuisances(domain),
         "convex": lambda: ConvexNuisances(domain),
-        "averaged": lambda: AveragedNuisances([nuisances(domain), nuisances(domain)]),
     }
     known = of_kind[kind]()
     if kind == "convex":
@@ -81,7 +80,7 @@ RELEASES = {
     "composed with hidden units": lambda: composed(hidden=True),
     "composed with hidden units of some": lambda: composed(columns=(2, 0, 4, 1), hidden=True),
     "linear": lambda: function(Legendre(3), "convex"),
-    "products": lambda: function(Products(squares=True), "averaged"),
+    "products": lambda: function(Products(squares=True)),
     "fourier": lambda: function(Fourier(16)),
     "layer": lambda: function(Representation()),
     "rule": rule,

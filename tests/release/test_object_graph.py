@@ -14,7 +14,6 @@ from tests.fit import own_maps
 from tests.registered import (
     AverageEffect,
     CovariateBalancingEffect,
-    CrossFit,
     DRLearner,
     InfluencePerturbation,
     KnownPropensityEffect,
@@ -117,7 +116,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     "average of a trial": partial(trial, KnownPropensityEffect),
     "average by lines": partial(trial, AverageEffect, BUDGET, estimand="ATT", subgroups=[{"x0": [0.5]}]),
     "objective, networks": partial(cate, nuisance=QUICK),
-    "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),
     "objective, representation": partial(
         cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
     ),

@@ -79,7 +79,7 @@ def effect_plan(level: Level, gaussian: bool) -> EffectPlan:
         size=FEATURES.dimension,
         answers=len(QUERIES),
     )
-    return EffectPlan(chosen, chosen.law(head, BUDGET), head, BUDGET, "RLearner", 0.5, 7, SIZES, ("second_stage",))
+    return EffectPlan(chosen, chosen.law(head, BUDGET), head, BUDGET, "RLearner", 0.5, 7, SIZES)
 
 
 def statement(

@@ -8,7 +8,6 @@ from tests import registered
 from tests.faults.guards import bounded
 from tests.registered import (
     CovariateBalancingEffect,
-    CrossFit,
     DRLearner,
     InfluencePerturbation,
     OutcomeWeightedLearner,
@@ -86,7 +85,6 @@ MADE = {
     "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
     "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
     "plug_in": lambda: function("plug_in", second_stage=PlugInSecondStage()),
-    "cross_fit": lambda: function("objective", split=CrossFit()),
     "convex": lambda: function("output", nuisance=ConvexNuisanceConfig(), learner=DRLearner),
     "kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage()),
     "squared kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage(loss="squared", ridge=1.0)),
@@ -134,9 +132,7 @@ def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize(
-    "kind", ["objective", "plug_in", "influence", "neural", "fixed", "cross_fit", "squared kernel"]
-)
+@pytest.mark.parametrize("kind", ["objective", "plug_in", "influence", "neural", "fixed", "squared kernel"])
 def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path):
     path = made(kind)
     assert "3 files match" in dict(verify_release(path))["SHA256SUMS"]

@@ -183,8 +183,6 @@ def owners(key: str) -> dict[str, list[str]]:
     Example:
         >>> owners("nuisance")
         {'task': ['cate', 'rule']}
-        >>> owners("split")
-        {'second_stage': ['kernel_ridge', 'linear', 'neural']}
         >>> owners("rule.share")
         {'task': ['rule']}
         >>> owners("second_stage.bandwidth")

@@ -409,7 +409,7 @@ def checked_records(
 ) -> CausalData:
     """Return the records of a fit, within their public bounds; with a noise source in a uniformly random order.
 
-    Blocks, folds and groups of records go by position. A claim for tables that differ in one record, wherever it stands
+    Blocks and groups of records go by position. A claim for tables that differ in one record, wherever it stands
     and however the tables are sorted, needs positions that do not depend on the records: any two such tables can be
     written as lists that differ in the first place alone, and a random order of either list is a random order of its
     table (docs/guarantees/common.md). The order must stay secret, and nothing keeps it.

@@ -469,8 +469,9 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none, and why.
         """
+        law = self._required_law()
         line = (None, 0.0) if self.lines is None else (self.lines.estimate(), self.lines.error() ** 2)
-        return self._required_law().of_persons(*line)
+        return law.of_persons(*line)
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

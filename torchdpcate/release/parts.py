@@ -43,8 +43,7 @@ def load_nuisances(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> 
         ValueError: Settings or weights that do not fit together, or more than the file holds.
     """
     held = tensors_of("nuisances", tensors)
-    for one in (config, *config.get("members", ())):
-        _require_sizes(one, tensors)
+    _require_sizes(config, tensors)
     _require_shapes(nuisance_shapes(config), held)
     nuisances = nuisances_from_config(config).double().eval().requires_grad_(False)
     nuisances.load_state_dict(held)

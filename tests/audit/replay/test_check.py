@@ -100,7 +100,7 @@ def test_a_split_by_value_is_reported(monkeypatch):
         held["records"] = records
         return learner_pipeline(learner())(records, noise)
 
-    monkeypatch.setattr("torchdpcate.estimators.cate.splits.public_split", by_value)
+    monkeypatch.setattr("torchdpcate.estimators.cate.blocks.public_split", by_value)
     kinds = found(pipeline)
     assert {"learner.blocks_.nuisance", "learner.blocks_.second_stage"} <= kinds["result"]
     assert "learner.stage_.block" in kinds["records"]

@@ -11,7 +11,6 @@ from tests.device import trainer_on
 from torchdpcate import DRLearner, KernelSecondStage, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.estimators.cate.splits import CrossFit
 from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
@@ -44,7 +43,7 @@ def check_module(release, device):
 FUNCTIONS = {
     "objective": (None, {}),
     "objective of networks": (None, {"nuisance": NETWORKS}),
-    "doubly robust, crossed": ("output", {"kind": DRLearner, "split": CrossFit()}),
+    "doubly robust": ("output", {"kind": DRLearner}),
     "plug_in": (None, {"second_stage": PlugInSecondStage(), "nuisance": NETWORKS}),
 }
 

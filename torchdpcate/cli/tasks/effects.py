@@ -47,7 +47,7 @@ class Effects(TaskSpec):
 
     heading = "Methods side by side"
     note = "Noise is the mean public scale of the answers; what is secret is a dash."
-    settings = ("learner", "release", "second_stage", "features", "split", "nuisance")
+    settings = ("learner", "release", "second_stage", "features", "nuisance")
     measures = (
         Measure(
             key="pehe",
@@ -90,7 +90,6 @@ class Effects(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
         """Return the learner of effects; see the class above."""
         config = self.config
-        blocks = {"split": instantiate(config.split)} if "split" in config else {}
         gaussian = self.mechanism.gaussian and budget is not None and not self._composed
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.learner)(
@@ -101,7 +100,6 @@ class Effects(TaskSpec):
             trainer=self.trainer,
             seed=config.seed,
             filter="gaussian" if gaussian else "sums",
-            **blocks,
             **rest,
         )
 

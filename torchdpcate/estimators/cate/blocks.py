@@ -4,9 +4,9 @@
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,11 @@ from torchdpcate._process import gpu_memory
 from torchdpcate.causal.score import RegressionScore
 from torchdpcate.composition.planned import effect_errors
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, public_split, split_sizes
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
-from torchdpcate.estimators.cate.effect_plan import EffectPlan
+from torchdpcate.estimators.cate.effect_plan import NUISANCE, SECOND_STAGE, EffectPlan
 from torchdpcate.estimators.cate.head import ASSUMED, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import (
     MECHANISMS,
@@ -34,11 +33,10 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 )
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
-from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
+from torchdpcate.fit.nuisance_kinds import nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
@@ -55,9 +53,6 @@ from torchdpcate.release.statement import PrivacyStatement
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-BlockRecords = Mapping[str, CausalData]
-"""Records by block."""
-
 _GRID = 200  # points of the public geometric grid of a private threshold, from S / 1000 to S
 _OF = "the second stage alone for an average person (errors of the nuisances come on top)"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
@@ -73,10 +68,9 @@ class Blocks:
         budget: Of each block; None without privacy.
         nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage.
-        split: Which records train the nuisances.
+        split: Share of the records that trains the nuisances, in (0, 1); of a plug-in all do.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
-        filter: How releases are counted; see ``CATELearner``.
         learner: Name of the learner's class.
         own: What the learner's guarantees rest on: a class, or a score, of the user's.
     """
@@ -86,10 +80,9 @@ class Blocks:
     budget: PrivacyBudget | None
     nuisance: NuisanceRecipe
     second_stage: SecondStage
-    split: Split
+    split: float
     seed: int
     trainer: "Callable[..., Trainer]"
-    filter: str
     learner: str
     own: tuple[Condition, ...]
 
@@ -113,7 +106,18 @@ class Blocks:
                 "delta = 0: private nuisances (nuisance=convex, mlp and others) are only (epsilon, delta)-private; "
                 "give privacy.delta above 0, for instance 1e-5, or take second_stage=adaptive, which is pure then"
             )
-        return dict(self.split.blocks(n, self.seed))
+        if self._whole:
+            return {NUISANCE: torch.arange(n)}
+        return dict(zip((NUISANCE, SECOND_STAGE), public_split(n, self.split, self.seed), strict=True))
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all records train the nuisances, for there is no second stage; no share of 1 makes that so."""
+        return isinstance(self.second_stage, PlugInSecondStage)
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        """Return the number of records that train the nuisances, and of those that fit the second stage."""
+        return (n, n) if self._whole else split_sizes(n, self.split)
 
     def check(self, n: int, mechanism: "str | Mechanism | None") -> None:
         """Refuse a release that could not be made, before anything is spent.
@@ -121,21 +125,21 @@ class Blocks:
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
-        sizes = {name: len(index) for name, index in self.blocks(n).items()}
+        self.blocks(n)
+        trained, fitted = self.sizes(n)
         self.trainer()
         domain = self.schema.domain
         self.second_stage.check(domain)
-        for fold in self.split.folds:
-            self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
-        if self.last_budget is not None:
+        self.nuisance.check(trained, domain, self.budget, self.beside)
+        if self.budget is not None:
             chosen: Mechanism = MECHANISMS.make(mechanism or self.mechanism, Mechanism)
             chosen.check_attacked()
             weight = self.score.bounds(self.schema.domain).weight * FeatureMap.bound
-            chosen.check(self.second_stage, weight, self.split.fitted(sizes), self.last_budget)
-            chosen.check_blocks(len(self.split.folds), self.schema.domain.known_propensity, self.filter)
+            chosen.check(self.second_stage, weight, fitted, self.budget)
+            chosen.check_propensity(self.schema.domain.known_propensity)
 
     def fit(self, records: CausalData, session: FitSession, statement: MakeStatement) -> "FittedBlocks":
-        """Train the nuisances of every fold, pay for the threshold and fit the second stage.
+        """Train the nuisances, pay for the threshold and fit the second stage.
 
         Args:
             records: All records, within the domain.
@@ -148,35 +152,46 @@ class Blocks:
         """
         blocks = {name: records.subset(index) for name, index in self.blocks(records.n).items()}
         self.second_stage.check(self.schema.domain)
-        first = self._first_stage(blocks, session)
-        threshold = self._threshold(blocks, first, session)
+        first, domain = blocks[NUISANCE], self.schema.domain
+        nuisances = self.nuisance.fit(
+            first,
+            domain,
+            budget=self.budget,
+            also=self.beside,
+            session=session.charging([NUISANCE], TRAINING),
+            trainer=self.trainer,
+            seed=self.seed,
+        )
+        threshold = self._threshold(first, nuisances, session)
         clip = math.inf if threshold is None else threshold
         device = self.trainer().strategy.root_device
+        there, fitted = on_device(nuisances, device), blocks.get(SECOND_STAGE, first).to(device)
+        s, w = self.regressed(fitted, there)
+        block = SecondStageBlock(fitted.x, s, w, self.regression(there), domain, self.score.bounds(domain))
         with gpu_memory("second_stage", "lower its features, width or batch_size"):
             stage = self.second_stage.fit(
-                first.block(blocks, self.split.folds, device),
-                on_device(first.nuisances, device),
+                block,
+                there,
                 threshold=clip,
-                budget=self.last_budget,
+                budget=self.budget,
                 trainer=self.trainer,
                 seed=self.seed,
             )
         own = self.nuisance.conditions(self.trainer) + user_code("second stage", self.second_stage)
-        return FittedBlocks(self, records.n, first, threshold, stage, session, own, statement)
+        return FittedBlocks(self, records.n, nuisances, threshold, stage, session, own, statement)
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
         assert self.budget is not None
         chosen: Mechanism = MECHANISMS.make(mechanism or self.mechanism, Mechanism)
-        fitted, release = self.split.fitted(self.split.sizes(n)), self.split.release_budget(self.budget)
-        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, fitted, release, queries)
+        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, self.sizes(n)[1], self.budget, queries)
         user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += user_code("second stage", self.second_stage) + self.own
         level = chosen.planned_level(self.second_stage)
         level = Level.CONDITIONAL if user and level is Level.CERTIFIED else level
         if isinstance(self.second_stage, NeuralSecondStage | PlugInSecondStage):
             return self._networks(n, level, QUERIES if queries is None else len(queries))
-        value, remarks = math.nan if head is None else chosen.planned(head, release), list[str]()
+        value, remarks = math.nan if head is None else chosen.planned(head, self.budget), list[str]()
         if head is not None and head.retained is not None:
             remarks.append(f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is")
         return PlannedNoise(
@@ -196,19 +211,16 @@ class Blocks:
     def _networks(self, n: int, level: Level, queries: int) -> PlannedNoise:
         """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
         assert self.budget is not None
-        domain, sizes, recipe = self.schema.domain, self.split.sizes(n), self.second_stage
+        domain, recipe, (trained, fitted) = self.schema.domain, self.second_stage, self.sizes(n)
         own = math.nan
         if isinstance(self.nuisance, NuisanceConfig):
-            trained = min(sizes[fold.train] for fold in self.split.folds)
-            error = network_error(trained, domain.dimension, self.split.nuisance_budget(self.budget))
-            own = error * domain.outcome_range
+            own = network_error(trained, domain.dimension, self.budget) * domain.outcome_range
         parts = {"the networks' own effect": own}
         remarks: tuple[str, ...] = ()
         if isinstance(recipe, NeuralSecondStage):
-            fitted, release = self.split.fitted(sizes), self.split.release_budget(self.budget)
             bounds = self.score.bounds(domain)
-            ridge = recipe.ridge_for(fitted, release, domain, bounds)
-            parts["noise of the head"] = recipe.planned_noise(fitted, release, bounds, ridge, queries)
+            ridge = recipe.ridge_for(fitted, self.budget, domain, bounds)
+            parts["noise of the head"] = recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
             remarks = (f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect",)
         plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
         errors = effect_errors(plan, domain)
@@ -232,16 +244,6 @@ class Blocks:
         return PlugIn.name if isinstance(self.second_stage, PlugInSecondStage) else "objective"
 
     @property
-    def first_budget(self) -> PrivacyBudget | None:
-        """What nuisances and a threshold may spend of a block; None without privacy."""
-        return None if self.budget is None else self.split.nuisance_budget(self.budget)
-
-    @property
-    def last_budget(self) -> PrivacyBudget | None:
-        """What is left of it for releases at least; None without privacy."""
-        return None if self.budget is None else self.split.release_budget(self.budget)
-
-    @property
     def beside(self) -> list[EventCount]:
         """What is paid from the same budget as the nuisances: a threshold."""
         return [] if self._threshold_event is None else [(self._threshold_event, 1)]
@@ -249,94 +251,40 @@ class Blocks:
     @property
     def _threshold_event(self) -> PureEvent | None:
         recipe = self.second_stage
-        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold or self.first_budget is None:
+        if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold or self.budget is None:
             return None
-        return PureEvent(self.first_budget.epsilon * recipe.threshold_share)
+        return PureEvent(self.budget.epsilon * recipe.threshold_share)
 
-    def _first_stage(self, blocks: BlockRecords, session: FitSession) -> "FirstStage":
-        models = {
-            fold.train: self.nuisance.fit(
-                blocks[fold.train],
-                self.schema.domain,
-                budget=self.first_budget,
-                also=self.beside,
-                session=session.charging([fold.train], TRAINING),
-                trainer=self.trainer,
-                seed=self.seed,
-            )
-            for fold in self.split.folds
-        }
-        return FirstStage(self.score, self.schema.domain, models)
-
-    def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
+    def _threshold(self, records: CausalData, nuisances: NuisanceModel, session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where none is needed."""
-        recipe, event, folds = self.second_stage, self._threshold_event, self.split.choices
+        recipe, event = self.second_stage, self._threshold_event
         if not isinstance(recipe, RidgeSecondStage) or not recipe.private_threshold:
             return None
-        s = torch.cat([first.pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
+        s = self.regressed(records, nuisances)[0].abs()
         if event is None:
             return torch.quantile(s, recipe.quantile).item()
-        session.charging([fold.apply for fold in folds], THRESHOLD).pay(event)
-        bound = self.score.bounds(first.domain).target
-        grid = torch.logspace(-3, 0, _GRID, dtype=torch.float64) * bound
+        session.charging([NUISANCE], THRESHOLD).pay(event)
+        grid = torch.logspace(-3, 0, _GRID, dtype=torch.float64) * self.score.bounds(self.schema.domain).target
         return private_quantile(s, grid, recipe.quantile, event.epsilon, session.noise)
 
-
-@dataclass(frozen=True, eq=False)
-class FirstStage:
-    """Trained nuisances, and the regression that they make of records.
-
-    Attributes:
-        score: The learner's score.
-        domain: Public bounds.
-        models: Nuisances by the block that trained them.
-    """
-
-    score: RegressionScore
-    domain: Domain
-    models: Mapping[str, NuisanceModel]
-
-    @cached_property
-    def nuisances(self) -> NuisanceModel:
-        """All nuisances as one: their mean where there are several."""
-        models = list(self.models.values())
-        return models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
-
-    def block(self, blocks: BlockRecords, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
-        """Return the regression of these folds' records; with several folds its map is the first one's.
-
-        Args:
-            blocks: All records, by block.
-            folds: Nuisances and the records they are applied to.
-            device: Where the second stage is fitted.
-        """
-        pairs = [self.pairs(blocks[fold.apply].to(device), fold) for fold in folds]
-        x, s, w = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-        regression = self._regression(folds[0], device)
-        return SecondStageBlock(x, s, w, regression, self.domain, self.score.bounds(self.domain))
-
-    def pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the covariates, and s and w by the fold's nuisances."""
-        x = records.x
+    def regressed(self, records: CausalData, nuisances: NuisanceModel) -> tuple[Tensor, Tensor]:
+        """Return s and w of records."""
         with torch.no_grad():
-            return x, *self._regression(fold, x.device, records.propensity)(x, records.a, records.y)
+            return self.regression(nuisances, records.propensity)(records.x, records.a, records.y)
 
-    def _regression(self, fold: Fold, device: torch.device, known: Tensor | None = None) -> Regression:
-        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all.
+    def regression(self, nuisances: NuisanceModel, known: Tensor | None = None) -> Regression:
+        """Return the map from records to (s, w) by nuisances on the records' device.
 
         Args:
-            fold: Whose nuisances.
-            device: Where they are requested.
+            nuisances: Their effect is the offset.
             known: The known propensity of the records that the map is for; None takes it from the covariates.
         """
-        own, every = (on_device(model, device) for model in (self.models[fold.train], self.nuisances))
-        score, bound = self.score, self.score.bounds(self.domain).target
+        bound = self.score.bounds(self.schema.domain).target
 
         def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            values = own.values(CausalData(x, a, y, known))
-            s, w = score.regression(a, y, values, every.effect(x))
-            # binds only where the offset is not the fold's own effect: it keeps |s| within its public bound
-            return s.clamp(-bound, bound), w
+            values = nuisances.values(CausalData(x, a, y, known))
+            s, w = self.score.regression(a, y, values, nuisances.effect(x))
+            return s.clamp(-bound, bound), w  # within the public bound whatever is rounded
 
         return regression
 
@@ -357,7 +305,7 @@ class FittedBlocks:
     Attributes:
         settings: What was fitted.
         n: Number of records.
-        first: The nuisances.
+        nuisances: Trained with privacy.
         threshold: Private Huber threshold, in outcome units; None if none was needed.
         stage: The fitted second stage.
         session: Of the fit.
@@ -367,7 +315,7 @@ class FittedBlocks:
 
     settings: Blocks
     n: int
-    first: FirstStage
+    nuisances: NuisanceModel
     threshold: float | None
     stage: FittedStage
     session: FitSession
@@ -380,9 +328,9 @@ class FittedBlocks:
         return self.settings.schema
 
     @property
-    def pays(self) -> list[str]:
-        """Names of the blocks that pay for releases."""
-        return [fold.apply for fold in self.settings.split.folds]
+    def _pays(self) -> str:
+        """The block that pays for releases."""
+        return list(self.session.sizes)[-1]
 
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> FunctionRelease:
         """Release the function by a function mechanism; see ``CATELearner.release_function``."""
@@ -396,8 +344,8 @@ class FittedBlocks:
         return chosen.make_release(
             self.stage,
             private,
-            features=chosen.features(self.stage).twin(self.first.nuisances),
-            nuisances=self.first.nuisances,
+            features=chosen.features(self.stage).twin(self.nuisances),
+            nuisances=self.nuisances,
             schema=self.schema,
             privacy=self._statement(chosen, private, own),
         )
@@ -422,7 +370,7 @@ class FittedBlocks:
             bound = self.schema.domain.outcome_range
             answers = (self.plug_in_effect(queries) + private.output).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
-        nuisances = self.first.nuisances if include_nuisances else None
+        nuisances = self.nuisances if include_nuisances else None
         head = head_of(self.stage)
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
 
@@ -438,7 +386,7 @@ class FittedBlocks:
             return OnlineService.create(
                 folder,
                 self.stage,
-                self.first.nuisances,
+                self.nuisances,
                 self.schema,
                 budget=budget,
                 session=session,
@@ -461,7 +409,7 @@ class FittedBlocks:
     def plug_in_effect(self, x: Tensor) -> Tensor:
         """Return mu1 - mu0 of the nuisances at encoded covariates, [m]."""
         with torch.no_grad():
-            return self.first.nuisances.effect(x)
+            return self.nuisances.effect(x)
 
     def _able(self, mechanism: "str | Mechanism | None") -> Mechanism:
         """Return the mechanism if this fit can release by it."""
@@ -476,7 +424,7 @@ class FittedBlocks:
         budget = self.session.budget if mechanism.free else budget
         charge = Charge(Purpose.RELEASE, mechanism.name)
         with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
-            return self.session.spend(run, self.pays, charge, budget, mechanism.gaussian)
+            return self.session.spend(run, [self._pays], charge, budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared, own: set[int]) -> PrivacyStatement:
         plan = EffectPlan(
@@ -485,9 +433,8 @@ class FittedBlocks:
             head=result.head,
             budget=result.budget,
             learner=self.settings.learner,
-            split=self.settings.split.fact,
+            split=1.0 if self.settings._whole else self.settings.split,
             seed=self.settings.seed,
             blocks=self.session.sizes,
-            pays=tuple(self.pays),
         )
         return self.statement(mechanism, result.guarantee.resting_on(self.own), plan.public(), own)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
-from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.fit.kernels import SMOOTHNESS
 from torchdpcate.fit.nuisance_kinds import ConvexNuisances
@@ -31,6 +30,9 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.file import Release
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
+
+NUISANCE, SECOND_STAGE = "nuisance", "second_stage"
+"""Names of the blocks: records that train the nuisances, and records that fit the second stage."""
 
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
@@ -49,12 +51,11 @@ class EffectPlan(StatedPlan):
         mechanism: The mechanism.
         law: How its numbers leave the records; None where it is free.
         head: What is public of the second stage.
-        budget: What the release may spend of each block that pays.
+        budget: What the release may spend of the block that pays.
         learner: Name of the learner's class.
-        split: The split as statements have it.
+        split: Share of the records that trains the nuisances; 1 where there is no second stage.
         seed: Public seed of the split.
         blocks: Records of each block, by name.
-        pays: Names of the blocks that pay.
     """
 
     repeats = True
@@ -64,10 +65,9 @@ class EffectPlan(StatedPlan):
     head: Head
     budget: PrivacyBudget
     learner: str
-    split: float | str
+    split: float
     seed: int
     blocks: Mapping[str, int]
-    pays: tuple[str, ...]
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -84,7 +84,7 @@ class EffectPlan(StatedPlan):
         if self.law is None:
             return {}
         charge = Charge(Purpose.RELEASE, self.mechanism.name)
-        return {ANSWER: Query(charge, self.law, self.mechanism.level, self.pays)}
+        return {ANSWER: Query(charge, self.law, self.mechanism.level, (SECOND_STAGE,))}
 
     @property
     def free(self) -> bool:  # type: ignore[override]
@@ -117,17 +117,14 @@ class EffectPlan(StatedPlan):
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
         if not is_learner(learner):
             raise InputError(f"its learner is called {learner}, which is none of the library's")
-        paid = {
-            block.name: block for block in privacy.blocks if any(own.is_release(kind.name, "") for own in block.charges)
-        }
-        sizes = {block.name: block.n for block in privacy.blocks}
-        n = privacy.n if kind.free else sum(sizes[name] for name in paid)
-        head, budget = _stated_head(release, n), PrivacyBudget(1.0, 0.0)
+        blocks, budget = privacy.blocks, PrivacyBudget(1.0, 0.0)
+        paid = [b for b in blocks if kind.free or any(own.is_release(kind.name, "") for own in b.charges)][-1]
+        head = _stated_head(release, paid.n)
         if not kind.free:
-            budget = requested_budget(list(paid.values())[-1], public["epsilon"], public["delta"])
-        law = kind.stated_law(public, head, budget)
+            budget = requested_budget(paid, public["epsilon"], public["delta"])
+        law, sizes = kind.stated_law(public, head, budget), {block.name: block.n for block in blocks}
         mechanism = kind(**{name: public[name] for name in kind.settings})
-        return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes, tuple(paid))
+        return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes)
 
     def answers(self, release: Release) -> dict[str, Tensor]:
         """See ``StatedPlan``: the coefficients; answers at queries hold the nuisances' effect as well."""
@@ -294,52 +291,29 @@ def _sizes(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of names and sizes of blocks against the split that the statement has."""
     sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public["split"]
     free = MECHANISMS[privacy.mechanism].free
-    pair = (NUISANCE,) if free else FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
+    pair = (NUISANCE,) if free else (NUISANCE, SECOND_STAGE)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
     if tuple(sizes) != pair or (free and split != 1):
         yield f"its blocks are not {' and '.join(pair)}, as its split and mechanism say"
         return
-    if free:
-        return
-    share = 0.5 if split == TWO_FOLDS else as_number(split)
-    if not 0 < share < 1 or sizes[pair[0]] != round(share * privacy.n):
+    share = as_number(split)
+    if not free and (not 0 < share < 1 or sizes[NUISANCE] != round(share * privacy.n)):
         yield f"its blocks do not hold {share:g} and {1 - share:g} of n = {privacy.n} records, as its split says"
 
 
 def _first_stage(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of what the nuisances of effects cost: each fold's training and, where it is private, the threshold."""
-    privacy = release.privacy
-    folds = FOLDS if privacy.public["split"] == TWO_FOLDS else (NUISANCE,)
-    blocks = [block for block in privacy.blocks if block.name in folds]
-    stated = facts.get("nuisances", {})
-    members = stated.get("members", [stated]) if stated else [None] * len(blocks)
-    if len(members) != len(blocks):
-        yield "it does not hold nuisances of each block that trained some"
-        return
-    for block, config in zip(blocks, members, strict=True):
-        yield from _trained(block, None if config is None else config.get("kind"), config is not None)
-    private = [block.of(Purpose.THRESHOLD) for block in blocks]
-    if any(private) and not all(private):
-        yield "its threshold is a private one, but not every block was charged for it"
-
-
-def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
-    """Problems of the training of one block's nuisances.
-
-    Args:
-        block: The block.
-        kind: Of the nuisances, as the file has it; None for networks, or where none are held.
-        held: Whether the file holds them.
-    """
-    trained = block.of(Purpose.NUISANCES)
+    """Problems of the training of the nuisances."""
+    block = {block.name: block for block in release.privacy.blocks}[NUISANCE]
+    stated, trained = facts.get("nuisances"), block.of(Purpose.NUISANCES)
+    held, kind = bool(stated), stated and stated.get("kind")
     charges = [charge.charge for charge in trained]
     convex = charges.count(MEDIAN) == charges.count(JOINT) == 1
     if not trained:
-        yield f"block {block.name!r} trained nuisances, but no charge is for their training"
+        yield f"block {NUISANCE!r} trained nuisances, but no charge is for their training"
     elif held and kind == ConvexNuisances.kind and not convex:
-        yield f"block {block.name!r} trained convex nuisances, but was not charged for median and objective"
+        yield f"block {NUISANCE!r} trained convex nuisances, but was not charged for median and objective"
     elif held and kind is None and charges.count(DP_SGD) != 1:
-        yield f"block {block.name!r} trained networks, but was not charged for one run of DP-SGD"
+        yield f"block {NUISANCE!r} trained networks, but was not charged for one run of DP-SGD"
     if any(run.charge == DP_SGD and not isinstance(run.event, DPSGDEvent) for run in trained):
-        yield f"block {block.name!r} trained networks, but was charged for something else than DP-SGD"
+        yield f"block {NUISANCE!r} trained networks, but was charged for something else than DP-SGD"

@@ -24,7 +24,6 @@ from torchdpcate.estimators.cate.blocks import Blocks, FittedBlocks
 from torchdpcate.estimators.cate.composition import Composition, FittedComposition
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.estimators.cate.splits import AllRecords, DisjointSplit, Split
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisances import NuisanceRecipe
@@ -51,9 +50,9 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     another second stage, or with settings of nuisances, ``split`` or ``filter``, and in a ``DRLearner``, records are
     divided instead of the budget:
 
-    The records are put into a secret random order and then split by position (``DisjointSplit`` or
-    ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
-    with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
+    The records are put into a secret random order and then split by position and public seed. One part trains
+    (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f with g0 = mu1 - mu0. A record lies in
+    one block, so a release costs (max epsilon, max delta) over the blocks.
 
     Guarantee:
         ``fit`` spends the nuisances' budget (certified); each release spends from the blocks that fitted the
@@ -67,14 +66,14 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage; None takes ``AdaptiveSecondStage`` where the learner composes, and
             nothing that only blocks have is set.
-        split: Which records train the nuisances; a number is the share of a ``DisjointSplit``.
+        split: Share of the records that trains the nuisances, in (0, 1); of ``PlugInSecondStage`` all do.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
         filter: How releases after ``fit`` are counted, which nothing that was seen may decide: ``sums`` of epsilons and
             deltas, by any mechanism; or ``gaussian``, for Gaussian mechanisms alone (``gaussian_process``, ``output``,
-            ``answer_online``), which then have less noise, above all with cross-fitting.
+            ``answer_online``), which then have less noise.
 
     Attributes:
         nuisances_: Trained nuisances (private if ``budget`` is given).
@@ -100,7 +99,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     _: KW_ONLY
     nuisance: NuisanceRecipe | None = None
     second_stage: SecondStage | AdaptiveSecondStage | None = None
-    split: float | Split = 0.5
+    split: float = 0.5
     seed: int = 0
     trainer: "Callable[..., Trainer] | None" = None
     noise: NoiseSource | None = None
@@ -140,7 +139,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         if isinstance(self._settings, Blocks):
             assert isinstance(records, CausalData)
             blocks = self._fitted = self._settings.fit(records, self._session, self._statement_of)
-            self.nuisances_, self.threshold_, self.stage_ = blocks.first.nuisances, blocks.threshold, blocks.stage
+            self.nuisances_, self.threshold_, self.stage_ = blocks.nuisances, blocks.threshold, blocks.stage
         else:
             fitted = self._fitted = self._settings.fit(records, self._session, self._statement_of)
             self.plan_, self.composed_ = fitted.plan, fitted.found
@@ -354,21 +353,17 @@ class CATELearner(AnswersEffects, PrivateEstimator):
                 second = replace(second, cells=Subgroups.of(second.cells, schema))
             return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
-        split = self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
-        if isinstance(second, PlugInSecondStage):
-            if split != DisjointSplit():
-                raise InputError(f"split = {self.split}: second_stage=plug_in trains on all records; leave it out")
-            split = AllRecords()
+        if isinstance(second, PlugInSecondStage) and self.split != 0.5:
+            raise InputError(f"split = {self.split}: second_stage=plug_in trains on all records; leave it out")
         return Blocks(
             score=self.regression_score,
             schema=schema,
             budget=self.budget,
             nuisance=self.nuisance or NuisanceConfig(),
             second_stage=second,
-            split=split,
+            split=self.split,
             seed=self.seed,
             trainer=trainer,
-            filter=self.filter,
             learner=name,
             own=self._own_learner(),
         )
@@ -382,7 +377,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
         found = ["nuisance"] * (self.nuisance is not None)
-        return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
+        return found + ["split"] * (self.split != 0.5) + ["filter"] * (self.filter != "sums")
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""

@@ -55,9 +55,7 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None) -> OnlineServ
             own=session.entries,
             mechanism=GaussianProcess.name,
             formula=GaussianProcess.formula,
-            public=EffectPlan(
-                GaussianProcess(), terms.law, terms.head, BUDGET, "RLearner", 0.2, 0, sizes, ("second_stage",)
-            ).public(),
+            public=EffectPlan(GaussianProcess(), terms.law, terms.head, BUDGET, "RLearner", 0.2, 0, sizes).public(),
             bounds_origin=SCHEMA.domain.origin,
             bounds=bounds_of(SCHEMA.domain),
         )

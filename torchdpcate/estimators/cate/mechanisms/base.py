@@ -116,7 +116,7 @@ class Mechanism(ABC):
         free: Whether it is post-processing of what the nuisances paid for and spends nothing.
         online: Whether it can answer any number of queries for one charge, at a trusted curator's service.
         gaussian: Whether its event is a Gaussian, which composes more cheaply with others.
-        searches: Whether it searches the domain for a worst record, which takes one regression for all records.
+        searches: Whether it searches the domain for a worst record.
     """
 
     name: ClassVar[str]
@@ -168,31 +168,19 @@ class Mechanism(ABC):
                 f"give {type(self).__name__} a method under @worst_case, as docs/extend.md shows"
             )
 
-    def check_blocks(self, folds: int, known: KnownPropensity | None, counting: str) -> None:
-        """Refuse a split, a known propensity or a counting of releases that the mechanism does not go with.
+    def check_propensity(self, known: KnownPropensity | None) -> None:
+        """Refuse a known propensity that the mechanism does not go with.
 
         Args:
-            folds: Number of regressions, each of which it releases.
             known: The domain's propensity.
-            counting: How releases after the fit are counted; see ``CATELearner.filter``.
 
         Raises:
-            InputError: It goes with other ones.
+            InputError: Each record has its own, and the mechanism searches the covariates.
         """
-        if self.searches and folds > 1:
-            raise InputError(
-                f"mechanism = {self.name}: searches the domain for the worst record of one regression; with "
-                "split=cross_fit there are two: use split=disjoint"
-            )
         if self.searches and known is not None and known.column is not None:
             raise InputError(
                 f"mechanism = {self.name}: searches the covariates for the worst record, and each record's propensity "
                 f"is the column {known.column!r}, which they do not tell; use mechanism=objective"
-            )
-        if folds > 1 and counting == "gaussian" and not (self.gaussian or self.free):
-            raise InputError(
-                f"filter = gaussian: counts Gaussian mechanisms alone, and mechanism = {self.name} is none; fit with "
-                "filter=sums, or release by mechanism=output or gaussian_process"
             )
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
