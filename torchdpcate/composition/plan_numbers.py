@@ -330,7 +330,7 @@ def numbers_of(facts: PlanFacts, way: str = OBJECTIVE, reduced: bool = False, al
     of_arms = 2 * EXPECTED.effect_curvature / math.sqrt(2 * facts.arms * (facts.arms - 1))
     quantile = _huber_quantile(facts, size)
     spread = next(spread for below, spread in EXPECTED.spreads if size < below)
-    least, wide = line_constants().group_size, of_kind(EFFECT)["alone"][not facts.known_propensity] * facts.covariates
+    least, wide = line_constants().group_size, facts.known_propensity * of_kind(EFFECT)["alone"] * facts.covariates
     alone = alone or facts.constant_only or (facts.kind == EFFECT and rule is None and size < max(least, wide))
     rich = facts.kind == EFFECT and not alone and rule is None
     pairs = rich and facts.covariates > 1 and facts.sites == 1  # a private choice is no sum, which sites could add up
