@@ -34,8 +34,8 @@ def test_it_has_the_manners_of_scikit_learn(name):
 
 def test_parameters_are_read_and_set_by_name():
     learner = made("two blocks")
-    assert learner.set_params(split=0.25, seed=2) is learner
-    assert (learner.seed, learner.get_params()["split"]) == (2, 0.25)
+    assert learner.set_params(filter="gaussian", seed=2) is learner
+    assert (learner.seed, learner.get_params()["filter"]) == (2, "gaussian")
     assert repr(learner).startswith("RLearner(domain=")
     with pytest.raises(InputError, match="colour: RLearner has no such parameter"):
         learner.set_params(colour="red")

@@ -68,8 +68,7 @@ class Blocks:
         budget: Of each block; None without privacy.
         nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage.
-        split: Share of the records that trains the nuisances, in (0, 1); of a plug-in all do.
-        seed: Public seed of split, initial weights and (without privacy) batches.
+        seed: Public seed of the split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
         learner: Name of the learner's class.
         own: What the learner's guarantees rest on: a class, or a score, of the user's.
@@ -80,7 +79,6 @@ class Blocks:
     budget: PrivacyBudget | None
     nuisance: NuisanceRecipe
     second_stage: SecondStage
-    split: float
     seed: int
     trainer: "Callable[..., Trainer]"
     learner: str
@@ -96,7 +94,7 @@ class Blocks:
         return "blocks of records are trained on all at once; use second_stage=adaptive"
 
     def blocks(self, n: int) -> dict[str, Tensor]:
-        """Return the positions of the records of each block, which follow from n, split and seed.
+        """Return the positions of the records of each block, which follow from n and seed.
 
         Raises:
             InputError: delta = 0, or too few records.
@@ -106,18 +104,18 @@ class Blocks:
                 "delta = 0: private nuisances (nuisance=convex, mlp and others) are only (epsilon, delta)-private; "
                 "give privacy.delta above 0, for instance 1e-5, or take second_stage=adaptive, which is pure then"
             )
-        if self._whole:
+        if self.split == 1:
             return {NUISANCE: torch.arange(n)}
         return dict(zip((NUISANCE, SECOND_STAGE), public_split(n, self.split, self.seed), strict=True))
 
     @property
-    def _whole(self) -> bool:
-        """Whether all records train the nuisances, for there is no second stage; no share of 1 makes that so."""
-        return isinstance(self.second_stage, PlugInSecondStage)
+    def split(self) -> float:
+        """Share of the records that trains the nuisances: one half, or all where there is no second stage."""
+        return 1.0 if isinstance(self.second_stage, PlugInSecondStage) else 0.5
 
     def sizes(self, n: int) -> tuple[int, int]:
         """Return the number of records that train the nuisances, and of those that fit the second stage."""
-        return (n, n) if self._whole else split_sizes(n, self.split)
+        return (n, n) if self.split == 1 else split_sizes(n, self.split)
 
     def check(self, n: int, mechanism: "str | Mechanism | None") -> None:
         """Refuse a release that could not be made, before anything is spent.
@@ -433,7 +431,7 @@ class FittedBlocks:
             head=result.head,
             budget=result.budget,
             learner=self.settings.learner,
-            split=1.0 if self.settings._whole else self.settings.split,
+            split=self.settings.split,
             seed=self.settings.seed,
             blocks=self.session.sizes,
         )

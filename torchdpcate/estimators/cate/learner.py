@@ -28,7 +28,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.fit.trainer import default_trainer
-from torchdpcate.heads.recipes import LinearSecondStage, PlugInSecondStage, SecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, user_code
@@ -47,7 +47,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     By default an ``RLearner`` is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, with
     delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it paid for. With
-    another second stage, or with settings of nuisances, ``split`` or ``filter``, and in a ``DRLearner``, records are
+    another second stage, or with settings of nuisances or ``filter``, and in a ``DRLearner``, records are
     divided instead of the budget:
 
     The records are put into a secret random order and then split by position and public seed. One part trains
@@ -66,8 +66,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage; None takes ``AdaptiveSecondStage`` where the learner composes, and
             nothing that only blocks have is set.
-        split: Share of the records that trains the nuisances, in (0, 1); of ``PlugInSecondStage`` all do.
-        seed: Public seed of split, initial weights and (without privacy) batches.
+        seed: Public seed of the split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
@@ -82,7 +81,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         stage_: The fitted second stage. The curator's, never to be published.
         plan_: Public plan of a composition.
         composed_: What a composition found. The curator's, never to be published.
-        blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
+        blocks_: Positions of the records of each block, public: they follow from n and ``seed``. With
             privacy they are positions in a secret order.
 
     Example:
@@ -99,7 +98,6 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     _: KW_ONLY
     nuisance: NuisanceRecipe | None = None
     second_stage: SecondStage | AdaptiveSecondStage | None = None
-    split: float = 0.5
     seed: int = 0
     trainer: "Callable[..., Trainer] | None" = None
     noise: NoiseSource | None = None
@@ -353,15 +351,12 @@ class CATELearner(AnswersEffects, PrivateEstimator):
                 second = replace(second, cells=Subgroups.of(second.cells, schema))
             return Composition(second, schema, self.budget, self.composes, name, self._block_settings(), trainer)
         schema.two_arms(f"a second stage on a block of its own ({name})")
-        if isinstance(second, PlugInSecondStage) and self.split != 0.5:
-            raise InputError(f"split = {self.split}: second_stage=plug_in trains on all records; leave it out")
         return Blocks(
             score=self.regression_score,
             schema=schema,
             budget=self.budget,
             nuisance=self.nuisance or NuisanceConfig(),
             second_stage=second,
-            split=self.split,
             seed=self.seed,
             trainer=trainer,
             learner=name,
@@ -376,8 +371,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
-        found = ["nuisance"] * (self.nuisance is not None)
-        return found + ["split"] * (self.split != 0.5) + ["filter"] * (self.filter != "sums")
+        return ["nuisance"] * (self.nuisance is not None) + ["filter"] * (self.filter != "sums")
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""
