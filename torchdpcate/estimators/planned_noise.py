@@ -12,6 +12,8 @@ from torchdpcate.privacy.guarantee import Level
 
 ASKED = "the plan requests: "
 """How a plan says what it requests."""
+OF_EFFECT = "the effect for an average person"
+"""What the planned noise of an effect is the noise of."""
 TYPICAL_RESIDUAL = 0.25
 """Residual of the outcome that plans expect, in outcome ranges: its 0.9 quantile if outcomes were normal with six
 standard deviations between their bounds is 0.27. No guarantee rests on it."""

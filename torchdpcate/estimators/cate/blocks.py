@@ -33,7 +33,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 )
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
-from torchdpcate.estimators.planned_noise import PlannedNoise, shown
+from torchdpcate.estimators.planned_noise import OF_EFFECT, PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import nuisances_from_config
@@ -225,7 +225,7 @@ class Blocks:
         constant = errors.total / (errors.relative or 1.0)
         return PlannedNoise.of_parts(
             parts,
-            "the effect at a typical covariate",
+            OF_EFFECT,
             domain.outcome_range,
             n,
             self.budget,

@@ -34,7 +34,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
-from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown, told
+from torchdpcate.estimators.planned_noise import ASKED, OF_EFFECT, PlannedNoise, shown, told
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.fit.weighted_basis import PAIRED, Levels, Standardisation, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -342,8 +342,6 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
 
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-OF = "the effect for an average person"
-"""What planned noise is the noise of."""
 _BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
 
@@ -377,7 +375,7 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     between = f"; in nine of ten generated laws the error was {least} to {most} times the expected one"
     return PlannedNoise.of_parts(
         parts,
-        OF,
+        OF_EFFECT,
         domain.outcome_range,
         plan.n,
         plan.budget,
