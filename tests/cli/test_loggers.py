@@ -94,7 +94,7 @@ def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsy
 @pytest.mark.parametrize("logger", ["null", "csv"])
 def test_what_a_run_leaves_of_its_networks_says_what_it_is_and_loads(here, logger, capsys):
     """The private nuisances and the head, each as it ended; nothing of the comparison without privacy."""
-    words = ["trainer.enable_checkpointing=true", f"trainer.logger={logger}", "data.n=300"]
+    words = ["trainer.enable_checkpointing=true", f"trainer.logger={logger}", "data.n=300", "compare=true"]
     assert main(["train", *NEURAL, *words]) == 0
     assert "no network was trained" not in capsys.readouterr().out
     assert summary("r")["pehe_nonprivate"] > 0
