@@ -175,7 +175,7 @@ class NuisanceConfig(NuisanceRecipe):
 
         Where nearly all gradients are clipped, their sum is zero at the median of the outcome. That of a binary outcome
         is 0 or 1 and says nothing of its mean: its gradients stay below a wider clip norm, at a rate lower by as much
-        and with half the walk. PEHE of ``Confounded`` at 2,700 records and epsilon = 1, 4: .47, .41 before, .08, .07.
+        and with half the walk.
         """
         if domain.outcome_kind != "binary" or self.max_grad_norm is not None:
             return self, plan

@@ -150,7 +150,8 @@ def network_error(n: int, dimension: int, budget: PrivacyBudget) -> float:
     .. math:: 0.45\, (q^{3/4} / (n \mu))^{1/3}
 
     to a factor of 1.3 (one standard deviation), and 1.8 at most, over 28 laws and sizes: ``Dataset1``, ``Dataset2``,
-    ``Confounded`` and twelve of 2 to 10 covariates, n mu from 360 to 10,800 (29 November 2026).
+    ``Confounded`` and twelve of 2 to 10 covariates, n mu from 360 to 10,800, by which it was
+    fitted (29 November 2026; the script was not kept).
 
     Args:
         n: records that train them.
