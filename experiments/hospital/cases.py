@@ -9,8 +9,8 @@ import numpy as np
 
 from experiments.hospital.laws import LAWS, Array, Draw
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.release.averages import ARM, AVERAGE, PARTS, SLOPE, VALUES
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import ARM, AVERAGE, PARTS, SLOPE, VALUES
 
 PEOPLE = 20_000
 """People of the law, none of them among the records, of whom truths are means and whose effects are requested."""
@@ -103,9 +103,9 @@ class Case:
 
     def lines(self, release: ComposedRelease) -> Iterator[Row]:
         """Yield a row for each line of a release, with the parts of its standard error."""
-        table, parts = release.lines.table(LEVEL), release.lines.variances.sqrt().numpy()
+        table, parts = release.averages.table(LEVEL), release.averages.variances.sqrt().numpy()
         own, of = self._weights(release, self.records), self._weights(release, self.people)
-        cells = release.lines.cells if self.records.arms == 2 else ()
+        cells = release.averages.cells if self.records.arms == 2 else ()
         for row, errors in zip(table.itertuples(), parts, strict=True):
             ends = (row.line, row.estimate, row.low, row.high)
             if row.line in own:
@@ -123,7 +123,7 @@ class Case:
         facts, effect = release.line_numbers.facts, np.asarray(release.effect(of.x)) - release.shift
         group = np.digitize(effect, facts.cuts.numpy())
         found = {f"group {k + 1}": (group == k).astype(float) for k in range(len(facts.cuts) + 1)}
-        public = dict(zip(release.lines.cells, self.cells(of), strict=False))
+        public = dict(zip(release.averages.cells, self.cells(of), strict=False))
         return {AVERAGE: everybody} | found | public
 
     def _weighted(self, release: ComposedRelease, name: str, estimate: float, low: float, high: float) -> Row:

@@ -17,8 +17,8 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.averages import AVERAGE, RULE
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import AVERAGE, RULE
 
 
 @dataclass(frozen=True)

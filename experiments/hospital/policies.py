@@ -23,7 +23,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.release.lines import OVER, Lines
+from torchdpcate.release.averages import OVER, Averages
 
 LIBRARIES = {4: (2, [0.0]), 42: (4, np.linspace(-1.5, 1.5, 10).round(2).tolist())}
 """Covariates and cuts of policies by one covariate, by the number of policies: nobody and everybody come first."""
@@ -67,7 +67,7 @@ def rows_of(law: str, seed: int, n: int, epsilon: float) -> Iterator[dict[str, f
         }
 
 
-def _values(lines: Lines, draw: Draw, gain: np.ndarray, cuts: list[float]) -> Iterator[tuple[float, float, float]]:
+def _values(lines: Averages, draw: Draw, gain: np.ndarray, cuts: list[float]) -> Iterator[tuple[float, float, float]]:
     """Yield the interval of treating each cell, over nobody and over everybody, and what the records gain by it."""
     for k, cell in enumerate(lines.cells):
         covariate, place = divmod(k, len(cuts) + 1)

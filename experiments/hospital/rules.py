@@ -21,7 +21,7 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.release.lines import VALUES
+from torchdpcate.release.averages import VALUES
 
 _STAGE = AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
 
@@ -39,8 +39,8 @@ def row_of(law: str, seed: int, n: int, epsilon: float, costs: bool) -> dict[str
         treated = release.decide(draw.x) > 0
         found[name] = (best - (gain * treated).mean()) / size
         truths = dict(zip(VALUES, ((gain * treated).mean(), -(gain * ~treated).mean()), strict=True))
-        for line in () if release.lines is None else release.lines.values:
-            low, high = release.lines.interval(line)
+        for line in () if release.averages is None else release.averages.values:
+            low, high = release.averages.interval(line)
             found |= {f"{line}: held": float(low <= truths[line] <= high), f"{line}: width": (high - low) / 2 / size}
     return found
 

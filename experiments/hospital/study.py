@@ -22,7 +22,7 @@ from experiments.hospital.cases import Case
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import EFFECTS, PEERS, Method, found, ours
 from experiments.hospital.tables import paste, renewed, summary, tables
-from torchdpcate.release.lines import PARTS, RULE
+from torchdpcate.release.averages import PARTS, RULE
 
 FOUND = Path(__file__).parent / "found.csv"
 KEY = ["law", "seed", "n", "epsilon", "method"]

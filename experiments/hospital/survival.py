@@ -24,7 +24,7 @@ from experiments.hospital.laws import Array, covariates, linear
 from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.release.lines import PARTS
+from torchdpcate.release.averages import PARTS
 
 HORIZON = 12.0
 OVERLAP = 0.05
@@ -127,10 +127,10 @@ def row_of(law: str, seed: int, n: int, epsilon: float, by_arm: bool = True) -> 
     found |= {"np": estimate, "np_error": error}
     both = np.stack([draw.time, draw.event], 1)
     release = RLearner(domain, PrivacyBudget(epsilon, DELTA)).fit(draw.x, draw.a, both).release_function()
-    if release.lines is None:
+    if release.averages is None:
         return found | {"refused": release.no_lines}
-    (low_end, high_end), parts = release.lines.interval(), release.lines.variances[0].sqrt().tolist()
-    found |= {"estimate": release.lines.estimate(), "low": low_end, "high": high_end}
+    (low_end, high_end), parts = release.averages.interval(), release.averages.variances[0].sqrt().tolist()
+    found |= {"estimate": release.averages.estimate(), "low": low_end, "high": high_end}
     return found | dict(zip(PARTS, parts, strict=True)) | {"treated": release.line_numbers.facts.treated}
 
 
@@ -162,7 +162,7 @@ def of_trial(path: Path, epsilon: float, releases: int = 20) -> dict[str, float]
     made = []
     for _ in range(releases):
         learner = RLearner(schema, PrivacyBudget(epsilon, DELTA)).fit(x, frame["treat"], both)
-        lines = learner.release_function().lines
+        lines = learner.release_function().averages
         made.append((lines.estimate(), *lines.interval()))
     (estimate, low, high), true = np.array(made).T, risks[1] - risks[0]
     held = (low <= true) & (true <= high)

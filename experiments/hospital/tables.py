@@ -8,7 +8,7 @@ import pandas as pd
 from experiments.hospital.laws import LAWS
 from experiments.hospital.methods import CONSTANT, EFFECTS, FOREST, LINEAR, ONE_FIT, PEERS, PERSONS, REQUESTED, ours
 from experiments.tables import table
-from torchdpcate.release.lines import ARM, AVERAGE
+from torchdpcate.release.averages import ARM, AVERAGE
 
 USUAL = 5_000
 """Number of records of most tables."""

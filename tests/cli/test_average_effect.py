@@ -45,8 +45,8 @@ def test_a_summary_tells_what_the_file_says(name, trained):
     truth = Confounded().average_effect(estimand)
     if isinstance(release, ComposedRelease):
         line = "average" if estimand == "ATE" else estimand
-        value = release.average_effect if line == "average" else release.lines.estimate(line)
-        ends = list(release.lines.interval(line))
+        value = release.average_effect if line == "average" else release.averages.estimate(line)
+        ends = list(release.averages.interval(line))
     else:
         assert release.estimand == estimand
         value, ends = release.estimate, release.interval(0.95).tolist()
@@ -169,8 +169,8 @@ def test_a_treatment_by_a_rule_is_said_to_the_curator_and_found_in_the_release(t
     assert Path("r/curator/overlap.png").stat().st_mode & 0o077 == 0
     assert not (Path("r") / "release" / "overlap.png").exists()
     release = load_release("r/release/release.safetensors")
-    assert release.lines.lacking > 0.3
-    low, high = release.lines.interval()
+    assert release.averages.lacking > 0.3
+    low, high = release.averages.interval()
     assert low < 4 < high  # which is the truth
     assert "at least" in " ".join(shown.out.split())
     assert not leaks(Path("r"))

@@ -50,13 +50,13 @@ def test_cohorts_are_combined_by_their_averages(files, capsys) -> None:
     assert f"leaves zero out in {len(clear)} of 2 subgroups: {'; '.join(clear)}." in said
     assert main(["verify", "all.safetensors", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert [line["line"] for line in shown["estimates"]] == load_release("all.safetensors").lines
+    assert [line["line"] for line in shown["estimates"]] == load_release("all.safetensors").line_titles
     assert shown["findings"][0] in said
     PEOPLE.to_csv("people.csv", index=False)
     assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv"]) == 2
     assert "no column; see" in one_line(capsys)
     assert main(["combine", files[0], cohorts[1], "-o", "both.safetensors", "--overwrite"]) == 0  # a trial and a cohort
-    assert load_release("both.safetensors").lines == ["everybody"]
+    assert load_release("both.safetensors").line_titles == ["everybody"]
 
 
 def test_mistakes_are_one_line_and_leave_nothing(files, capsys) -> None:

@@ -24,12 +24,12 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert found["noise"] == pytest.approx(found["noise_planned"], rel=0.5)
     assert found["rmse"] < 0.2
     release = load_release(run / "release" / "release.safetensors")
-    assert found["estimate_least"] == min(release.lines.estimate(label) for label in labels)
+    assert found["estimate_least"] == min(release.averages.estimate(label) for label in labels)
     assert {"balance.csv", "balance.png", "ledger.sqlite"} <= {file.name for file in (run / "curator").iterdir()}
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "5 subgroups the interval of the effect, each by itself" in shown
-    assert f"x0 < 0: estimate {release.lines.estimate('x0 < 0'):.6g}, low" in shown
+    assert f"x0 < 0: estimate {release.averages.estimate('x0 < 0'):.6g}, low" in shown
     assert main(["report", str(run)]) == 0
     assert f"{found['estimate_least']:.4g}" in capsys.readouterr().out
     page = (run / "release" / "release.html").read_text()
@@ -40,9 +40,9 @@ def test_a_run_closes_with_a_line_for_each_cell(tmp_path, capsys):
     assert main(["train", *SMALL, f"run_dir={tmp_path / 'run'}"]) == 0
     release, shown = load_release(tmp_path / "run"), capsys.readouterr().out
     lines = re.findall(r"^(\S.*?)  +(\S+)  95% interval \[(\S+), (\S+)\]$", shown, re.MULTILINE)
-    assert [label for label, *_ in lines] == list(release.lines.cells)
+    assert [label for label, *_ in lines] == list(release.averages.cells)
     for label, *numbers in lines:
-        stated = [release.lines.estimate(label), *release.lines.interval(label)]
+        stated = [release.averages.estimate(label), *release.averages.interval(label)]
         assert list(map(float, numbers)) == pytest.approx(stated, rel=1e-3)
 
 
@@ -56,6 +56,6 @@ def test_a_trial_with_cells_of_a_file(here, capsys):
     assert "site = a" in capsys.readouterr().out
     release = load_release("run")
     for site, truth in (("a", 2.0), ("b", 0.0), ("c", 0.0)):
-        low, high = release.lines.interval(f"site = {site}", 1 - 1e-9)
+        low, high = release.averages.interval(f"site = {site}", 1 - 1e-9)
         assert low < truth < high
     assert summary("run")["spent"]["total"]["epsilon"] == pytest.approx(8.0)

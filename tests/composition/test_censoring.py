@@ -22,7 +22,7 @@ from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.lines import PARTS, LineFacts
+from torchdpcate.release.averages import PARTS, LineFacts
 from torchdpcate.verify.finding import findings
 
 TAU = 3.0
@@ -117,8 +117,8 @@ def test_with_much_epsilon_the_average_effect_is_the_difference_of_restricted_me
     release = AverageEffect(domain(outcome, **facts), MUCH).fit(x, a, both).release()
     time, event = both.numpy().T
     arms = [restricted_mean(time[a == arm], event[a == arm]) for arm in (0, 1)]
-    assert release.lines.estimate() == pytest.approx(arms[1] - arms[0], abs=0.01)
-    assert abs(release.average_effect - release.lines.estimate()) <= release.lines.error()
+    assert release.averages.estimate() == pytest.approx(arms[1] - arms[0], abs=0.01)
+    assert abs(release.average_effect - release.averages.estimate()) <= release.averages.error()
     low, high = release.average(0.95)
     assert low < arms[1] - arms[0] < high
     assert "followed to the horizon" in release.privacy.bounds["censoring"]
@@ -175,7 +175,7 @@ def test_intervals_count_the_noise_of_the_curve():
     release = RLearner(domain(outcome), PrivacyBudget(1.0, 1e-5)).fit(x, a, both).release_function()
     plan = plan_within(4_000, PrivacyBudget(1.0, 1e-5), domain(outcome), lines=("groups",))
     error = float(curve_errors(release.follow_up, outcome, curve_noise(outcome, plan))[0])
-    assert release.lines.variances[0, PARTS.index("nuisances")].sqrt() == pytest.approx(error)
+    assert release.averages.variances[0, PARTS.index("nuisances")].sqrt() == pytest.approx(error)
 
 
 # -- design and plan
@@ -196,7 +196,7 @@ def test_each_arm_has_a_curve_unless_the_design_ends_follow_up_alike():
         settings = {} if by_arm is None else {"censoring": {"by_arm": by_arm}}
         outcome = Censoring.of({"time": "t", "event": "d", "horizon": TAU, "kind": EVENT_BY_HORIZON, **settings})
         release = AverageEffect(domain(outcome), MUCH).fit(*given).release()
-        found[by_arm] = release.lines.estimate(), *release.lines.interval(), release.privacy.bounds["censoring"]
+        found[by_arm] = release.averages.estimate(), *release.averages.interval(), release.privacy.bounds["censoring"]
     estimate, low, high, words = found[None]
     assert low < 0 < high  # the truth
     assert abs(estimate) < 0.02
@@ -295,7 +295,7 @@ def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says
     x, a, both = followed(8_000)
     own = domain(Censoring("t", "d", TAU, EVENT_BY_HORIZON), overlap=0.05, treated=0.1)
     release = RLearner(own, PrivacyBudget(4.0, 1e-5)).fit(x, a, both).release_function()
-    assert release.lines is None
+    assert release.averages is None
     assert release.line_numbers is not None
     said = findings(release)
     assert "nothing can be concluded" in said[0]
@@ -316,7 +316,7 @@ def test_an_effect_of_a_rare_treatment_that_nobody_stated_varies_and_has_no_line
         own = Domain(*bounds, overlap=0.01, treated=share)
         learner = RLearner(own, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(1))
         found[share] = learner.fit(x, a, y).release_function()
-        assert found[share].lines is None
+        assert found[share].averages is None
     spread = {share: float(np.std(release.effect(x))) for share, release in found.items()}
     assert spread[None] > 0.2
     assert spread[0.02] < 0.05

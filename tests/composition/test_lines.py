@@ -1,4 +1,4 @@
-"""Lines: what they sum, how far one record moves the sums, and what is made of them, against dense computations."""
+"""Averages: what they sum, how far one record moves the sums, and what is made of them, against dense computations."""
 
 import math
 import pickle
@@ -56,21 +56,21 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.composed import Choices
-from torchdpcate.release.lines import (
+from torchdpcate.release.averages import (
     AVERAGE,
     OVER,
     PARTS,
     POLICIES,
     REQUESTS,
     TILTS,
+    Averages,
     LineFacts,
     LineNumbers,
-    Lines,
     Ruled,
     powers,
     robustness,
 )
+from torchdpcate.release.composed import Choices
 
 N, BUDGET = 3_000, PrivacyBudget(4.0, 1e-5)
 HALF = "beta:0.5:0.5"
@@ -1028,13 +1028,13 @@ def test_lines_come_back_from_their_tensors():
     for name, value in numbers.facts.tensors().items():
         assert torch.equal(again.facts.tensors()[name], value)
     lines = lines_of(numbers, planned("cohort"), DOMAINS["cohort"])
-    twin = Lines.from_tensors(list(lines.names), lines.tensors())
+    twin = Averages.from_tensors(list(lines.names), lines.tensors())
     assert twin.table().equals(lines.table())
     forged = lines.tensors() | {"variances": -lines.variances}
     with pytest.raises(ValueError, match="negative"):
-        Lines.from_tensors(list(lines.names), forged)
+        Averages.from_tensors(list(lines.names), forged)
     with pytest.raises(ValueError, match="shapes"):
-        Lines.from_tensors(list(lines.names[1:]), lines.tensors())
+        Averages.from_tensors(list(lines.names[1:]), lines.tensors())
     with pytest.raises(ValueError, match="shapes"):
         LineNumbers.from_tensors(numbers.tensors() | {"facts.tilts": torch.zeros(2)})
 

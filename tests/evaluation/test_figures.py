@@ -21,12 +21,12 @@ RELEASED = BalanceTable(
 )
 CELLS = pd.DataFrame(
     {
-        "cell": ["sex = f", "sex = m", "age < 40", "age >= 40"],
+        "line": ["sex = f", "sex = m", "age < 40", "age >= 40"],
         "estimate": [1.0, 2.0, 1234.5, 0.25],
         "low": [0.0, 1.0, -9000.0, 0.0],
         "high": [2.0, 3.0, 9000.0, 0.5],
         "records": [100.0, 200.0, 3.0, 150.0],
-        "partition": ["sex", "sex", "age", "age"],
+        "group": ["sex", "sex", "age", "age"],
     }
 )
 

@@ -49,7 +49,7 @@ def balance(name: str) -> BalanceTable:
 
 def cells(name: str) -> pd.DataFrame:
     rows = [(name, 0.1, -0.2, 0.4, 90.0, name), ("b", 0.2, -0.1, 0.5, 70.0, "other")]
-    return pd.DataFrame(rows, columns=["cell", "estimate", "low", "high", "records", "partition"])
+    return pd.DataFrame(rows, columns=["line", "estimate", "low", "high", "records", "group"])
 
 
 def panel(name: str, **more: object) -> EffectPanel:

@@ -83,7 +83,7 @@ def test_every_function_of_a_release_says_the_same(release: ComposedRelease) -> 
 
 def test_a_person_s_interval_is_no_average_s(release: ComposedRelease, shrunk: ComposedRelease) -> None:
     """Of one number it is the line with the prior's deviation of effects; of what was shrunk as of any release."""
-    law, line = release.law, release.lines
+    law, line = release.law, release.averages
     assert law is not None
     assert line is not None
     middle, half = line.estimate(), 1.959964 * (line.error() ** 2 + law.missed) ** 0.5
@@ -91,7 +91,7 @@ def test_a_person_s_interval_is_no_average_s(release: ComposedRelease, shrunk: C
     ends = min(middle - half, level), max(middle + half, level)
     np.testing.assert_allclose(release.interval(PEOPLE), [ends] * 3, rtol=1e-6)
     assert 0 < law.missed**0.5 < release.scale
-    apart = release.contrast(PEOPLE[1:], PEOPLE[:1])
+    apart = release.effect_contrast(PEOPLE[1:], PEOPLE[:1])
     np.testing.assert_allclose(apart[:, 1], 1.959964 * (2 * law.missed) ** 0.5, rtol=1e-6)
     assert shrunk.form == "linear"
     assert np.ptp(shrunk.effect(PEOPLE)) > 0
@@ -104,9 +104,9 @@ def test_a_person_s_interval_is_no_average_s(release: ComposedRelease, shrunk: C
 
 
 def test_what_was_shrunk_away_has_no_groups_and_its_range_is_said(shrunk: ComposedRelease) -> None:
-    assert shrunk.lines is not None
+    assert shrunk.averages is not None
     assert shrunk.line_numbers is not None
-    assert not shrunk.lines.groups
+    assert not shrunk.averages.groups
     facts = shrunk.line_numbers.facts
     assert 0 < facts.effect_deviation < facts.deviation / shrunk.privacy.n**0.5
     (said,) = (
@@ -153,7 +153,9 @@ def test_an_average_s_interval_is_there_without_a_law(release: ComposedRelease) 
     assert alone.has_intervals
     np.testing.assert_allclose(alone.mean_interval(PEOPLE), [release.average()], rtol=1e-12)
     law = offline_model(alone)["effect"]["law"]
-    assert [*law["estimates"], law["variance"]] == pytest.approx([release.lines.estimate(), release.lines.error() ** 2])
+    assert [*law["estimates"], law["variance"]] == pytest.approx(
+        [release.averages.estimate(), release.averages.error() ** 2]
+    )
 
 
 @pytest.mark.parametrize("arms", [2, 3])
@@ -172,7 +174,7 @@ def test_one_number_that_was_asked_for_has_a_page(arms: int) -> None:
     y = pd.Series(arm + draws.normal(size=3_000)).clip(-5, 8)
     found = learner.fit(x, pd.Series(np.array(names)[arm]), y).release_function()
     assert found.law is None
-    assert found.lines is not None
+    assert found.averages is not None
     assert found.has_intervals == (arms == 2)
     assert "average" in reader_page(found)
     with pytest.raises(
@@ -206,7 +208,7 @@ def test_a_level_that_may_be_noise_stays_and_one_that_is_not_follows_the_average
     level = float(law.centre @ release.theta)
     error = law.average_variance**0.5
     for apart, moved in ((0.9, 0.0), (2.0, 1.5), (-2.0, -1.5)):
-        found = replace(release, law=replace(law, average=level + apart * error), lines=None, line_numbers=None)
+        found = replace(release, law=replace(law, average=level + apart * error), averages=None, line_numbers=None)
         assert found.average_effect == pytest.approx(level + moved * error)
         np.testing.assert_allclose(found.effect(PEOPLE), found.average_effect, rtol=1e-12)
         low, high = found.average(0.05)  # a narrow one still holds the number beside it
@@ -214,7 +216,7 @@ def test_a_level_that_may_be_noise_stays_and_one_that_is_not_follows_the_average
 
 
 def test_a_number_that_has_a_line_is_within_its_error(release: ComposedRelease) -> None:
-    lines, value = release.lines, release.average_effect
+    lines, value = release.averages, release.average_effect
     assert lines is not None
     assert 0 < abs(value - lines.estimate()) <= lines.error()
     low, high = lines.interval(level=0.9)

@@ -35,7 +35,7 @@ def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
     assert (again.names, again.between) == (NAMES, "random")
     assert json.dumps(again.summary()) == json.dumps(made.summary())
     assert again.privacy.to_dict() == made.privacy.to_dict()
-    assert again.parts().equals(made.parts())
+    assert again.lines().equals(made.lines())
     if task in ("effect", "subgroups"):
         np.testing.assert_array_equal(again.answer(again._covariates(PEOPLE)), made.answer(made._covariates(PEOPLE)))
     assert pickle.loads(pickle.dumps(made)).summary() == made.summary()
@@ -56,21 +56,21 @@ def test_each_line_is_a_meta_analysis_of_the_line_of_that_name() -> None:
     """Of everybody, of the treated and of the cells that all sites have; not of those that some have."""
     made, sites = combined("cohort"), [released("cohort", k) for k in range(3)]
     assert made.line_names == ("average", "sex = f", "sex = m", "ATT")
-    assert made.lines == ["everybody", "sex = f", "sex = m", ATT]
-    assert "age < 50" in sites[1].lines
+    assert made.line_titles == ["everybody", "sex = f", "sex = m", ATT]
+    assert "age < 50" in sites[1].averages
     for k, name in enumerate(made.line_names):
-        places = [site.lines.place(name) for site in sites]
-        y = np.array([site.lines.estimate(name) for site in sites])
-        parts = np.stack([site.lines.variances[place].numpy() for site, place in zip(sites, places, strict=True)])
+        places = [site.averages.place(name) for site in sites]
+        y = np.array([site.averages.estimate(name) for site in sites])
+        parts = np.stack([site.averages.variances[place].numpy() for site, place in zip(sites, places, strict=True)])
         gain, half = dense(y, parts.sum(1), parts[:, 3] ** 0.5, made.pooled.tau2[k].item())
         released_means = [site.average_effect for site in sites] if name == "average" else y
         value, middle = gain @ released_means, gain @ y
         assert made.estimate[k] == pytest.approx(value)
         assert made.interval()[k] == pytest.approx([min(middle - half, value), max(middle + half, value)])
-    rows = made.parts()
-    shown = rows[(rows["cell"] == "south") & (rows["partition"] == ATT)].iloc[0]
+    rows = made.lines()
+    shown = rows[(rows["line"] == "south") & (rows["group"] == ATT)].iloc[0]
     assert shown[["estimate", "low", "high"]].tolist() == pytest.approx(
-        [sites[1].lines.estimate("ATT"), *sites[1].lines.interval("ATT")]
+        [sites[1].averages.estimate("ATT"), *sites[1].averages.interval("ATT")]
     )
 
 
@@ -112,17 +112,17 @@ def test_errors_of_nuisances_do_not_average_out() -> None:
     """Twenty times one site, one effect: what is its own is a twentieth, what nuisances lost is all there."""
     site = released("cohort", 1)
     lines = replace(
-        site.lines, variances=site.lines.variances.new_tensor([[1, 2, 3, 4]]).expand_as(site.lines.variances)
+        site.averages, variances=site.averages.variances.new_tensor([[1, 2, 3, 4]]).expand_as(site.averages.variances)
     )
     names = [str(k) for k in range(20)]
     privacy = [replace(site.privacy, chosen=name) for name in names]
-    made = combine([replace(site, lines=lines, privacy=own) for own in privacy], names, "fixed")
+    made = combine([replace(site, averages=lines, privacy=own) for own in privacy], names, "fixed")
     np.testing.assert_allclose(made.pooled.half_width(0.95), 1.959964 * (10 / 20 + 4) ** 0.5)
 
 
 def test_groups_by_effect_and_values_of_rules_are_not_pooled() -> None:
     sites = [released("effect", k) for k in range(3)]
-    assert all(site.lines.groups for site in sites[1:])
+    assert all(site.averages.groups for site in sites[1:])
     assert combined("effect").line_names == ("average",)
 
 
@@ -132,7 +132,7 @@ def test_the_mean_effect_and_the_interval_follow_from_the_sites(task: str) -> No
     made, sites = combined(task), [released(task, k) for k in range(3)]
     y, v = (np.array([getattr(site.law, name) for site in sites]) for name in ("average", "average_variance"))
     if task == "effect":
-        y, v = (np.array([getattr(site.lines, name)() for site in sites]) for name in ("estimate", "error"))
+        y, v = (np.array([getattr(site.averages, name)() for site in sites]) for name in ("estimate", "error"))
         v = v**2
     found = made.pooled
     typical = 2 * (1 / v).sum() / ((1 / v).sum() ** 2 - (1 / v**2).sum())
@@ -174,7 +174,7 @@ def test_averages_of_several_arms_are_pooled_arm_by_arm() -> None:
         people = schema.grid(900).numpy()[draws.permutation(900)]
         sites.append(learner.fit(people, np.array([*schema.actions])[a], y).release_function())
     made = combine(sites, ["a", "b"], "fixed")
-    assert made.lines == ["drug instead of placebo", "both instead of placebo"]
+    assert made.line_titles == ["drug instead of placebo", "both instead of placebo"]
     assert made.estimate == pytest.approx([1, 2], abs=0.5)
     each = np.array([site.average_effects for site in sites])
     assert (each.min(0) <= made.estimate).all()
@@ -213,7 +213,7 @@ def test_averages_and_cells_are_those_of_the_meta_analysis(between: str) -> None
     np.testing.assert_allclose(made.estimate, found.mean)
     np.testing.assert_allclose(made.interval()[:, 1] - made.estimate, found.half_width(0.95))
     cells = combined("subgroups", between)
-    assert cells.lines == ["sex = f", "sex = m"]
+    assert cells.line_titles == ["sex = f", "sex = m"]
     assert (cells.interval()[:, 0] < -2).all()
     assert (cells.interval()[:, 1] > -2).all()
 
@@ -319,7 +319,7 @@ def test_one_number_everywhere() -> None:
     assert not np.allclose(persons[0], [low, high])
     np.testing.assert_allclose(made.mean_interval(PEOPLE), [[low, high]])
     assert made.ate_interval(PEOPLE) == pytest.approx((low, high))
-    shown, last = made.summary(), made.parts().iloc[-1]
+    shown, last = made.summary(), made.lines().iloc[-1]
     assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
     assert last[["estimate", "low", "high"]].tolist() == pytest.approx([value, low, high])
     said = numbers([value, low, high])

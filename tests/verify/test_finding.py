@@ -14,8 +14,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.release.averages import Averages
 from torchdpcate.release.file import load_release
-from torchdpcate.release.lines import Lines
 from torchdpcate.verify import finding
 from torchdpcate.verify.finding import findings, noise_of, numbers
 
@@ -94,7 +94,7 @@ def test_the_average_is_the_mean_of_a_varying_effect():
 
 def test_lines_say_the_average_the_groups_and_what_it_rests_on():
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
-    said, lines = findings(release), release.lines
+    said, lines = findings(release), release.averages
     low, high = release.average()
     average, *ends = numbers([release.average_effect, low, high])
     assert said[0] == (
@@ -116,8 +116,8 @@ def test_groups_are_named_by_who_gains(better, most, least):
     names = ("average", "group 1", "group 2", "group 3")
     estimates = torch.tensor([-2.0, -3.5, -2.0, -0.5]).double()
     some = torch.full((4, 4), 0.01).double()
-    lines = Lines(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0, 0.0)
-    said = next(words for words in findings(replace(release, lines=lines)) if words.startswith("Of the third"))
+    lines = Averages(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0, 0.0)
+    said = next(words for words in findings(replace(release, averages=lines)) if words.startswith("Of the third"))
     own = "whose effect is estimated largest" if better is None else "who gain most"
     assert said.startswith(f"Of the third {own} by the released effect it is")
     shown = numbers([float(estimates[1 + most]), float(estimates[1 + least])])
@@ -129,21 +129,21 @@ def test_policies_are_said_by_the_cells_whose_treatment_gains(tmp_path):
     """The drug takes 2 points off everybody's pain: treating some is better than nobody, and worse than everybody."""
     stage = AdaptiveSecondStage(lines=["policies"], cells=[{"sex": True}])
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), second_stage=stage).release_function()
-    lines, table = release.lines, release.line_table()
+    lines, table = release.averages, release.lines()
     assert lines.cells == ("sex = f", "sex = m")
     assert lines.estimate("sex = f over none") == pytest.approx(1.0, abs=0.4)
     assert lines.estimate("sex = f over all") == pytest.approx(-1.0, abs=0.4)
-    own = table[table["partition"] == "value of a policy"]
+    own = table[table["group"] == "value of a policy"]
     against = [f"treating sex = {sex} over treating {of}" for sex in "fm" for of in ("nobody", "everybody")]
-    assert list(own["cell"]) == against
-    assert [row["of"] for row in release.summary()["averages"]][2:] == list(own["cell"])
+    assert list(own["line"]) == against
+    assert [row["of"] for row in release.summary()["averages"]][2:] == list(own["line"])
     said = next(words for words in findings(release) if words.startswith("Treating exactly"))
     assert said == (
         "Treating exactly the people of one subgroup improves pain over treating nobody in 2 of 2: sex = f; sex = m; "
         "over treating everybody in 0 of 2 (each 95% interval by itself lies above zero)."
     )
     assert "treating sex = f over treating nobody" in reader_page(release)
-    assert load_release(release.save(tmp_path / "release.safetensors")).line_table().equals(table)
+    assert load_release(release.save(tmp_path / "release.safetensors")).lines().equals(table)
 
 
 def test_a_cohort_rests_on_its_confounders_first_and_says_how_strong_another_would_be():
@@ -164,9 +164,9 @@ def test_a_cohort_rests_on_its_confounders_first_and_says_how_strong_another_wou
 def test_people_at_the_stated_overlap_are_a_finding_with_what_helps():
     facts = {name: value for name, value in FACTS.items() if name != "propensity"}
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts | {"overlap": 0.3}).release_function()
-    assert release.lines.lacking < 0.02  # half are treated, whatever their covariates
+    assert release.averages.lacking < 0.02  # half are treated, whatever their covariates
     assert not any("stated overlap" in words for words in findings(release))
-    many = replace(release, lines=replace(release.lines, lacking=0.163))
+    many = replace(release, averages=replace(release.averages, lacking=0.163))
     said = findings(many)
     place = next(k for k, words in enumerate(said) if "stated overlap" in words)
     assert said[place].startswith(

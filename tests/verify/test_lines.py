@@ -1,4 +1,4 @@
-"""Lines of a release: what verify makes of its line numbers, and forgeries of them that it finds."""
+"""Averages of a release: what verify makes of its line numbers, and forgeries of them that it finds."""
 
 import json
 import math
@@ -13,9 +13,9 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.averages import OVER, REQUESTS
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
-from torchdpcate.release.lines import OVER, REQUESTS
 from torchdpcate.verify.file import verify_release
 
 CELLS = Subgroups.of([{"x0": [0.3]}, {"x0": [0.5], "x1": [0.4]}], TableSchema.of(TRIAL))
@@ -52,28 +52,28 @@ def test_a_release_comes_back_with_its_lines_and_verifies(kind, made):
     release = load_release(made(kind))
     assert isinstance(release, ComposedRelease)
     if kind in ("cells", "lines", "average alone", "share"):
-        assert release.lines is not None
+        assert release.averages is not None
         assert release.no_lines is None
-        (low, high), effect = release.lines.interval(), release.average_effect
+        (low, high), effect = release.averages.interval(), release.average_effect
         assert release.average().tolist() == [min(low, effect), max(high, effect)]
-        if release.lines.level is None:  # where a rule has values, the level is that of sums before them
-            assert abs(effect - release.lines.estimate()) <= release.lines.error()
+        if release.averages.level is None:  # where a rule has values, the level is that of sums before them
+            assert abs(effect - release.averages.estimate()) <= release.averages.error()
         twin = load_release(release.save(made(kind).parent / "twin.safetensors", overwrite=True))
-        assert twin.lines.table().equals(release.lines.table())
+        assert twin.averages.table().equals(release.averages.table())
         assert torch.equal(twin.line_numbers.sums, release.line_numbers.sums)
     else:
-        assert release.lines is None
+        assert release.averages is None
         assert release.line_numbers is None
         assert release.no_lines
 
 
 def test_names_are_of_what_was_requested(made):
-    lines = load_release(made("lines")).lines
+    lines = load_release(made("lines")).averages
     assert {"average", "ATT", "ATC", "ATO", "slope", "rule over none", "rule over all"} <= set(lines.names)
     assert set(lines.policies) == {f"{cell}{over}" for cell in CELLS.labels for over in OVER}
-    assert load_release(made("average alone")).lines.names == ("average",)
+    assert load_release(made("average alone")).averages.names == ("average",)
     release = load_release(made("cells"))
-    assert list(release.lines.cells) == CELLS.labels
+    assert list(release.averages.cells) == CELLS.labels
     assert release.privacy.public["cells"] == json.dumps(CELLS.config())
 
 
@@ -229,7 +229,7 @@ def test_lines_that_no_step_of_the_plan_paid_for_are_found(made, tmp_path):
     other = forge.opened(made("lines"))
 
     def added_lines(draft: forge.Draft) -> None:
-        """Lines of another release, in one whose plan requests none."""
+        """Averages of another release, in one whose plan requests none."""
         draft.facts["lines"] = other.facts["lines"]
         draft.facts.pop("no_lines")
         draft.tensors |= {name: t for name, t in other.tensors.items() if name.startswith(("line.", "line_numbers."))}

@@ -31,7 +31,7 @@ from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels
-from torchdpcate.release.lines import (
+from torchdpcate.release.averages import (
     ARM,
     AVERAGE,
     OVER,
@@ -39,9 +39,9 @@ from torchdpcate.release.lines import (
     POLICIES,
     SLOPE,
     VALUES,
+    Averages,
     LineFacts,
     LineNumbers,
-    Lines,
     Ruled,
     level_of,
     tilts_of,
@@ -188,8 +188,8 @@ def lines_of(
     levels: Levels | None = None,
     per_person: int = 1,
     follow_up: Tensor | None = None,
-) -> Lines:
-    """Return the lines that released numbers make; see ``Lines``.
+) -> Averages:
+    """Return the lines that released numbers make; see ``Averages``.
 
     Args:
         numbers: Released.
@@ -257,9 +257,9 @@ def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tens
     )
 
 
-def _of_arms(each: Sequence[Lines]) -> Lines:
+def _of_arms(each: Sequence[Averages]) -> Averages:
     """Return the averages of all arms against the reference as lines of one table."""
-    return Lines(
+    return Averages(
         tuple(f"{ARM}{place}" for place in range(1, len(each) + 1)),
         torch.cat([own.estimates[:1] for own in each]),
         torch.cat([own.variances[:1] for own in each]),
@@ -271,7 +271,7 @@ def _of_arms(each: Sequence[Lines]) -> Lines:
 
 def _one(
     numbers: LineNumbers, plan: ComposedPlan, domain: Domain, levels: Levels | None, per_person: int, curve: float
-) -> Lines:
+) -> Averages:
     facts, clip = numbers.facts, line_clip(plan, numbers.facts, numbers.square)
     sums = LineSums(line_blocks(plan, facts, clip))
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
@@ -452,7 +452,7 @@ class _Law(NamedTuple):
         ]
         return Line(self.facts.centre + middle, parts_of_it, min(mass / n, 1.0))
 
-    def lines(self) -> Lines:
+    def lines(self) -> Averages:
         """Return all lines: the average by all sums of all cells, where there are some by effect."""
         first = BY_EFFECT if BY_EFFECT in self.sizes else None
         rows = {AVERAGE: self.mean_of(first, list(range(self.sizes.get(BY_EFFECT, 1))))}
@@ -465,7 +465,7 @@ class _Law(NamedTuple):
         rows |= dict(self._rule())
         estimates, variances, shares = zip(*rows.values(), strict=True)
         clipped = float(self.found["tails"][[1, 3]].sum()) / self.plan.mass
-        return Lines(
+        return Averages(
             tuple(rows),
             torch.tensor(estimates, dtype=torch.float64),
             torch.tensor(variances, dtype=torch.float64),
@@ -483,7 +483,7 @@ class _Law(NamedTuple):
         return level_of(of_all.estimate - self.facts.centre, own)
 
     def _lacking(self) -> float:
-        """Return the share that both arms lack at least; see ``Lines``."""
+        """Return the share that both arms lack at least; see ``Averages``."""
         found, noise = self.lacks(None, [0])
         return min(max((float(found.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass, 0.0), 1.0)
 

@@ -15,7 +15,7 @@ from torchdpcate.composition.steps import LINE_SQUARES, LINE_SUMS, NoisySteps, S
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.fit.weighted_basis import simplex
-from torchdpcate.release.lines import SLOPE, LineFacts, LineNumbers, Ruled, powers, tilts_of
+from torchdpcate.release.averages import SLOPE, LineFacts, LineNumbers, Ruled, powers, tilts_of
 
 _GRID = 4097  # propensities at which weights are looked at
 

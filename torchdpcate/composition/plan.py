@@ -17,8 +17,8 @@ from torchdpcate.composition.pure_fits import least_ridge, places_of, sums_regre
 from torchdpcate.composition.steps import LINES, MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.fit.weighted_basis import PAIRED, UNITS, Feature, HiddenUnits, WeightedBasis, all_features
 from torchdpcate.laws import Steps
-from torchdpcate.release.lines import POLICIES
-from torchdpcate.release.lines import RULE as VALUE
+from torchdpcate.release.averages import POLICIES
+from torchdpcate.release.averages import RULE as VALUE
 
 RULE = "rule"
 """What statements call the target of an effect that is estimated for its sign."""

@@ -22,7 +22,7 @@ from torchdpcate.composition.steps import COUNT_VARIANCE, HALVINGS, QUANTILES, t
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import OVER, POLICIES, REQUESTS, tilts_of
+from torchdpcate.release.averages import OVER, POLICIES, REQUESTS, tilts_of
 
 EFFECT, ARMS, PURE = "effect", "arms", "pure"
 """Kinds of plans; windows, chosen products, hidden units and reduced rules are those of ``EFFECT`` alone."""

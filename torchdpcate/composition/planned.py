@@ -44,7 +44,7 @@ from torchdpcate.fit.weighted_basis import KINDS, Levels, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism
-from torchdpcate.release.lines import POLICIES
+from torchdpcate.release.averages import POLICIES
 
 
 class EffectErrors(NamedTuple):

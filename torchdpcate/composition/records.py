@@ -54,9 +54,9 @@ from torchdpcate.data.streams import PartedStream, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import HiddenUnits, Indicators, Levels, Standardisation, WeightedBasis, effects_of
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.averages import RULE, LineFacts, LineNumbers
 from torchdpcate.release.composed import Choices
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
-from torchdpcate.release.lines import RULE, LineFacts, LineNumbers
 from torchdpcate.release.population import released_population
 
 

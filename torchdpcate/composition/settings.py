@@ -36,8 +36,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
+from torchdpcate.release.averages import GROUPS, REQUESTS, RULE, tilts_of
 from torchdpcate.release.composed import Choices
-from torchdpcate.release.lines import GROUPS, REQUESTS, RULE, tilts_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

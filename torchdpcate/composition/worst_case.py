@@ -42,7 +42,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import gumbel_top_k
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, Target, gaussian_evidence, worst_case
-from torchdpcate.release.lines import LineFacts
+from torchdpcate.release.averages import LineFacts
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped

@@ -217,7 +217,7 @@ def forest_figure(
     of records, by the released counts.
 
     Args:
-        table: One row a cell: ``cell``, ``estimate``, ``low``, ``high``, ``records``, ``partition``.
+        table: One row a line: ``line``, ``estimate``, ``low``, ``high``, ``records``, ``group``.
         simultaneous: Ends of simultaneous intervals [cells, 2]; None draws none.
         nonprivate: Effects without noise [cells], drawn hollow; the figure then says that it is for the curator.
         truth: True effects [cells], where they are known; they are the curator's too.
@@ -238,7 +238,7 @@ def forest_figure(
     if not len(table):
         raise InputError("table: give at least one cell")
     shown = table.head(_MOST_CELLS)
-    places, headings = _places(shown["partition"].tolist())
+    places, headings = _places(shown["group"].tolist())
     below = textwrap.wrap(f"they hold the effects if {assumptions}", _WIDE) if assumptions else []
     left_out = len(table) - len(shown)
     lines = len(shown) + len(headings)
@@ -253,7 +253,7 @@ def forest_figure(
             axes.scatter([estimate], [place], marker="D", s=70, color="C3", zorder=4)
     _write_numbers(axes, shown, places, noise_alone)
     ticks = [*places, *(place for place, _ in headings)]
-    names = [*shown["cell"], *(name for _, name in headings)]
+    names = [*shown["line"], *(name for _, name in headings)]
     row_names(axes, ticks, names)
     for label, place in zip(axes.get_yticklabels(), ticks, strict=True):
         label.set_fontweight("bold" if place in dict(headings) else "normal")

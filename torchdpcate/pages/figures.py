@@ -35,7 +35,6 @@ from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import ALL_SITES, Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.file import Release
@@ -291,65 +290,40 @@ def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     return ["intercept", *(names[feature.i] for feature in effect.basis.features)], slopes.numpy()
 
 
-def plot_subgroups(
-    release: SubgroupRelease,
+def plot_lines(
+    release: Release,
     *,
     level: float = LEVEL,
     nonprivate: np.ndarray | None = None,
     truth: np.ndarray | None = None,
 ) -> "Figure":
-    """Return the forest plot of a release: that of ``SubgroupRelease.plot``, and with more the curator's.
+    """Return the forest plot of a release's lines, and with more the curator's.
 
     Args:
-        release: The release.
+        release: Any with lines.
         level: Probability of the intervals, in (0, 1).
-        nonprivate: Effects without noise, [cells]; the curator's.
-        truth: True effects, [cells]; the curator's.
+        nonprivate: Estimates without noise, [lines]; the curator's.
+        truth: True effects, [lines]; the curator's.
 
-    Of more than two arms there is a line for each effect of a cell.
+    Raises:
+        MissingError: No lines, and why.
+        InputError: A level outside (0, 1).
     """
+    lines, rows = release.required_lines, release.lines(level)
+    means = np.array(lines.means, bool)
+    if len(means):  # the mean of sites is drawn as large as the largest of them
+        rows["records"] = rows["records"].where(~means, rows["records"][~means].max())
     return forest_figure(
-        release.table(level).assign(cell=release.titles),
-        simultaneous=release.interval(level, simultaneous=True),
+        rows,
+        simultaneous=None if lines.at_once is None else lines.at_once(level).numpy(),
         nonprivate=None if nonprivate is None else nonprivate.tolist(),
         truth=None if truth is None else truth.tolist(),
-        dominated=release.effects.noise_dominated.tolist(),
+        dominated=lines.dominated,
+        pooled=lines.means or None,
         level=level,
         outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
-        assumptions=release.assumptions or "",
-    )
-
-
-def plot_lines(release: ComposedRelease | ComposedRule, *, level: float = LEVEL) -> "Figure":
-    """Return the forest plot of a release's lines: of everybody, of groups by effect, what else it has; of its values.
-
-    Args:
-        release: With lines.
-        level: Probability of the intervals, in (0, 1).
-    """
-    return forest_figure(
-        release.line_table(level),
-        level=level,
-        outcome=outcome_axis(release.schema, ""),
-        claim=release.privacy.claim,
-        assumptions=release.line_assumptions,
-    )
-
-
-def plot_sites(release: Combined, *, level: float = LEVEL) -> "Figure":
-    """Return the forest plot of ``Combined.forest``; arguments and errors are its own."""
-    quantile(level)  # refuses what is no level
-    found = release.parts(level)
-    mean = found["cell"].eq(ALL_SITES)
-    return forest_figure(
-        found.assign(records=found["records"].where(~mean, found["records"][~mean].max())),
-        dominated=found["weight"].eq(0).tolist(),
-        pooled=mean.tolist(),
-        level=level,
-        outcome=outcome_axis(release.schema, ""),
-        claim=release.privacy.claim,
-        assumptions=release.assumptions,
+        assumptions=lines.assumptions,
     )
 
 

@@ -27,8 +27,6 @@ from torchdpcate.pages.figures import (
     band_words,
     decision_panel,
     plot_lines,
-    plot_sites,
-    plot_subgroups,
     regression_variances,
     released_rows,
 )
@@ -143,7 +141,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
             map("{:,.0f}".format, release.records.tolist()),
         )
         lines = list(zip(*columns, strict=True))
-        picture = svg_of(plot_subgroups(release))
+        picture = svg_of(plot_lines(release))
         return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
     if isinstance(release, QueryRelease):
         return {"queries": True}
@@ -156,11 +154,11 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
 
 def _lines(release: Release) -> dict[str, Any]:
     """Return the forest plot and the table of a composition's lines; nothing where there are none."""
-    if not isinstance(release, ComposedRelease | ComposedRule) or release.lines is None:
+    if not isinstance(release, ComposedRelease | ComposedRule) or release.averages is None:
         return {}
-    found = release.line_table(LEVEL)
+    found = release.lines(LEVEL)
     columns = (
-        found["cell"],
+        found["line"],
         *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
         found["records"].map("{:,.0f}".format),
     )
@@ -173,19 +171,19 @@ def _lines(release: Release) -> dict[str, Any]:
 
 def _sites(release: Combined) -> dict[str, Any]:
     """Return the forest plot by site, and its table: what each site found, what it guarantees, how much it weighs."""
-    found, several = release.parts(), len(release.lines) > 1
+    found, several = release.lines(), len(release.line_titles) > 1
     claims = dict(zip(release.names, (site.privacy.claim for site in release.sites), strict=True))
     columns = (
-        *([found["partition"]] if several else []),
-        found["cell"],
+        *([found["group"]] if several else []),
+        found["line"],
         *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
         found["weight"].map("{:.0%}".format),
         found["records"].map("{:,}".format),
-        found["cell"].map(lambda name: claims.get(name, "")),
+        found["line"].map(lambda name: claims.get(name, "")),
     )
     heads = ("Site", "Effect", f"{LEVEL:.0%} interval", "Weight", "Records", "Guarantee of its records")
     return {
-        "picture": svg_of(plot_sites(release)),
+        "picture": svg_of(plot_lines(release)),
         "heads": ("Effect of", *heads) if several else heads,
         "rows": list(zip(*columns, strict=True)),
         "person": release.privacy.public.get("person_at_several_sites", ""),
@@ -456,9 +454,9 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
     if law is None and release.has_intervals:  # those of the average
-        assert release.lines is not None
-        alone = {"estimates": [release.lines.estimate()], "correction": 0.0, "centre": [1.0], "covariance": [0.0]}
-        return found | {"law": alone | {"nuisances": None, "variance": release.lines.error() ** 2}}
+        assert release.averages is not None
+        alone = {"estimates": [release.averages.estimate()], "correction": 0.0, "centre": [1.0], "covariance": [0.0]}
+        return found | {"law": alone | {"nuisances": None, "variance": release.averages.error() ** 2}}
     variances = regression_variances(release)
     found |= {} if variances is None else {"variances": (variances * roots.square()).tolist()}
     if law is None or release.basis.dimension > MOST_FEATURES:

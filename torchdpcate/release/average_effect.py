@@ -14,8 +14,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap, to_config
+from torchdpcate.release.averages import whom
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import Release, draw
+from torchdpcate.release.lines import EVERYBODY, WEIGHTED, Lines
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
@@ -206,6 +208,24 @@ class AverageEffectRelease(Release):
             InputError: No interval is known for this estimate, or a level outside (0, 1).
         """
         return np.array(self.main.interval(level, self.domain.outcome_range, self.privacy.protected.records))
+
+    @property
+    def named(self) -> Lines:
+        """The estimate as a line."""
+        bound, records = self.domain.outcome_range, self.privacy.protected.records
+        value, variance = self.main.moments(records)
+        known = self.main.law is not None or self.main.noise_dominated
+        error, of = math.sqrt(variance) if known else math.nan, EVERYBODY if self.estimand == "ATE" else WEIGHTED
+        y, errors, noise, n = torch.tensor([[value], [error], [math.nan], [self.privacy.n]], dtype=torch.float64)
+
+        def ends(level: float) -> Tensor:
+            found = self.main.range(level, bound, records) if known else (math.nan, math.nan)
+            return torch.tensor([found], dtype=torch.float64)
+
+        names, titles, own = (self.estimand,), (whom(self.estimand),), (self.estimand,) if known else ()
+        said, law = self.assumptions, self.main.law
+        parts = torch.tensor([() if law is None else law.laplace], dtype=torch.float64)
+        return Lines(names, titles, (of,), y, errors, noise, n, ends, said, laplace=parts, comparable=own)
 
     @property
     def assumptions(self) -> str:

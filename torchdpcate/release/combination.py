@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedLines, kind_of, site_lines
+from torchdpcate.release.combined import Combined, CombinedEffect, CombinedLines, common_lines, kind_of
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
@@ -101,11 +101,11 @@ def _check_alone(name: str, release: Release) -> None:
             "by the combined effect"
         )
     if isinstance(release, ComposedRelease):
-        if release.law is None and release.lines is None:
+        if release.law is None and release.averages is None:
             raise InputError(
                 f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
             )
-    elif site_lines(release) is None:
+    elif not common_lines([release]):
         raise InputError(
             f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
             "does, such as mechanism=covariate_balancing"
@@ -117,7 +117,7 @@ def _kind(names: Sequence[str], releases: Sequence[Release]) -> type[Combined]:
     try:
         return kind_of(releases)
     except InputError:
-        bare = next(name for name, release in zip(names, releases, strict=True) if site_lines(release) is None)
+        bare = next(name for name, release in zip(names, releases, strict=True) if not common_lines([release]))
         raise InputError(
             f"{bare} has intervals and no lines, another site lines and no intervals: nothing that all sites have has "
             "a known error"

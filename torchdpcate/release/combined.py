@@ -1,10 +1,10 @@
 """Releases of several sites combined: post-processing of their released numbers, which a combined file holds whole."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.averages import ABOUT, powers, whom
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
-from torchdpcate.release.estimate import noise_deviation
 from torchdpcate.release.file import Release, ReleaseFile, draw
-from torchdpcate.release.lines import ABOUT, AVERAGE, PARTS, powers, whom
-from torchdpcate.release.meta_analysis import BETWEEN, FIXED, Pooled, pool
+from torchdpcate.release.lines import Lines
+from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
@@ -27,7 +26,6 @@ from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -38,105 +36,18 @@ _SAMPLED = "sites differ as a sample of the sites that their mean is about"
 _NO_COLUMN = "release of {}: these are averages, which give no column; see them with torchdpcate verify"
 
 
-class SiteLines(NamedTuple):
-    """What a site released of some averages, a line each.
-
-    Attributes:
-        names: What they are called; lines of one name are about the same at all sites.
-        estimates: [L], outcome units.
-        variances: Of their errors, noise and sampling together, [L]; infinite where noise dominates.
-        common: Variances among them of errors that may be the same at all sites, [L].
-        shown: What the site itself says of them at a level: estimates and ends of intervals, [L, 3].
-        assumptions: What they rest on, in words.
-    """
-
-    names: tuple[str, ...]
-    estimates: Tensor
-    variances: Tensor
-    common: Tensor
-    shown: Callable[[float], Tensor]
-    assumptions: str
-
-    def only(self, names: Sequence[str]) -> "SiteLines":
-        """Return those of these names, in their order."""
-        places = [self.names.index(name) for name in names]
-        estimates, variances, common = (part[places] for part in (self.estimates, self.variances, self.common))
-        return self._replace(
-            names=tuple(names),
-            estimates=estimates,
-            variances=variances,
-            common=common,
-            shown=lambda level: self.shown(level)[places],
-        )
-
-
-@singledispatch
-def site_lines(site: Release) -> SiteLines | None:
-    """Return the lines of a site that may mean the same elsewhere; None where it has none.
+def common_lines(sites: Sequence[Release]) -> list[Lines]:
+    """Return, of each site, the lines that all of them have and that mean the same everywhere; nothing without any.
 
     Groups by effect are no such lines, nor is the value of a rule: each site has other people in them, whom its own
     effect chose.
-
-    Args:
-        site: A release.
     """
-    return None
-
-
-@site_lines.register
-def _of_average(site: AverageEffectRelease) -> SiteLines | None:
-    if site.main.law is None and not site.main.noise_dominated:
-        return None
-    bound, records = site.domain.outcome_range, site.privacy.protected.records
-    value, variance = (torch.tensor([number], dtype=torch.float64) for number in site.main.moments(records))
-
-    def shown(level: float) -> Tensor:
-        return torch.tensor([[site.estimate, *site.main.range(level, bound, records)]], dtype=torch.float64)
-
-    return SiteLines((site.estimand,), value, variance, torch.zeros_like(value), shown, site.assumptions)
-
-
-@site_lines.register
-def _of_subgroups(site: SubgroupRelease) -> SiteLines:
-    found = site.effects
-    variances = found.gaussian.square() + noise_deviation(found.laplace).square()
-    variances = torch.where(found.noise_dominated, torch.inf, variances)
-
-    def shown(level: float) -> Tensor:
-        return torch.from_numpy(np.column_stack([site.estimate, site.interval(level)]))
-
-    own, none = str(site.assumptions), torch.zeros_like(variances)
-    return SiteLines(tuple(site.titles), found.estimate, variances, none, shown, own)
-
-
-@site_lines.register
-def _of_composed(site: ComposedRelease) -> SiteLines | None:
-    lines = site.lines
-    if lines is None:
-        return None
-    own = [name for name in lines.names if name == AVERAGE or powers(name) is not None or name in lines.cells]
-    places = [lines.place(name) for name in own]
-    variances = lines.variances[places]
-
-    def shown(level: float) -> Tensor:
-        rows = [[lines.estimate(name), *lines.interval(name, level)] for name in own]
-        if AVERAGE in own:
-            rows[own.index(AVERAGE)] = [site.average_effect, *site.average(level)]
-        return torch.tensor(rows, dtype=torch.float64)
-
-    names = tuple(site.arm_titles if site.arms else own)
-    common = variances[:, PARTS.index("nuisances")]
-    return SiteLines(names, lines.estimates[places], variances.sum(1), common, shown, site.line_assumptions)
-
-
-def common_lines(sites: Sequence[Release]) -> list[SiteLines]:
-    """Return, of each site, the lines that all of them have; nothing where there are none."""
-    each = [site_lines(site) for site in sites]
+    each = [site.named for site in sites]
     known = [lines for lines in each if lines is not None]
     if len(known) < len(sites):
         return []
-    names = [name for name in known[0].names if all(name in lines.names for lines in known)]
-    return [lines.only(names) for lines in known] if names else []
+    names = [name for name in known[0].comparable if all(name in lines.comparable for lines in known)]
+    return [lines.only([lines.names.index(name) for name in names]) for lines in known] if names else []
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,29 +101,37 @@ class Combined(Release):
             raise ValueError("sites: not of this kind of combination")
         return cls(tuple(sites), tuple(names), facts["between"], schema, privacy)
 
-    def parts(self, level: float = LEVEL) -> "pd.DataFrame":
-        """Return one row a line and site, and a last one of all sites: what forest plots draw.
+    @property
+    def named(self) -> Lines:
+        """The lines of each site, and below those of one name their mean."""
+        each, shares, count = self._released(LEVEL)[..., 0], self.shares, len(self.sites)
+        pooled, n = self.pooled, [site.privacy.n for site in self.sites]
+        variances = self._known()[1]
 
-        Columns are ``partition`` (the line), ``cell`` (the site), ``estimate``, ``low``, ``high``, ``records`` and
-        ``weight``, the site's share in the mean, zero where noise dominates its estimate.
+        def below(of_sites: Tensor, mean: Tensor) -> Tensor:
+            return torch.cat([of_sites, mean[None]]).transpose(0, 1).flatten(0, 1)
 
-        Args:
-            level: Probability of the intervals, in (0, 1).
-        """
-        import pandas as pd
+        def ends(level: float) -> Tensor:
+            return below(self._released(level)[..., 1:], self.means(level)[:, 1:])
 
-        each, shares = self._released(level), self.shares
-        rows = [
-            (title, name, *each[k, c].tolist(), self.sites[k].privacy.n, float(shares[k, c]))
-            for c, title in enumerate(self.lines)
-            for k, name in enumerate(self.names)
-        ]
-        table = pd.DataFrame(rows, columns=["partition", "cell", "estimate", "low", "high", "records", "weight"])
-        mean = self.means(level)
-        last = [(title, ALL_SITES, *mean[c].tolist(), self.privacy.n, 1.0) for c, title in enumerate(self.lines)]
-        table = pd.concat([table, pd.DataFrame(last, columns=table.columns)])
-        order = {title: c for c, title in enumerate(self.lines)}
-        return table.sort_values("partition", key=lambda column: column.map(order), kind="stable", ignore_index=True)
+        lines = self.line_titles
+        titles = (*self.names, ALL_SITES) * len(lines)
+        groups = tuple(title for title in lines for _ in range(count + 1))
+        error = torch.maximum(pooled.fixed_error, pooled.spread_error) if self.between == RANDOM else pooled.fixed_error
+        size = torch.tensor(n, dtype=torch.float64)[:, None].expand(-1, len(lines))
+        return Lines(
+            tuple(f"{group}: {title}" for group, title in zip(groups, titles, strict=True)),
+            titles,
+            groups,
+            below(each, self._means),
+            below(variances.sqrt(), torch.hypot(error, pooled.common)),
+            below(torch.full_like(each, torch.nan), torch.full_like(self._means, torch.nan)),
+            below(size, size.sum(0)),
+            ends,
+            self.assumptions,
+            weights=below(shares, torch.ones_like(self._means)),
+            means=(*(False,) * count, True) * len(lines),
+        )
 
     @property
     def shares(self) -> Tensor:
@@ -222,11 +141,11 @@ class Combined(Release):
 
     @cached_property
     def line_names(self) -> tuple[str, ...]:
-        """Names of the averages that all sites have; see ``site_lines``."""
+        """Names of the averages that all sites have; see ``common_lines``."""
         return next((lines.names for lines in common_lines(self.sites)), ())
 
     @property
-    def lines(self) -> list[str]:
+    def line_titles(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
         return [name if self.answers_rows or name in self.cells else whom(name) for name in self.line_names]
 
@@ -256,14 +175,15 @@ class Combined(Release):
         """Return the sites' estimates of each line, their variances, and deviations by nuisances, [K, lines] each."""
         each = common_lines(self.sites)
         return (
-            torch.stack([lines.estimates for lines in each]),
-            torch.stack([lines.variances for lines in each]),
-            torch.stack([lines.common.sqrt() for lines in each]),
+            torch.stack([lines.estimates if lines.unshrunk is None else lines.unshrunk for lines in each]),
+            torch.stack([lines.errors.square() for lines in each]),
+            torch.stack([torch.zeros_like(x.errors) if x.common is None else x.common.sqrt() for x in each]),
         )
 
     def _released(self, level: float) -> Tensor:
         """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
-        return torch.stack([lines.shown(level) for lines in common_lines(self.sites)])
+        each = common_lines(self.sites)
+        return torch.stack([torch.cat([lines.estimates[:, None], lines.ends(level)], 1) for lines in each])
 
     @cached_property
     def _means(self) -> Tensor:
@@ -296,7 +216,7 @@ class Combined(Release):
         )
         return [
             {"line": title, "between_sd": tau, "i_squared": i2, "q": q, "q_if_equal": max(sites - 1, 0)}
-            for title, (tau, i2, q, sites) in zip(self.lines, numbers, strict=True)
+            for title, (tau, i2, q, sites) in zip(self.line_titles, numbers, strict=True)
         ]
 
     @property
@@ -324,7 +244,7 @@ class Combined(Release):
         Args:
             level: Probability of the intervals, in (0, 1).
         """
-        return draw("plot_sites", self, level=level)
+        return draw("plot_lines", self, level=level)
 
     def _position(self, k: int) -> list[int]:
         """Return the positions among all encoded columns of those of site k."""
@@ -370,9 +290,9 @@ class CombinedEffect(Combined, EffectRelease):
     sites: tuple[ComposedRelease, ...]
 
     @property
-    def lines(self) -> list[str]:
+    def line_titles(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        return super().lines or ["average effect"]
+        return super().line_titles or ["average effect"]
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         if self.line_names:
@@ -596,7 +516,7 @@ class CombinedLines(Combined):
 
     def summary(self) -> dict[str, Any]:
         """Return each line with its interval, how far sites differ, and what each site guarantees."""
-        rows = zip(self.lines, self.estimate.tolist(), self.interval().tolist(), strict=True)
+        rows = zip(self.line_titles, self.estimate.tolist(), self.interval().tolist(), strict=True)
         lines = [{"line": title, "estimate": y, "low": low, "high": high} for title, y, (low, high) in rows]
         return {"estimates": lines, "interval_level": LEVEL} | self._shown() | {STATED_AS: self.assumptions}
 

@@ -16,18 +16,21 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
-from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
-from torchdpcate.release.lines import (
+from torchdpcate.release.averages import (
+    ABOUT,
     AVERAGE,
     NO_LINES,
+    PARTS,
     SLOPE,
     VALUES,
+    Averages,
     LineNumbers,
-    Lines,
     level_of,
     robustness,
     tilts_of,
 )
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
+from torchdpcate.release.lines import BY_EFFECT, EVERYBODY, OF_POLICY, OF_RULE, SUBGROUPS, WEIGHTED, Lines
 from torchdpcate.release.module import ComposedValues, Gain, ReleaseModule
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS, released_population
@@ -49,9 +52,8 @@ from torchdpcate.release.statement import (
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-_OF_RULE, _OF_POLICY = "value of the rule", "value of a policy"
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
 
@@ -81,7 +83,7 @@ class ComposedRelease(EffectRelease):
         without: Why there is no law, in one line; None where there is one.
         weight: Released mean weight of the records; None where all count alike.
         follow_up: Released counts of the ends of follow-up, see ``FollowUpCells``; None where outcomes are known.
-        lines: Averages of effects with intervals; None where there are none.
+        averages: Averages of effects with intervals; None where there are none.
         line_numbers: Released numbers that they were made of.
         no_lines: Why there are none, in one line.
     """
@@ -103,7 +105,7 @@ class ComposedRelease(EffectRelease):
     without: str | None = field(default=None, kw_only=True)
     weight: float | None = field(default=None, kw_only=True)
     follow_up: Tensor | None = field(default=None, kw_only=True)
-    lines: Lines | None = field(default=None, kw_only=True)
+    averages: Averages | None = field(default=None, kw_only=True)
     line_numbers: LineNumbers | None = field(default=None, kw_only=True)
     no_lines: str | None = field(default=None, kw_only=True)
 
@@ -126,7 +128,7 @@ class ComposedRelease(EffectRelease):
     @property
     def has_intervals(self) -> bool:
         """Whether there are confidence intervals of the effect; of one number without a law, of the average alone."""
-        of_average = self.lines is not None and not self.arms and self.form == "constant"
+        of_average = self.averages is not None and not self.arms and self.form == "constant"
         return self.law is not None or of_average
 
     @property
@@ -184,10 +186,10 @@ class ComposedRelease(EffectRelease):
         """
         if self.arms:
             return 0.0
-        if self.lines is not None and self.line_numbers is not None:
-            if self.lines.level is not None:
-                return self.lines.level
-            return level_of(self.lines.estimate() - self.line_numbers.facts.centre, self.lines.own_variance)
+        if self.averages is not None and self.line_numbers is not None:
+            if self.averages.level is not None:
+                return self.averages.level
+            return level_of(self.averages.estimate() - self.line_numbers.facts.centre, self.averages.own_variance)
         if self.law is not None:
             apart = self.law.average - float(self.law.centre @ self.theta)
             return level_of(apart, self.law.average_variance)
@@ -256,7 +258,7 @@ class ComposedRelease(EffectRelease):
         low, high = self.mean_interval(X, 1 - alpha)[0]
         return float(low), float(high)
 
-    def contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
+    def effect_contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return intervals of the effect at X minus that at X2, row by row, [m, 2], in outcome units.
 
         The difference of the released effects is in them, as ``interval`` says.
@@ -294,11 +296,11 @@ class ComposedRelease(EffectRelease):
             MissingError: There are more than two arms, which have ``average_effects``.
         """
         if self.arms:
-            raise MissingError(f"average: {len(self.arms) + 1} arms have several; see average_effects and line_table")
+            raise MissingError(f"average: {len(self.arms) + 1} arms have several; see average_effects and lines()")
         bound = self.domain.outcome_range
-        if self.lines is not None:
+        if self.averages is not None:
             stated = stated_bias(bias, self.domain.known_propensity is not None)
-            low, high = self.lines.interval(level=level)
+            low, high = self.averages.interval(level=level)
             found = torch.tensor([low - stated, high + stated], dtype=torch.float64)
         else:
             found = self._required_law().average_interval(level, bias)
@@ -317,7 +319,7 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             raise MissingError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
         bound, theta = self.domain.outcome_range, self.theta
-        if self.lines is not None and self.line_numbers is not None:
+        if self.averages is not None and self.line_numbers is not None:
             found = self.line_numbers.facts.centre + self.shift
         elif self.law is None:
             found = float(theta[0] * self.basis.feature_weights[0].sqrt())
@@ -333,7 +335,7 @@ class ComposedRelease(EffectRelease):
         """
         if not self.arms:
             return np.array([self.average_effect])
-        bound, lines = self.domain.outcome_range, self.lines
+        bound, lines = self.domain.outcome_range, self.averages
         if lines is not None:
             return np.array([lines.estimate(name) for name in lines.names])
         first = torch.zeros(1, self.basis.dimension, dtype=torch.float64)
@@ -384,38 +386,73 @@ class ComposedRelease(EffectRelease):
         beyond = f", and what persons' effects are expected to have beyond that (deviation {missed:.3g})"
         return f"{first}, {_WEIGHTS}{estimated}{beyond if missed else ''}"
 
-    def line_table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return the lines in outcome units, one row each: cell, estimate, low, high, records and partition.
-
-        Args:
-            level: Probability of the intervals, in (0, 1).
-
-        Raises:
-            MissingError: There are no lines.
-            InputError: A level outside (0, 1).
-        """
-        lines, n = self.required_lines, self.privacy.n
-        kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
-        kinds |= dict.fromkeys(lines.policies, _OF_POLICY)
-        kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
-        titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
-        found = lines.table(level).assign(cell=titles)
+    @property
+    def named(self) -> Lines | None:
+        """The averages as lines, all but the slope; of a law alone that of the average; None without both."""
+        averages = self.averages
+        if averages is None:
+            return None if self.law is None or self.arms else self._average_alone()
+        own = [k for k, name in enumerate(averages.names) if name != SLOPE]
+        names = tuple(averages.names[k] for k in own)
+        kinds = {name: BY_EFFECT for name in averages.groups} | dict.fromkeys(VALUES, OF_RULE)
+        kinds |= dict.fromkeys(averages.policies, OF_POLICY) | {AVERAGE: EVERYBODY}
+        kinds |= dict.fromkeys(tilts_of(names), WEIGHTED)
+        kinds |= dict.fromkeys(names, EVERYBODY) if self.arms else {}
+        titles = dict(zip(averages.names, self.arm_titles or averages.titles(self.domain.better), strict=True))
+        everywhere = (EVERYBODY, WEIGHTED, None)  # with cells; groups by effect are other people elsewhere
+        estimates, variances = averages.estimates[own].clone(), averages.variances[own]
         if not self.arms:
-            found.loc[0, ["estimate", "low", "high"]] = [self.average_effect, *self.average(level)]
-        found["records"] = (found["share"] * n).round()
-        found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
-        return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]
+            estimates[0] = self.average_effect
+
+        def ends(level: float) -> Tensor:
+            found = torch.tensor([averages.interval(name, level) for name in names], dtype=torch.float64)
+            if not self.arms:
+                found[0] = torch.from_numpy(self.average(level))
+            return found
+
+        return Lines(
+            self.arm_titles or names,
+            tuple(titles[name] for name in names),
+            tuple(kinds.get(name, SUBGROUPS) for name in names),
+            estimates,
+            variances.sum(1).sqrt(),
+            variances[:, PARTS.index("noise")].sqrt(),
+            averages.records[own] * self.privacy.n,
+            ends,
+            self.line_assumptions,
+            unshrunk=averages.estimates[own],
+            common=variances[:, PARTS.index("nuisances")],
+            disjoint=(BY_EFFECT,),
+            comparable=self.arm_titles
+            or tuple(name for name in names if name not in kinds or kinds[name] in everywhere),
+        )
+
+    def _average_alone(self) -> Lines:
+        law = self._required_law()
+        rows = [[self.average_effect], [law.average_variance**0.5], [math.nan], [self.privacy.n]]
+        y, error, noise, n = torch.tensor(rows, dtype=torch.float64)
+
+        def ends(level: float) -> Tensor:
+            return torch.from_numpy(self.average(level))[None]
+
+        about, group = ("everybody", EVERYBODY) if law.nuisances is None else (ABOUT["ATO"], WEIGHTED)
+        return Lines((AVERAGE,), (about,), (group,), y, error, noise, n, ends, self.assumptions)
 
     @property
-    def required_lines(self) -> Lines:
+    def why_no_lines(self) -> str:
+        """Why there are none, in words."""
+        return self.no_lines or "none were requested"
+
+    @property
+    def required_averages(self) -> Averages:
         """The lines.
 
         Raises:
             MissingError: There are none.
         """
-        if self.lines is None:
+        if self.averages is None:
             raise MissingError(NO_LINES.format(self.no_lines))
-        return self.lines
+        return self.averages
 
     @property
     def line_assumptions(self) -> str:
@@ -434,7 +471,7 @@ class ComposedRelease(EffectRelease):
         Raises:
             MissingError: There are no lines.
         """
-        if self.lines is None or self.line_numbers is None:
+        if self.averages is None or self.line_numbers is None:
             raise MissingError(NO_LINES.format(self.no_lines))
         (low, high), deviation = self.average(), self.line_numbers.facts.deviation
         near = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
@@ -455,7 +492,7 @@ class ComposedRelease(EffectRelease):
         Raises:
             MissingError: The release has none.
         """
-        if self.law is None and self.lines is not None:
+        if self.law is None and self.averages is not None:
             return self.line_assumptions
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
@@ -470,7 +507,7 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none, and why.
         """
         law = self._required_law()
-        line = (None, 0.0) if self.lines is None else (self.lines.estimate(), self.lines.error() ** 2)
+        line = (None, 0.0) if self.averages is None else (self.averages.estimate(), self.averages.error() ** 2)
         return law.of_persons(*line)
 
     def _required_law(self) -> EffectLaw:
@@ -486,7 +523,7 @@ class ComposedRelease(EffectRelease):
 
     def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return some lines, each with its 95 % interval."""
-        lines, rows = self.required_lines, []
+        lines, rows = self.required_averages, []
         titles = dict(zip(lines.names, lines.titles(self.domain.better), strict=True))
         for name in names:
             low, high = lines.interval(name)
@@ -506,10 +543,10 @@ class ComposedRelease(EffectRelease):
         if self.arms:
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
-        elif self.lines is not None or self.law is not None:
+        elif self.averages is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
-        others = [] if self.lines is None else [name for name in self.lines.names if name not in (AVERAGE, SLOPE)]
+        others = [] if self.averages is None else [name for name in self.averages.names if name not in (AVERAGE, SLOPE)]
         if others:
             found["averages"] = self.rows_of(others)
         if self.law is None:
@@ -531,7 +568,7 @@ class ComposedRelease(EffectRelease):
             **({} if units is None else {f"units.{name}": tensor for name, tensor in units.tensors().items()}),
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
             **({} if self.numbers is None else {f"interval.{name}": n for name, n in self.numbers.tensors().items()}),
-            **({} if self.lines is None else {f"line.{name}": part for name, part in self.lines.tensors().items()}),
+            **_named("line", self.averages),
             **_named("line_numbers", self.line_numbers),
         }
 
@@ -539,7 +576,7 @@ class ComposedRelease(EffectRelease):
         """Return the features, the columns in use, and why there is no law."""
         columns = None if self.columns is None else list(self.columns)
         units = {} if self.basis.units is None else {"units_beyond": self.basis.units.base.config()}
-        own: dict[str, Any] = {} if self.lines is None else {"lines": list(self.lines.names)}
+        own: dict[str, Any] = {} if self.averages is None else {"lines": list(self.averages.names)}
         own |= {} if self.no_lines is None else {"no_lines": self.no_lines}
         return {"features": self.basis.config(), "columns": columns, "without": self.without, **units, **own}
 
@@ -582,13 +619,13 @@ class ComposedRelease(EffectRelease):
             without=None if facts.get("without") is None else str(facts["without"]),
             weight=tensors["weight"].item() if "weight" in tensors else None,
             follow_up=tensors.get("follow_up"),
-            lines=Lines.from_tensors(facts["lines"], lines) if lines else None,
+            averages=Averages.from_tensors(facts["lines"], lines) if lines else None,
             line_numbers=LineNumbers.from_tensors(line_numbers) if line_numbers else None,
             no_lines=None if facts.get("no_lines") is None else str(facts["no_lines"]),
         )
 
 
-def _named(prefix: str, numbers: LineNumbers | None) -> dict[str, Tensor]:
+def _named(prefix: str, numbers: Averages | LineNumbers | None) -> dict[str, Tensor]:
     return {} if numbers is None else {f"{prefix}.{name}": value for name, value in numbers.tensors().items()}
 
 
@@ -658,13 +695,13 @@ class ComposedRule(DecisionRelease):
         return int(self.answer(self.domain.covariate_low[None]))
 
     @property
-    def lines(self) -> Lines | None:
+    def averages(self) -> Averages | None:
         """The lines that hold the values of this rule on people like the records, costs counted.
 
         None where there are none, or where they are about another rule by the same effect. Each interval is its own: a
         rule is chosen by numbers that were released before those of its values.
         """
-        effect, of = self.effect.lines, self.effect.line_numbers
+        effect, of = self.effect.averages, self.effect.line_numbers
         if effect is None or effect.level is None or of is None or of.facts.rule is None:
             return None
         at = self.domain.direction * (self.cost + self.cutoff) - effect.level
@@ -676,21 +713,18 @@ class ComposedRule(DecisionRelease):
         """What values rest on; see ``ComposedRelease``."""
         return self.effect.line_assumptions
 
-    def line_table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return the values of the rule, and of public policies, in outcome units, costs counted, as of a release.
+    @property
+    def named(self) -> Lines | None:
+        """The values of the rule, and of public policies, costs counted; None where there are none."""
+        effect = self.effect.named
+        if self.averages is None or effect is None:
+            return None
+        return effect.only([k for k, group in enumerate(effect.groups) if group in (OF_RULE, OF_POLICY)])
 
-        Args:
-            level: Probability of each interval, in (0, 1).
-
-        Raises:
-            MissingError: There are none.
-            InputError: A level outside (0, 1).
-        """
-        if self.lines is None:
-            reason = self.effect.no_lines or "those of its effect are about another rule; request its own (task=rule)"
-            raise MissingError(NO_LINES.format(reason))
-        found = self.effect.line_table(level)
-        return found[found["partition"].isin([_OF_RULE, _OF_POLICY])].reset_index(drop=True)
+    @property
+    def why_no_lines(self) -> str:
+        """Why there are none, in words."""
+        return self.effect.no_lines or "those of its effect are about another rule; request its own (task=rule)"
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
@@ -746,7 +780,7 @@ class ComposedRule(DecisionRelease):
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
         limit = {} if self.budget is None else {"largest_share_treated": self.budget}
         chosen = {"cost": self.cost, "threshold": self.threshold, **limit, "cutoff": self.cutoff}
-        values = {} if self.lines is None else {"values": self.effect.rows_of(self.lines.values)}
+        values = {} if self.averages is None else {"values": self.effect.rows_of(self.averages.values)}
         return {"form": self.effect.form, **everybody, **chosen, **values}
 
     def tensors(self) -> dict[str, Tensor]:

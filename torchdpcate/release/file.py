@@ -30,10 +30,12 @@ from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, contrast, outcome_words
-from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
+from torchdpcate.errors import InputError, MissingError, ReleaseFileError, VerificationError
+from torchdpcate.release.lines import Lines
 from torchdpcate.release.statement import PrivacyStatement
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 RELEASES: dict[str, type["Release"]] = {}
@@ -137,6 +139,94 @@ class Release(ABC):
     def function(self) -> Any:
         """The effect function that it is, or that it decides by; None of others."""
         return None
+
+    @property
+    def decision(self) -> Any:
+        """The decision that it is, with ``decide(X)``; None of others."""
+        return None
+
+    @property
+    def named(self) -> Lines | None:
+        """The lines that it has; None of others."""
+        return None
+
+    @property
+    def required_lines(self) -> Lines:
+        """The lines.
+
+        Raises:
+            MissingError: There are none, and why.
+        """
+        if self.named is None:
+            raise MissingError(f"this release has no lines: {self.why_no_lines}")
+        return self.named
+
+    @property
+    def why_no_lines(self) -> str:
+        """Why there are no lines, in words."""
+        return f"it is of kind {self.kind}; a release of effects by one composition has averages and groups"
+
+    def lines(self, level: float = 0.95) -> "pd.DataFrame":
+        """Return all named estimates, one row a line, by its name.
+
+        Columns are ``line`` (whom it is about, in words), ``estimate``, ``low`` and ``high`` (the interval, which
+        counts sampling and all noise), ``standard_error``, ``noise_share`` (of the privacy noise in the error's
+        variance; NaN where it is not known), ``records`` (about how many it is about), ``group``, and of several sites
+        ``weight``.
+        Estimates, ends and errors are in outcome units.
+
+        Args:
+            level: Probability of each interval, in (0, 1).
+
+        Raises:
+            MissingError: There are none, and why.
+            InputError: A level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.average_effect import _example
+            >>> _example().lines().round(3)[["line", "estimate", "low", "high"]].values.tolist()
+            [['everybody', 0.25, 0.152, 0.348]]
+        """
+        return self.required_lines.table(level)
+
+    def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
+        """Return the lines under the names that EconML and statsmodels have for them.
+
+        Columns are ``point_estimate``, ``stderr``, ``zstat``, ``pvalue`` (two-sided, of no effect, normal),
+        ``ci_lower`` and ``ci_upper``.
+
+        Args:
+            alpha: One less the probability of each interval.
+
+        Raises:
+            MissingError: As ``lines``.
+            InputError: As ``lines``.
+        """
+        return self.required_lines.summary_frame(alpha)
+
+    def contrast(self, line: str, other: str, level: float = 0.95) -> tuple[float, float, float]:
+        r"""Return the difference of two lines and the ends of its interval, in outcome units.
+
+        .. math:: \hat\theta_1 - \hat\theta_2 \pm z\,\big(s^2 + (c_1 + c_2)^2\big)^{1/2}
+
+        with deviations c of errors that both may share, and s^2 the sum of the others' variances where the lines are of
+        different records, else the square of the sum of their deviations, which no correlation exceeds.
+
+        Args:
+            line: Name or title of a line.
+            other: Likewise.
+            level: Probability of the interval, of this contrast alone.
+
+        Raises:
+            MissingError: As ``lines``.
+            InputError: No such line, or one line twice; a level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> round(_example().contrast("x0 < 0.5", "x0 >= 0.5")[0], 3)
+            0.5
+        """
+        return self.required_lines.contrast(line, other, level)
 
     def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
         """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.

@@ -1,403 +1,165 @@
-"""Lines of one composition: named averages of effects with intervals, and what they were made of."""
+"""Lines: named estimates with intervals, the shape of a release that tables, pages and forest plots ask for."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import MissingError
-from torchdpcate.release.estimate import quantile
+from torchdpcate.errors import InputError
+from torchdpcate.release.estimate import half_width, noise_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AVERAGE, ARM = "average", "arm "
-"""The line of everybody, and how those of more than two arms begin: each against the reference."""
-TILTS = {"ATT": (1.0, 0.0), "ATC": (0.0, 1.0), "ATO": (1.0, 1.0)}
-"""Averages of people weighted by e^a (1 - e)^b that have a name: a and b; others are called ``beta:a:b``."""
-GROUPS, RULE, SLOPE, POLICIES = "groups", "rule", "slope", "policies"
-REQUESTS = (GROUPS, *TILTS, SLOPE, RULE, POLICIES)
-"""Lines that may be requested beside the average."""
-OVER = {" over none": "nobody", " over all": "everybody"}
-"""How names of values end, and whom a treatment is compared with."""
-VALUES = tuple(f"rule{over}" for over in OVER)
-"""Values of treating by the released effect, over treating nobody and everybody."""
-PARTS = ("sampling", "noise", "clip", "nuisances")
-"""What the variance of a line is made of."""
-NO_LINES = "this release has no lines: {}"
-_BETA = re.compile(r"beta:([0-9]*\.?[0-9]+):([0-9]*\.?[0-9]+)")
-
-
-def powers(name: str) -> tuple[float, float] | None:
-    """Return a and b of an average of people weighted by e^a (1 - e)^b, both in [0, 1]; None of other lines.
-
-    Example:
-        >>> powers("ATO"), powers("beta:.5:1"), powers("slope"), powers("beta:2:0")
-        ((1.0, 1.0), (0.5, 1.0), None, None)
-    """
-    found = _BETA.fullmatch(name)
-    a, b = TILTS.get(name, (-1.0, -1.0)) if found is None else (float(found[1]), float(found[2]))
-    return (a, b) if 0 <= a <= 1 and 0 <= b <= 1 else None
-
-
-def tilts_of(names: Iterable[str]) -> list[str]:
-    """Return those of some lines that are averages of weighted people."""
-    return [name for name in names if powers(name) is not None]
-
-
-ABOUT = {
-    "average": "everybody",
-    "ATE": "everybody",
-    "ATT": "those who were treated",
-    "ATC": "those who were not treated",
-    "ATO": "those who might have got either",
-    "rule over none": "the rule over treating nobody",
-    "rule over all": "the rule over treating everybody",
-}
-"""Whom an average is about, by the name of its line or estimand."""
-
-
-def whom(name: str) -> str:
-    """Return whom a line or an estimand is about, in words.
-
-    Example:
-        >>> whom("beta:0.5:0.5")
-        'people weighted by e^0.5 (1 - e)^0.5, e their chance of treatment'
-    """
-    of = powers(name)
-    if name in ABOUT or of is None:
-        return ABOUT.get(name, f"those of the estimand {name}")
-    return f"people weighted by e^{of[0]:g} (1 - e)^{of[1]:g}, e their chance of treatment"
-
-
-_PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
-
-
-def group_title(k: int, count: int, better: str | None) -> str:
-    """Return who the k-th group of so many by effect is, in words, from 1 for the least effects.
-
-    Args:
-        k: Which group.
-        count: How many there are.
-        better: Whether ``higher`` or ``lower`` outcomes are better; None: that is not said.
-
-    Example:
-        >>> [group_title(k, 3, "lower") for k in (1, 2, 3)]
-        ['the third who gain most', 'the middle third', 'the third who gain least']
-    """
-    part = _PARTS_OF.get(count, f"1/{count}")
-    if k not in (1, count):
-        return f"the middle {part}" if count == 3 else f"{part} {k} of {count} by effect"
-    if better is None:
-        return f"the {part} whose effect is estimated {'least' if k == 1 else 'largest'}"
-    most = (k == count) == (better == "higher")
-    return f"the {part} who gain {'most' if most else 'least'}"
-
-
-class Ruled(NamedTuple):
-    """What a rule decides by whose values are requested, in outcome units.
-
-    Attributes:
-        at: Effect, as the regression has it, at which the decision changes.
-        cost: Of a treatment, which values count.
-    """
-
-    at: float
-    cost: float
-
-
-@dataclass(frozen=True, eq=False)
-class LineFacts:
-    """Released numbers that the sums of scores were planned by: the effect and the nuisances over public people.
-
-    Attributes:
-        centre: Mean effect, about which scores are clipped, outcome units.
-        deviation: Of scores, planned by the residual scale and the propensities, outcome units.
-        inverse: Mean of 1 / (e (1 - e)), e the propensity.
-        residual: Deviation of residuals, outcome units.
-        largest: The .9 quantile of 1 / min(e, 1 - e) times the outcome's range, outcome units.
-        outcome: Mean outcome, outcome units.
-        treated: Mean propensity.
-        outcome_deviation: Of outcomes, outcome units.
-        effect_deviation: Of effects, outcome units.
-        left_over: Variance of what a second look at the nuisances leaves of the average, squared outcome units.
-        hidden: Variance of scores over that of clipped ones, of normal residuals.
-        tilts: Of requested averages of people weighted by h mean h^2 / (e (1 - e)), and largest weight, [T, 2].
-        cuts: Effects that separate the groups, ascending, outcome units, [K - 1]; empty where effects hardly vary.
-        rule: What a rule decides by; None: its values are not requested.
-    """
-
-    centre: float
-    deviation: float
-    inverse: float
-    residual: float
-    largest: float
-    outcome: float
-    treated: float
-    outcome_deviation: float
-    effect_deviation: float
-    left_over: float
-    hidden: float
-    tilts: Tensor
-    cuts: Tensor
-    rule: Ruled | None = None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return them by name: all single numbers as one."""
-        single = [getattr(self, name) for name in self._single()]
-        found = {"single": torch.tensor(single, dtype=torch.float64), "tilts": self.tilts, "cuts": self.cuts}
-        return found | ({} if self.rule is None else {"rule": torch.tensor(self.rule, dtype=torch.float64)})
-
-    @classmethod
-    def _single(cls) -> list[str]:
-        return [f.name for f in fields(cls) if f.type is float]
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Inverse of ``tensors``.
-
-        Raises:
-            ValueError: Other shapes.
-        """
-        names, rule = cls._single(), tensors.get("rule")
-        shapes = tensors["single"].shape, tensors["tilts"].shape, tensors["cuts"].ndim
-        if shapes != ((len(names),), (len(tensors["tilts"]), 2), 1) or (rule is not None and rule.shape != (2,)):
-            raise ValueError("lines: facts of other shapes")
-        single = dict(zip(names, tensors["single"].tolist(), strict=True))
-        own = None if rule is None else Ruled(*rule.tolist())
-        return cls(**single, tilts=tensors["tilts"], cuts=tensors["cuts"], rule=own)
-
-
-@dataclass(frozen=True, eq=False)
-class LineNumbers:
-    """What the records were requested for their lines.
-
-    Attributes:
-        facts: What the sums were planned by.
-        square: Mean square of scores about the centre, clipped far out, in squared far clips.
-        sums: Sums of scores, counts and squares, each over what one record moves it, [m].
-        others: The same of further arms against the reference, where there are more than two.
-    """
-
-    facts: LineFacts
-    square: float
-    sums: Tensor
-    others: "tuple[LineNumbers, ...]" = ()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return them by name."""
-        square = torch.tensor([self.square], dtype=torch.float64)
-        found = {"square": square, "sums": self.sums} | {f"facts.{k}": t for k, t in self.facts.tensors().items()}
-        for place, other in enumerate(self.others):
-            found |= {f"{place}.{name}": value for name, value in other.tensors().items()}
-        return found
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Inverse of ``tensors``.
-
-        Raises:
-            ValueError: Other shapes.
-        """
-        facts = {name.removeprefix("facts."): t for name, t in tensors.items() if name.startswith("facts.")}
-        if tensors["square"].shape != (1,) or tensors["sums"].ndim != 1:
-            raise ValueError("lines: numbers of other shapes")
-        count = len({name.split(".")[0] for name in tensors if name[0].isdigit()})
-        others = (
-            {name.removeprefix(f"{k}."): t for name, t in tensors.items() if name.startswith(f"{k}.")}
-            for k in range(count)
-        )
-        own = LineFacts.from_tensors(facts), tensors["square"].item(), tensors["sums"]
-        return cls(*own, tuple(cls.from_tensors(other) for other in others))
+EVERYBODY, WEIGHTED, BY_EFFECT, SUBGROUPS = "everybody", "weighted", "by effect", "subgroups"
+OF_RULE, OF_POLICY, QUERIES = "value of the rule", "value of a policy", "queries"
+"""What lines are about where they are no partition's: the groups that tables and forest plots put them in."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    r"""Averages of effects with intervals: of everybody, of groups, of weighted people; the calibration of the effect.
-
-    .. math:: \hat\theta \pm z \Big(\tfrac{\hat v}{n} + \sigma^2 + v_b + v_\eta\Big)^{1/2}
-
-    with variances of sampling, of noise, of what the clip of scores may hide, and of what the nuisances may have lost,
-    a curve of censoring among them.
+    r"""Named estimates with the laws of their errors, in outcome units, one entry a line.
 
     Attributes:
-        names: Of the lines: ``average``, ``group 1`` (least effects) to ``group K``, ``ATT``, ``ATC``, ``ATO``,
-            ``slope``, ``rule over none``, ``rule over all``, and those of a cell with the same ends.
-        estimates: [L], outcome units a person; the slope without a unit.
-        variances: Of each of ``PARTS``, [L, 4].
-        records: Released share of the records that a line is about, [L].
-        clipped: Released share of scores beyond the clip.
-        lacking: Share of either arm's weight that the stated overlap makes up for, at least: what is so much less
-            likely than stated by the released propensity; nought where that is known.
-        level: What the effect is moved by before a rule decides by it, outcome units; None where it has no values.
+        names: What a line is called; each name once.
+        titles: Whom a line is about, in words.
+        groups: What it belongs to: ``EVERYBODY`` and the like, the name of a partition, or of a line over sites.
+        estimates: float64 [L].
+        errors: Standard errors, sampling and noise and whatever else an interval counts, [L]; infinite where noise
+            dominates, NaN where no interval is known.
+        noise: Standard deviation of the privacy noise alone, [L]; NaN where it is not known.
+        records: About how many records a line is about, [L].
+        ends: Of a level in (0, 1) to the ends of the intervals, [L, 2]; NaN where none is known.
+        assumptions: What estimates and intervals rest on, in words; empty where that is not known.
+        at_once: Likewise of intervals that hold all lines together; None where there are none.
+        unshrunk: Estimates before they were moved within their errors, [L]; None where none was. What sites pool.
+        laplace: Scales of the Laplace parts of errors, [L, parts]; None where all of them are normal.
+        common: Variance of errors that other lines and sites may share, [L]; None where there is none.
+        disjoint: Groups whose lines are of different records, so that their errors are independent but for the shared.
+        comparable: Names of lines that mean the same at another site.
+        weights: Share of a site in the mean of its group, [L]; None of one site. The mean itself has one.
+        means: Whether a line is the mean of its group over sites, [L]; empty of one site.
     """
 
     names: tuple[str, ...]
+    titles: tuple[str, ...]
+    groups: tuple[str, ...]
     estimates: Tensor
-    variances: Tensor
+    errors: Tensor
+    noise: Tensor
     records: Tensor
-    clipped: float
-    lacking: float
-    level: float | None = None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def place(self, name: str) -> int:
-        """Return the position of a line.
-
-        Raises:
-            MissingError: There is none of that name.
-        """
-        if name not in self.names:
-            raise MissingError(f"lines: none is called {name!r}; there are {', '.join(self.names)}")
-        return self.names.index(name)
-
-    def estimate(self, name: str = AVERAGE) -> float:
-        """Return the estimate of a line."""
-        return float(self.estimates[self.place(name)])
-
-    def error(self, name: str = AVERAGE) -> float:
-        """Return the standard error of a line."""
-        return float(self.variances[self.place(name)].sum().sqrt())
+    ends: Callable[[float], Tensor]
+    assumptions: str
+    at_once: Callable[[float], Tensor] | None = None
+    unshrunk: Tensor | None = None
+    laplace: Tensor | None = None
+    common: Tensor | None = None
+    disjoint: tuple[str, ...] = ()
+    comparable: tuple[str, ...] = ()
+    weights: Tensor | None = None
+    means: tuple[bool, ...] = ()
 
     @property
-    def own_variance(self) -> float:
-        """Variance of the average by noise and by what the clip may hide, without sampling."""
-        return float(self.variances[0, [PARTS.index("noise"), PARTS.index("clip")]].sum())
-
-    def interval(self, name: str = AVERAGE, level: float = 0.95) -> tuple[float, float]:
-        """Return the ends of a line's interval.
-
-        Args:
-            name: Of the line.
-            level: Probability in (0, 1).
-
-        Raises:
-            InputError: A level outside (0, 1).
-            MissingError: No line of that name.
-        """
-        half = float(quantile(level)) * self.error(name)
-        return self.estimate(name) - half, self.estimate(name) + half
-
-    def noise(self, names: Sequence[str]) -> np.ndarray:
-        """Return the standard deviation of the noise in some lines, float64 [lines]."""
-        rows = self.variances[[self.place(name) for name in names]]
-        found: np.ndarray = rows[:, PARTS.index("noise")].sqrt().numpy()
+    def dominated(self) -> list[bool]:
+        """Whether noise dominates each line, so that any effect is possible."""
+        found: list[bool] = self.errors.isinf().tolist()
         return found
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Names of the lines of groups by effect, least effects first."""
-        return tuple(name for name in self.names if name.startswith("group "))
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Names of the lines of public cells."""
-        others = (AVERAGE, *tilts_of(self.names), SLOPE, *VALUES, *self.groups, *self.policies)
-        return tuple(name for name in self.names if name not in others)
-
-    @property
-    def policies(self) -> dict[str, str]:
-        """Names of the lines of values of treating exactly one public cell, with what they are about in words."""
-        found = {
-            f"{cell}{over}": f"treating {cell} over treating {of}" for cell in self.names for over, of in OVER.items()
-        }
-        return {name: found[name] for name in self.names if name in found}
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """Names of the lines of a rule's values: of one that treats everybody or nobody there is one."""
-        return tuple(name for name in VALUES if name in self.names)
-
-    def titles(self, better: str | None = None) -> list[str]:
-        """Return whom each line is about, in words; ``better`` as of ``group_title``."""
-        groups = self.groups
-        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
-        words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))} | self.policies
-        return [words.get(name, name) for name in self.names]
-
-    def table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return all lines: name, estimate, low, high and the released share of the records."""
-        import pandas as pd
-
-        ends = [self.interval(name, level) for name in self.names]
-        low, high = zip(*ends, strict=True)
-        columns: dict[str, Any] = {"line": self.names, "estimate": self.estimates.tolist(), "low": low, "high": high}
-        return pd.DataFrame(columns | {"share": self.records.tolist()})
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return them by name."""
-        clipped, lacking = (torch.tensor([share], dtype=torch.float64) for share in (self.clipped, self.lacking))
-        return {
-            "estimates": self.estimates,
-            "variances": self.variances,
-            "records": self.records,
-            "clipped": clipped,
-            "lacking": lacking,
-        } | ({} if self.level is None else {"level": torch.tensor([self.level], dtype=torch.float64)})
-
-    @classmethod
-    def from_tensors(cls, names: Any, tensors: Mapping[str, Tensor]) -> Self:
-        """Inverse of ``tensors``, with the names of the lines.
+    def place(self, name: str) -> int:
+        """Return the position of the line with this name or title.
 
         Raises:
-            ValueError: Other shapes.
+            InputError: There is none, or several of this title.
         """
-        found, count = tuple(map(str, names)), len(names)
-        shapes = {"estimates": (count,), "variances": (count, len(PARTS)), "records": (count,)}
-        shapes |= {"clipped": (1,), "lacking": (1,)}
-        level = tensors.get("level")
-        if (
-            {name: tuple(t.shape) for name, t in tensors.items()} != shapes | ({} if level is None else {"level": (1,)})
-            or not count
-            or found[0] not in (AVERAGE, f"{ARM}1")
-        ):
-            raise ValueError("lines: other shapes or names")
-        if bool((tensors["variances"] < 0).any()):
-            raise ValueError("lines: a negative variance")
-        shares = tensors["clipped"].item(), tensors["lacking"].item()
-        parts = tensors["estimates"], tensors["variances"], tensors["records"], *shares
-        return cls(found, *parts, None if level is None else level.item())
+        if name in self.names:
+            return self.names.index(name)
+        if self.titles.count(name) == 1:
+            return self.titles.index(name)
+        raise InputError(f"line = {name!r}: choose one of {', '.join(self.names)}")
 
+    def only(self, places: Sequence[int]) -> "Lines":
+        """Return the lines at these positions, in their order; those of all of them at once have no intervals."""
 
-def level_of(apart: float, variance: float) -> float:
-    r"""Return what an effect is moved by towards a line: :math:`d\,(1 - \mathrm{var} / d^2)_+`.
+        def words(given: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(given[place] for place in places) if given else given
 
-    Where their difference may be noise the level of the effect stays.
+        def numbers(given: Tensor | None) -> Any:
+            return None if given is None else given[list(places)]
 
-    Args:
-        apart: d, the line less the effect's mean, outcome units.
-        variance: Of the line, without sampling.
+        names, ends = words(self.names), self.ends
+        return replace(
+            self,
+            names=names,
+            titles=words(self.titles),
+            groups=words(self.groups),
+            estimates=numbers(self.estimates),
+            errors=numbers(self.errors),
+            noise=numbers(self.noise),
+            records=numbers(self.records),
+            ends=lambda level: numbers(ends(level)),
+            at_once=None,
+            unshrunk=numbers(self.unshrunk),
+            laplace=numbers(self.laplace),
+            common=numbers(self.common),
+            comparable=tuple(name for name in self.comparable if name in names),
+            weights=numbers(self.weights),
+            means=words(self.means),
+        )
 
-    Example:
-        >>> level_of(0.5, 0.01), level_of(0.1, 0.02)
-        (0.48, 0.0)
-    """
-    return apart * max(0.0, 1.0 - variance / apart**2) if apart else 0.0
+    def table(self, level: float = 0.95) -> "pd.DataFrame":
+        """Return one row a line, see ``Release.lines``."""
+        import pandas as pd
 
+        low, high = self.ends(level).unbind(1)
+        columns = {
+            "line": self.titles,
+            "estimate": self.estimates,
+            "low": low,
+            "high": high,
+            "standard_error": self.errors,
+            "noise_share": (self.noise / self.errors).square().nan_to_num(torch.nan),
+            "records": self.records.round(),
+            "group": self.groups,
+        }
+        shares = {} if self.weights is None else {"weight": self.weights}
+        return pd.DataFrame({name: np.asarray(column) for name, column in (columns | shares).items()}, self.names)
 
-def robustness(effect: float, deviation: float) -> float:
-    r"""Return how strong an unmeasured confounder must be to bring an effect to zero: of both what is left.
+    def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
+        """Return one row a line, see ``Release.summary_frame``."""
+        import pandas as pd
 
-    .. math:: \mathrm{RV} = \tfrac12\big((q^4 + 4 q^2)^{1/2} - q^2\big), \quad q = |\theta| / \sigma_\varphi
+        low, high = self.ends(1 - alpha).unbind(1)
+        z = self.estimates / self.errors
+        columns = {
+            "point_estimate": self.estimates,
+            "stderr": self.errors,
+            "zstat": z,
+            "pvalue": 2 * torch.special.ndtr(-z.abs()),
+            "ci_lower": low,
+            "ci_upper": high,
+        }
+        return pd.DataFrame({name: column.numpy() for name, column in columns.items()}, list(self.titles))
 
-    It is the share of what is left of the outcome, and of the treatment's weights, that the confounder explains; with a
-    bias of at most :math:`\sigma_\varphi (\eta_Y \eta_A / (1 - \eta_A))^{1/2}`. Source: Chernozhukov, Cinelli, Newey,
-    Sharma & Syrgkanis (2022), Long story short, section 3; Cinelli & Hazlett (2020), equation 18.
-
-    Args:
-        effect: theta, outcome units.
-        deviation: Of scores, outcome units.
-
-    Example:
-        >>> round(robustness(0.3, 1.0), 4)
-        0.2584
-    """
-    q = abs(effect) / deviation
-    return (math.sqrt(q**4 + 4 * q**2) - q**2) / 2
+    def contrast(self, name: str, other: str, level: float = 0.95) -> tuple[float, float, float]:
+        r"""Return the difference of two lines and the ends of its interval, see ``Release.contrast``."""
+        one, two = self.place(name), self.place(other)
+        if one == two:
+            raise InputError(f"contrast: {name!r} and {other!r} are one line; give two")
+        pair = torch.tensor([one, two])
+        shared = torch.zeros(2).double() if self.common is None else self.common[pair].sqrt()
+        parts = torch.zeros(2, 0).double() if self.laplace is None else self.laplace[pair]
+        normal = (self.errors[pair].square() - noise_deviation(parts).square()).clamp_min(0)
+        own = (normal - shared.square()).clamp_min(0)
+        value = float(self.estimates[one] - self.estimates[two])
+        if bool(self.errors[pair].isinf().any()):
+            return value, -math.inf, math.inf
+        if self.groups[one] == self.groups[two] and self.groups[one] in self.disjoint:
+            deviation = (own.sum() + shared.sum().square()).sqrt()
+        else:  # no correlation makes it larger
+            deviation, parts = (own.sqrt().sum().square() + shared.sum().square()).sqrt(), parts.sum(0, keepdim=True)
+        half = float(half_width(level, deviation[None], parts.reshape(1, -1)))
+        return value, value - half, value + half

@@ -17,6 +17,7 @@ from torchdpcate.fit.nuisances import NuisanceModel
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.estimate import quantile
 from torchdpcate.release.file import Release, draw
+from torchdpcate.release.lines import QUERIES, Lines
 from torchdpcate.release.module import FunctionValues, ReleaseModule
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
@@ -328,6 +329,15 @@ class QueryRelease(EffectRelease):
         answers = self.answers
         ends = {"smallest": answers.min(), "mean": answers.mean(), "largest": answers.max()}
         return {"queries": len(answers)} | {name: round(value.item(), 12) for name, value in ends.items()}
+
+    @property
+    def named(self) -> Lines:
+        """The answers as lines, whose errors are not known."""
+        count, scale = len(self.queries), self.known_noise(self.queries)
+        names, unknown = tuple(f"query {k + 1}" for k in range(count)), torch.full((count,), torch.nan).double()
+        noise, groups = unknown if scale is None else scale, (QUERIES,) * count
+        parts, ends = (self.answers, unknown, noise, unknown), torch.stack([unknown, unknown], 1)
+        return Lines(names, names, groups, *parts, ends=lambda _: ends, assumptions="")
 
     def _locate(self, x: Tensor) -> Tensor:
         """Return the index of each row of x among the queries."""

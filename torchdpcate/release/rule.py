@@ -30,6 +30,11 @@ class DecisionRelease(Release):
     column = "decision"
     subject = "Rule that says who should get {contrast}, so that {outcome} be {aim}"
 
+    @property
+    def decision(self) -> "DecisionRelease":
+        """Itself."""
+        return self
+
     def score(self, X: Covariates) -> np.ndarray:
         """Return the score s(x) at X, float64 [m]; its sign decides.
 
@@ -201,6 +206,11 @@ class PolicyRelease(Release):
     def __post_init__(self) -> None:
         if len(self.policy) != 1 or self.policy.actions != tuple(self.actions):
             raise InputError("policy: give one policy, set up on the actions of the release")
+
+    @property
+    def decision(self) -> "PolicyRelease":
+        """Itself."""
+        return self
 
     @property
     def name(self) -> str:

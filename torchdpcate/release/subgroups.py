@@ -13,8 +13,9 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
-from torchdpcate.release.estimate import checked_level, half_width
+from torchdpcate.release.estimate import checked_level, noise_deviation
 from torchdpcate.release.file import Release, draw
+from torchdpcate.release.lines import EVERYBODY, Lines
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement, and_counting
 
@@ -54,7 +55,7 @@ class SubgroupRelease(Release):
     Example:
         >>> from torchdpcate.release.subgroups import _example
         >>> release = _example()
-        >>> release.table().round(3)[["cell", "estimate", "low", "high"]].to_numpy().tolist()
+        >>> release.lines().round(3)[["line", "estimate", "low", "high"]].to_numpy().tolist()
         [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
     """
 
@@ -85,7 +86,7 @@ class SubgroupRelease(Release):
         )
 
     @property
-    def lines(self) -> list[tuple[int, str, str]]:
+    def places(self) -> list[tuple[int, str, str]]:
         """Partition, cell and arm of each effect; the arm is empty where there are two."""
         cells = zip(self.subgroups.in_partition, self.subgroups.labels, strict=True)
         return [(place, label, arm) for place, label in cells for arm in self.arms or ("",)]
@@ -96,7 +97,7 @@ class SubgroupRelease(Release):
         if not self.arms:
             return [self.schema.treatment] if self.subgroups.of_everybody else list(self.subgroups.labels)
         before = "" if self.subgroups.of_everybody else "{}: "
-        return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.lines]
+        return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.places]
 
     @property
     def strata(self) -> Subgroups:
@@ -113,6 +114,28 @@ class SubgroupRelease(Release):
         members = self.subgroups.members(self.strata)
         half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
         return cell_effects(statistics, members, self.law, self.scale, half, per_person)
+
+    @property
+    def named(self) -> Lines:
+        """The effects as lines, in the groups of their partitions."""
+        found, titles = self.effects, tuple(self.titles)
+        groups = tuple(self.subgroups.partitions[place].name for place, *_ in self.places)
+        errors = torch.hypot(found.gaussian, noise_deviation(found.laplace))
+        return Lines(
+            titles,
+            titles,
+            (EVERYBODY,) * len(titles) if self.subgroups.of_everybody else groups,
+            found.estimate,
+            torch.where(found.noise_dominated, torch.inf, errors),
+            found.noise,
+            torch.from_numpy(self.records),
+            lambda level: torch.from_numpy(self.interval(level)),
+            self.assumptions or "",
+            at_once=lambda level: torch.from_numpy(self.interval(level, simultaneous=True)),
+            laplace=found.laplace,
+            disjoint=() if self.arms else groups,  # effects of arms share the reference
+            comparable=titles,
+        )
 
     @property
     def estimate(self) -> np.ndarray:
@@ -179,46 +202,6 @@ class SubgroupRelease(Release):
             found = found.reshape(-1, len(self.arms), 2)
         return found[self.cells(x).numpy()]
 
-    def contrast(self, cell: str, other: str, level: float = LEVEL, arm: str = "") -> tuple[float, float, float]:
-        """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
-
-        Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
-        the two cells' own ones leave. Where a person has k records, each cell's sampling variance counts k times, which
-        holds for the difference too, in whichever cells they lie.
-
-        Args:
-            cell: Name of a cell, as ``table`` has it.
-            other: Of a cell that is disjoint from it.
-            level: Probability of the interval, of this contrast alone.
-            arm: Whose effects, one of ``arms``; left out where there are two.
-
-        Raises:
-            InputError: No such cells in one partition, no such arm, or a level outside (0, 1).
-
-        Example:
-            >>> from torchdpcate.release.subgroups import _example
-            >>> [round(number, 3) for number in _example().contrast("x0 < 0.5", "x0 >= 0.5")]
-            [0.5, -0.037, 1.037]
-        """
-        if arm not in (self.arms or ("",)):
-            raise InputError(f"contrast: arm = {arm!r}: choose one of {', '.join(self.arms) or 'none, of two arms'}")
-        names, found = self.lines, self.effects
-        pairs = [
-            (names.index((place, cell, arm)), names.index((place, other, arm)))
-            for place in range(len(self.subgroups.partitions))
-            if {(place, cell, arm), (place, other, arm)} <= set(names)
-        ]
-        if not pairs or cell == other:
-            raise InputError(f"contrast: {cell!r} and {other!r} are no two cells of one partition; see table()")
-        one, two = pairs[0]
-        value, bound = float(found.estimate[one] - found.estimate[two]), 2 * self.domain.outcome_range
-        laplace = torch.cat([found.laplace[one], found.laplace[two]])[None]
-        both = torch.hypot(found.gaussian[one], found.gaussian[two])
-        half = float(half_width(level, both[None], laplace))
-        if bool(found.noise_dominated[one] | found.noise_dominated[two]):
-            half = 2 * bound
-        return value, max(value - half, -bound), min(value + half, bound)
-
     def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
         """Return one row a cell: cell, estimate, low, high, noise, records and partition.
 
@@ -236,7 +219,7 @@ class SubgroupRelease(Release):
         import pandas as pd
 
         low, high = self.interval(level, simultaneous).T
-        lines = self.lines
+        lines = self.places
         columns = {
             "cell": [cell for _, cell, _ in lines],
             **({"arm": [arm for *_, arm in lines]} if self.arms else {}),
@@ -309,7 +292,7 @@ class SubgroupRelease(Release):
             >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
             ['x0 < 0.5', 'x0 >= 0.5']
         """
-        return draw("plot_subgroups", self, level=level)
+        return draw("plot_lines", self, level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return the cells with estimates and intervals, and what they rest on.

@@ -15,10 +15,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import SERVES, worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.averages import ABOUT, OVER, VALUES, powers, tilts_of, whom
 from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import ABOUT, OVER, VALUES, powers, tilts_of, whom
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -285,7 +285,7 @@ def _everybody(release: SubgroupRelease) -> list[str]:
 
 def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]:
     """Return a sentence for each arm's effect."""
-    for_all, lines = release.form == "constant", release.lines
+    for_all, lines = release.form == "constant", release.averages
     if lines is not None:
         rows = zip(release.arm_titles, release.average_effects.tolist(), lines.names, strict=True)
         found = [
@@ -316,7 +316,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     if not isinstance(release, ComposedRelease):
         mean = release.effect_tensor(reference).mean().item()
         return [_said(schema, "over the reference population", mean, None, noise, for_all=False)]
-    if release.lines is not None:
+    if release.averages is not None:
         return _of_lines(release, reference)
     if release.law is None:
         for_all = release.form == "constant"
@@ -350,7 +350,7 @@ def _spread(release: EffectRelease, reference: Tensor) -> str:
 
 def _of_lines(release: ComposedRelease, reference: Tensor) -> list[str]:
     """Return the average and its meaning, the groups by effect, what all of it rests on, and how strongly."""
-    schema, lines = release.schema, release.lines
+    schema, lines = release.schema, release.averages
     assert lines is not None
     low, high = release.average().tolist()
     found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
@@ -369,7 +369,7 @@ def _of_lines(release: ComposedRelease, reference: Tensor) -> list[str]:
 
 def _at_overlap(release: ComposedRelease) -> list[str]:
     """Return how many people lie at the stated overlap at least, what that means and what helps; nothing if few do."""
-    lines = release.required_lines
+    lines = release.required_averages
     if lines.lacking < _FEW_LACKING:
         return []
     others = "" if release.arms else "; or ATT or ATO, averages in which they may count less"
@@ -383,7 +383,7 @@ def _at_overlap(release: ComposedRelease) -> list[str]:
 
 def _cells(release: ComposedRelease) -> list[str]:
     """Return in which public cells the interval leaves zero, and the average, out."""
-    lines = release.lines
+    lines = release.averages
     assert lines is not None
     low, high = (np.array([lines.interval(name)[end] for name in lines.cells]) for end in (0, 1))
     if not len(low):
@@ -398,7 +398,7 @@ def _cells(release: ComposedRelease) -> list[str]:
 
 def _policies(release: ComposedRelease) -> list[str]:
     """Return of which public cells treating exactly their people is better than treating nobody, and everybody."""
-    schema, lines = release.schema, release.required_lines
+    schema, lines = release.schema, release.required_averages
     if not lines.policies:
         return []
     cost = release.privacy.public.get("cost", 0.0)
@@ -416,7 +416,7 @@ def _policies(release: ComposedRelease) -> list[str]:
 
 def _groups(release: ComposedRelease) -> str:
     """Return the sentence of the groups with the largest and the least effect."""
-    schema, lines = release.schema, release.lines
+    schema, lines = release.schema, release.averages
     assert lines is not None
     titles = dict(zip(lines.names, lines.titles(schema.domain.better), strict=True))
     last, first = lines.groups[-1], lines.groups[0]
@@ -463,7 +463,9 @@ def _combined(release: Combined, reference: Tensor) -> list[str]:
 def _averages_over_sites(release: Combined) -> list[str]:
     """Return a sentence for each average of a combination, and what the first one says of the arms."""
     schema, found = release.schema, []
-    for name, title, row in zip(release.line_names or ("",), release.lines, release.means().tolist(), strict=True):
+    for name, title, row in zip(
+        release.line_names or ("",), release.line_titles, release.means().tolist(), strict=True
+    ):
         if name not in release.cells:
             value, *ends = row
             of = f", among {title}" if name in ABOUT or powers(name) is not None else ""
@@ -518,7 +520,7 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
     assert isinstance(release, DecisionRelease)
     answers = release.answer(reference)
     first, second = (arm(schema, action) for action in schema.actions[:2])
-    values = _values(release) if isinstance(release, ComposedRule) and release.lines is not None else []
+    values = _values(release) if isinstance(release, ComposedRule) and release.averages is not None else []
     if not isinstance(release, ComposedRule) or release.constant is None:
         other = first.removeprefix(f"{schema.treatment} = ")
         share = float((answers > 0).double().mean())
@@ -544,7 +546,7 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
 
 def _values(release: ComposedRule) -> list[str]:
     """Return what people gain if the rule decides, over treating nobody and everybody, and what that rests on."""
-    schema, lines, against = release.schema, release.lines, dict(zip(VALUES, ("nobody", "everybody"), strict=True))
+    schema, lines, against = release.schema, release.averages, dict(zip(VALUES, ("nobody", "everybody"), strict=True))
     assert lines is not None
     ends = {name: lines.interval(name, LEVEL) for name in lines.values}
     texts = numbers([value for name in lines.values for value in (lines.estimate(name), *ends[name])])
@@ -587,8 +589,8 @@ def _not_worth(release: Release) -> list[str]:
     if worth == SERVES:
         effect: Any = release.function
         words = "At so many records and this budget one average effect serves as well."
-        grouped = effect.lines is not None and effect.lines.groups  # which say themselves how effects differ
-        return [] if grouped or (effect.lines is None and effect.law is None) else [words]
+        grouped = effect.averages is not None and effect.averages.groups  # which say themselves how effects differ
+        return [] if grouped or (effect.averages is None and effect.law is None) else [words]
     if error is None or worth != "no":
         return []
     share = (

@@ -14,7 +14,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import REQUESTS
+from torchdpcate.release.averages import REQUESTS
 
 N = 120
 

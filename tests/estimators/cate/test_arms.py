@@ -68,7 +68,7 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
 
 
 def test_the_line_of_each_arm_holds_its_average(release, tmp_path):
-    lines = load_release(release.save(tmp_path / "release.safetensors")).lines
+    lines = load_release(release.save(tmp_path / "release.safetensors")).averages
     assert release.average_effects.tolist() == [lines.estimate(name) for name in lines.names]
     for name, truth in zip(lines.names, (0.3, 0.5), strict=True):
         low, high = lines.interval(name, 1 - 1e-7)

@@ -55,11 +55,11 @@ def release() -> ComposedRelease:
 
 
 def test_contrasts_are_antisymmetric_and_need_no_centre(release: ComposedRelease) -> None:
-    forth, back = release.contrast(POINTS, POINTS.flip(0)), release.contrast(POINTS.flip(0), POINTS)
+    forth, back = release.effect_contrast(POINTS, POINTS.flip(0)), release.effect_contrast(POINTS.flip(0), POINTS)
     np.testing.assert_allclose(forth, -back[:, ::-1])
-    np.testing.assert_allclose(release.contrast(POINTS, POINTS[:1])[0], 0, atol=1e-12)
+    np.testing.assert_allclose(release.effect_contrast(POINTS, POINTS[:1])[0], 0, atol=1e-12)
     with pytest.raises(InputError, match="X2: has 2 rows for 3 of X"):
-        release.contrast(POINTS, POINTS[:2])
+        release.effect_contrast(POINTS, POINTS[:2])
 
 
 def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelease) -> None:
@@ -104,8 +104,8 @@ def test_a_stated_bias_widens_the_intervals_of_an_estimated_propensity_alone(
     (low, high), (lower, higher) = estimated.average(), estimated.average(bias=0.2)
     assert (lower, higher) == (pytest.approx(low - 0.2), pytest.approx(high + 0.2))
     assert (estimated.interval(POINTS, bias=0.2)[:, 0] < estimated.interval(POINTS)[:, 0] - 0.19).all()
-    apart = np.ptp(estimated.contrast(POINTS, POINTS[:1], bias=0.2), axis=1)
-    assert (apart[1:] > np.ptp(estimated.contrast(POINTS, POINTS[:1]), axis=1)[1:]).all()
+    apart = np.ptp(estimated.effect_contrast(POINTS, POINTS[:1], bias=0.2), axis=1)
+    assert (apart[1:] > np.ptp(estimated.effect_contrast(POINTS, POINTS[:1]), axis=1)[1:]).all()
     with pytest.raises(InputError, match=r"bias = 0\.2: the propensity is known"):
         release.interval(POINTS, bias=0.2)
 
@@ -159,8 +159,8 @@ def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path
     for found in (shrunken, loaded):
         np.testing.assert_array_equal(found.interval(x, 0.9), [[effect[0], own[0, 1]], [own[1, 0], effect[1]]])
         least = effect[0] - effect[1]
-        assert found.contrast(x[:1], x[1:], 0.9)[0, 0] == least < found.contrast(x[:1], x[1:], 0.9)[0, 1]
-        assert found.contrast(x[1:], x[0:1], 0.9)[0, 1] == -least
+        assert found.effect_contrast(x[:1], x[1:], 0.9)[0, 0] == least < found.effect_contrast(x[:1], x[1:], 0.9)[0, 1]
+        assert found.effect_contrast(x[1:], x[0:1], 0.9)[0, 1] == -least
         np.testing.assert_allclose(found.mean_interval(x, 0.9, rows=1), found.interval(x, 0.9), rtol=1e-12)
     points = 6 * torch.rand(200, 2, dtype=torch.float64) - 3
     for level in (0.01, 0.5):  # narrow ones, beyond which points lie
@@ -213,11 +213,11 @@ def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> 
     assert release.law is None
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, ComposedRelease)
-    for ask in (lambda: release.interval(POINTS), lambda: loaded.contrast(POINTS, POINTS)):
+    for ask in (lambda: release.interval(POINTS), lambda: loaded.effect_contrast(POINTS, POINTS)):
         with pytest.raises(InputError, match="has none that would hold: its propensity is estimated"):
             ask()
-    assert release.lines is not None  # the average has a line all the same
-    assert release.average().tolist() == list(release.lines.interval())
+    assert release.averages is not None  # the average has a line all the same
+    assert release.average().tolist() == list(release.averages.interval())
     (problem,) = problems_of(replace(release, without=None))
     assert problem.startswith("facts without = None is stated, but its plan makes it its propensity is estimated")
 
@@ -230,10 +230,10 @@ def test_one_number_is_the_average_and_a_person_s_may_differ() -> None:
     np.testing.assert_allclose(release.mean_interval(POINTS)[0], release.average())
     assert (np.diff(release.interval(POINTS)) > 2 * np.diff(release.average())).all()
     np.testing.assert_allclose(release.effect(POINTS), release.average_effect)
-    apart = release.contrast(POINTS, POINTS.flip(0))
+    apart = release.effect_contrast(POINTS, POINTS.flip(0))
     np.testing.assert_allclose(apart.sum(1), 0, atol=1e-12)
     assert (apart[[0, 2], 1] > 0.5).all()  # other persons may have another effect
-    np.testing.assert_allclose(release.contrast(POINTS, POINTS), 0, atol=1e-12)
+    np.testing.assert_allclose(release.effect_contrast(POINTS, POINTS), 0, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_intervals_cover_the_projection_and_the_average() -> None:
 
     # binomial(60, .05) exceeds 16 with probability 2e-8
     assert misses(np.stack([r.interval(POINTS) for r in fits]), truth) <= 16
-    assert misses(np.stack([r.contrast(POINTS, POINTS[:1]) for r in fits])[:, 1:], (truth - truth[0])[1:]) <= 16
+    assert misses(np.stack([r.effect_contrast(POINTS, POINTS[:1]) for r in fits])[:, 1:], (truth - truth[0])[1:]) <= 16
     assert misses(np.stack([r.average() for r in fits])[:, None], np.array([1.0])) <= 16
 
 
@@ -266,7 +266,7 @@ def test_intervals_with_an_estimated_propensity_cover_where_its_model_is_right()
         learner = RLearner(domain(None), BUDGET, second_stage=stage, noise=NoiseSource.fixed(seed))
         release = learner.fit(x, a, y).release_function()
         assert isinstance(release, ComposedRelease)
-        found = np.concatenate([release.interval(POINTS), release.contrast(POINTS[:1], POINTS[1:2])])
+        found = np.concatenate([release.interval(POINTS), release.effect_contrast(POINTS[:1], POINTS[1:2])])
         aim = truth.copy()
         aim[3] = truth[0] - truth[1]
         misses += (found[:, 0] > aim) | (found[:, 1] < aim)

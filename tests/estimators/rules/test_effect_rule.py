@@ -118,8 +118,8 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     learner = EffectRule(domain, BUDGET, cost=cost, noise=NoiseSource.fixed(2)).fit(*records(4_000))
     rule, x = learner.release(), records(4_000)[0]
     treated, gains = torch.as_tensor(rule.decide(x)) > 0, 2 * x[:, 0] - 1 - cost  # by the law of ``records``
-    table = rule.line_table(0.999)
-    assert list(table["cell"]) == ["the rule over treating nobody", "the rule over treating everybody"]
+    table = rule.lines(0.999)
+    assert list(table["line"]) == ["the rule over treating nobody", "the rule over treating everybody"]
     for (_, row), truth in zip(table.iterrows(), ((treated * gains).mean(), -(~treated * gains).mean()), strict=True):
         assert row["low"] <= float(truth) <= row["high"]
         assert row["high"] - row["low"] < 0.3
@@ -127,13 +127,13 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     assert "over treating nobody" in said[1]
     assert ("less its cost of +0.200 a treatment" in said[1]) is (cost > 0)
     assert said[2].startswith("This rests on the following")
-    assert [row["of"] for row in rule.summary()["values"]] == list(table["cell"])
+    assert [row["of"] for row in rule.summary()["values"]] == list(table["line"])
     path = rule.save(tmp_path / "rule.safetensors")
     page = reader_page(rule)
     assert "What the rule gains" in page
-    assert all(cell in page for cell in table["cell"])
+    assert all(cell in page for cell in table["line"])
     again = load_release(path)
-    assert again.line_table().equals(rule.line_table())
+    assert again.lines().equals(rule.lines())
 
 
 def test_public_policies_have_the_costs_of_the_rule_and_stand_beside_its_values():
@@ -142,9 +142,9 @@ def test_public_policies_have_the_costs_of_the_rule_and_stand_beside_its_values(
     )
     learner = EffectRule(TRIAL, BUDGET, cost=0.2, second_stage=stage, noise=NoiseSource.fixed(2)).fit(*records(4_000))
     rule, x = learner.release(), records(4_000)[0]
-    table, gains = rule.line_table(0.999), 2 * x[:, 0] - 1 - 0.2  # by the law of ``records``
-    assert list(table["partition"].unique()) == ["value of a policy", "value of the rule"]
-    row = table[table["cell"] == "treating x0 >= 0.5 over treating nobody"].iloc[0]
+    table, gains = rule.lines(0.999), 2 * x[:, 0] - 1 - 0.2  # by the law of ``records``
+    assert list(table["group"].unique()) == ["value of a policy", "value of the rule"]
+    row = table[table["line"] == "treating x0 >= 0.5 over treating nobody"].iloc[0]
     assert row["low"] <= float(((x[:, 0] >= 0.5) * gains).mean()) <= row["high"]
     alone = EffectRule(TRIAL, BUDGET, cost=0.2, second_stage=replace(stage, lines=["policies"]))
     found = alone.fit(*records()).release().effect
@@ -157,17 +157,17 @@ def test_a_rule_of_a_share_has_values_too_and_another_rule_by_its_effect_has_non
     learner = EffectRule(TRIAL, BUDGET, share=0.25, population=people, noise=NoiseSource.fixed(3)).fit(*records())
     rule = learner.release()
     assert rule.decide(people).mean() == 0.25
-    assert rule.lines is not None
-    assert rule.lines.records[rule.lines.place("rule over none")] == pytest.approx(0.25, abs=0.1)
+    assert rule.averages is not None
+    assert rule.averages.records[rule.averages.place("rule over none")] == pytest.approx(0.25, abs=0.1)
     for other in (rule.effect.rule(cost=0.1), rule.effect.rule(threshold=0.1), rule.effect.rule()):
-        assert other.lines is None
+        assert other.averages is None
         with pytest.raises(MissingError, match="about another rule"):
-            other.line_table()
+            other.lines()
     assert not any("treating nobody" in sentence for sentence in findings(rule.effect.rule()))
 
 
 def test_without_delta_a_rule_has_no_values_and_says_why():
     rule = EffectRule(TRIAL, PrivacyBudget(4.0, 0.0), noise=NoiseSource.fixed(4)).fit(*records()).release()
-    assert rule.lines is None
+    assert rule.averages is None
     with pytest.raises(MissingError, match="delta = 0"):
-        rule.line_table()
+        rule.lines()

@@ -77,7 +77,7 @@ def test_what_cannot_count_clusters_has_no_intervals_or_is_refused():
     assert release.effect(x[:3]).shape == (3,)
     with pytest.raises(InputError, match="has none that would hold: records come in clusters"):
         release.interval(x[:3])
-    assert release.lines is None
+    assert release.averages is None
     assert release.no_lines.startswith("records come in clusters")
     with pytest.raises(InputError, match="has none that would hold: records come in clusters"):
         release.average()

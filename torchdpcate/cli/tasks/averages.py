@@ -19,8 +19,8 @@ from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, 
 from torchdpcate.pages.figures import interval_row, released_rows
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
+from torchdpcate.release.averages import AVERAGE
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.lines import AVERAGE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,8 @@ from torchdpcate.cli.task import Figures, TaskSpec
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.curator_figures import overlap_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
+from torchdpcate.release.averages import Averages
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import Lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,11 +58,11 @@ class OfLines(TaskSpec):
         return []
 
     @property
-    def _lines(self) -> Lines:
-        return self.release.required_lines
+    def _lines(self) -> Averages:
+        return self.release.required_averages
 
     @property
-    def _exact(self) -> Lines | None:
+    def _exact(self) -> Averages | None:
         """The same lines without privacy, where they are asked for; the curator's."""
         return None if self.nonprivate is None else self.nonprivate.nonprivate_lines()
 

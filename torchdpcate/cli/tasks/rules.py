@@ -216,7 +216,9 @@ class EffectRules(Rules):
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
         values = (
-            {} if self.release.lines is None else {"values": self.release.effect.rows_of(self.release.lines.values)}
+            {}
+            if self.release.averages is None
+            else {"values": self.release.effect.rows_of(self.release.averages.values)}
         )
         return {"form": self.release.effect.form, **super().results(), **values}
 

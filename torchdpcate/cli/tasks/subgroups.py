@@ -20,8 +20,9 @@ from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
-from torchdpcate.pages.figures import plot_subgroups
+from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.lines import SUBGROUPS
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class SubgroupTask(TaskSpec):
 
     def _figure(self) -> Figure:
         exact = self.learner.nonprivate_effects().estimate.numpy()
-        return plot_subgroups(self.release, nonprivate=exact, truth=self._truth)
+        return plot_lines(self.release, nonprivate=exact, truth=self._truth)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells; warn where intervals say nothing."""
@@ -175,7 +176,7 @@ class SubgroupTask(TaskSpec):
                 f"in {dominated} of {len(release.estimate)} cells noise dominates the count of an arm: their "
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
-        return lines_of(release.table().assign(cell=release.titles))
+        return lines_of(release.lines())
 
     @property
     def _cells(self) -> Subgroups:
@@ -282,8 +283,8 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells."""
-        rows = self.release.line_table(LEVEL)
-        return lines_of(rows[rows["partition"] == "subgroups"])
+        rows = self.release.lines(LEVEL)
+        return lines_of(rows if self.release.arms else rows[rows["group"] == SUBGROUPS])
 
     @property
     def _names(self) -> list[str]:
@@ -332,10 +333,10 @@ class ArmLines(LineSubgroups):
 
 def lines_of(rows: pd.DataFrame) -> list[str]:
     """Return a line for each cell: its name, the estimate and its interval."""
-    longest = max(map(len, rows["cell"]))
+    longest = max(map(len, rows["line"]))
     return [
         f"{cell:<{longest}}  {estimate:10.4g}  {LEVEL:.0%} interval [{low:.4g}, {high:.4g}]"
-        for cell, estimate, low, high in zip(rows["cell"], rows["estimate"], rows["low"], rows["high"], strict=True)
+        for cell, estimate, low, high in zip(rows["line"], rows["estimate"], rows["low"], rows["high"], strict=True)
     ]
 
 

@@ -18,8 +18,8 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.averages import AVERAGE, TILTS, Averages, powers
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.lines import AVERAGE, TILTS, Lines, powers
 
 ATE = "ATE"
 
@@ -31,7 +31,8 @@ class AverageEffect(AnswersAverage, RLearner):
         h = 1,\; \pi,\; 1 - \pi,\; \pi (1 - \pi) \text{ for ATE, ATT, ATC, ATO}
 
     Outcome, propensity and effect are learnt with three quarters of :math:`\mu^2`, as of ``RLearner``; sums of the
-    doubly robust scores that they make cost the rest (``Lines``). In subgroups of public cuts each cell has a line too.
+    doubly robust scores that they make cost the rest (``Averages``). In subgroups of public cuts each cell has a line
+    too.
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget (docs/guarantees/composed_effect.md). That effects are
@@ -111,7 +112,7 @@ class AverageEffect(AnswersAverage, RLearner):
         """
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
 
-    def nonprivate_lines(self) -> Lines:
+    def nonprivate_lines(self) -> Averages:
         """Return the lines of a fit without privacy; the curator's, never to be published.
 
         Raises:
@@ -119,7 +120,7 @@ class AverageEffect(AnswersAverage, RLearner):
         """
         self._require_fitted("nonprivate_lines")
         if self.budget is not None or self.composed_.lines is None:
-            raise InputError("nonprivate_lines: this learner was fitted with a budget; see release().lines")
+            raise InputError("nonprivate_lines: this learner was fitted with a budget; see release().lines()")
         return lines_of(self.composed_.lines, self.plan_, self.schema_.domain)
 
     @property
@@ -143,7 +144,7 @@ class AverageEffect(AnswersAverage, RLearner):
             X: Not used: the average is over the records of the fit. It is there because EconML's has it.
         """
         release = self._requested("ate")
-        return float(release.average_effect if self.line == AVERAGE else release.lines.estimate(self.line))
+        return float(release.average_effect if self.line == AVERAGE else release.averages.estimate(self.line))
 
     def ate_interval(self, X: Any = None, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of level 1 - alpha.
@@ -153,7 +154,7 @@ class AverageEffect(AnswersAverage, RLearner):
             alpha: One minus the level, in (0, 1).
         """
         release = self._requested("ate_interval")
-        found = release.average(1 - alpha) if self.line == AVERAGE else release.lines.interval(self.line, 1 - alpha)
+        found = release.average(1 - alpha) if self.line == AVERAGE else release.averages.interval(self.line, 1 - alpha)
         low, high = map(float, found)
         return low, high
 

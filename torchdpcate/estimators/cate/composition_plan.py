@@ -41,9 +41,9 @@ from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
+from torchdpcate.release.averages import RULE
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import RULE
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -180,7 +180,7 @@ class CompositionPlan(Plan):
             weight=answers["weight"],
             follow_up=follow_up,
             without=self._without(withheld=numbers is not None) if law is None else None,
-            lines=lines,
+            averages=lines,
             line_numbers=own,
             no_lines=(apart or _no_lines(self.steps, self.schema)) if lines is None else None,
         )

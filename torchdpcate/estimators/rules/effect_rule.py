@@ -53,7 +53,7 @@ class EffectRule(RLearner):
     (``release_function``).
 
     With delta > 0 it ends in lines: what people like the records gain by the rule over treating nobody, and over
-    treating everybody, costs counted, each with its interval (``ComposedRule.line_table``). The sums of all scores come
+    treating everybody, costs counted, each with its interval (``ComposedRule.lines``). The sums of all scores come
     first: they move the effect's level to the average by which the rule decides. The values are about the rule with the
     learner's own cost, threshold and share.
 
