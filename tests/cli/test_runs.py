@@ -146,7 +146,7 @@ def test_a_summary_of_an_effect_tells_what_the_file_says(ran):
 def test_a_summary_of_a_rule_tells_its_form(name, form, ran):
     folder = ran(name)
     found = summary(folder)
-    assert (found["release"], found["learner"], found["form"]) == ("composed_rule", "EffectRule", form)
+    assert (found["release"], found["learner"], found["form"]) == ("composed", "EffectRule", form)
     assert {"accuracy", "value", "regret_constant", "planned_noise", "nuisance"} <= found.keys()
     assert found["regret"] >= 0
     assert (folder / "release" / "rule.png").exists() is (form == "linear")

@@ -45,7 +45,7 @@ KINDS = {
     "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
     "composed without intervals": lambda: composed._example().effect,
-    "composed_rule": composed._example,
+    "composed rule": composed._example,
     "function": functions._example,
     "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
     "queries": functions._answered_example,

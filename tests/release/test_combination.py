@@ -301,7 +301,7 @@ def test_what_has_no_known_error_is_refused() -> None:
         combine([site, site], ["a", "b\n"])
     with pytest.raises(InputError, match="between = none: choose one of fixed, random"):
         combine([site, site], ["a", "b"], "none")
-    with pytest.raises(InputError, match=r"^a: a release of composed_rule has no known error"):
+    with pytest.raises(InputError, match=r"^a: a decision has no known error"):
         combine([rule_example(), rule_example()], ["a", "b"])
     with pytest.raises(InputError, match="a is a release of composed, b one of average_effect; combine one kind"):
         combine([site, released("average", 0)], ["a", "b"])

@@ -46,7 +46,7 @@ RELEASES = {
     **{f"function, {name}": lambda name=name: function_release(name) for name in sorted(FEATURE_MAPS)},
     "queries": query_release,
     "rule": rule._example,
-    "composed_rule": composed._example,
+    "composed, rule": composed._example,
     "policy": rule._policy_example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
@@ -103,7 +103,7 @@ def test_answering_imports_no_more(files, fresh):
 @pytest.mark.slow
 def test_predicting_a_table_imports_no_trainer(files, fresh, tmp_path):
     lines = ["from torchdpcate.cli.main import main"]
-    names = ["composed", "composed_rule", "function, fourier", "rule", "policy"]
+    names = ["composed", "composed, rule", "function, fourier", "rule", "policy"]
     outputs = [tmp_path / f"{name} out.{kind}" for name in names for kind in ("csv", "parquet")]
     for output in outputs:
         name, kind = output.name.split(" out.")

@@ -96,9 +96,9 @@ def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
     kinds = ", ".join(kind.kind for kind in _COMBINED)
     if type(release) not in _COMBINED:
+        what = f"a release of {release.kind}" if release.decision is None else "a decision"
         raise InputError(
-            f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
-            "by the combined effect"
+            f"{name}: {what} has no known error to weigh it by; give one of {kinds}, and decide by the combined effect"
         )
     if isinstance(release, ComposedRelease):
         if release.law is None and release.averages is None:

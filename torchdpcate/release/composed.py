@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,9 +50,6 @@ from torchdpcate.release.statement import (
     and_counting,
 )
 from torchdpcate.typing import Covariates
-
-if TYPE_CHECKING:
-    pass
 
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
@@ -583,8 +580,8 @@ class ComposedRelease(EffectRelease):
     @classmethod
     def build(
         cls, tensors: dict[str, Tensor], facts: Mapping[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "ComposedRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
+    ) -> "ComposedRelease | ComposedRule":
+        """Rebuild an effect from ``tensors`` and ``facts``, or the rule by it where there are choices of one."""
         columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
         standardisation = Standardisation.from_tensors(tensors_of("standardisation", tensors))
         width = schema.domain.dimension if columns is None else len(columns)
@@ -604,7 +601,7 @@ class ComposedRelease(EffectRelease):
             require_tensor(tensors["weight"], (1,), "weight")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         lines, line_numbers = tensors_of("line", tensors), tensors_of("line_numbers", tensors)
-        return cls(
+        effect = cls(
             tensors["theta"],
             tensors["estimates"],
             tensors["curvatures"],
@@ -623,6 +620,7 @@ class ComposedRelease(EffectRelease):
             line_numbers=LineNumbers.from_tensors(line_numbers) if line_numbers else None,
             no_lines=None if facts.get("no_lines") is None else str(facts["no_lines"]),
         )
+        return ComposedRule.of(effect, facts["rule"]) if "rule" in facts else effect
 
 
 def _named(prefix: str, numbers: Averages | LineNumbers | None) -> dict[str, Tensor]:
@@ -669,8 +667,6 @@ class ComposedRule(DecisionRelease):
         privacy: The privacy statement of the effect, which holds for the rule as it stands.
     """
 
-    kind = "composed_rule"
-
     effect: "ComposedRelease"
     cost: float
     threshold: float
@@ -678,6 +674,11 @@ class ComposedRule(DecisionRelease):
     cutoff: float
     schema: TableSchema
     privacy: PrivacyStatement
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """That of its effect, whose file it is with the public choices beside."""
+        return self.effect.kind
 
     @property
     def function(self) -> ComposedRelease:
@@ -792,18 +793,16 @@ class ComposedRule(DecisionRelease):
         rule = {"cost": self.cost, "threshold": self.threshold, "budget": self.budget, "cutoff": self.cutoff}
         return self.effect.facts() | {"rule": rule}
 
+    build = ComposedRelease.build  # type: ignore[assignment]  # of a file with the choices in it
+
     @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: Mapping[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "ComposedRule":
-        """Rebuild a rule from ``tensors`` and ``facts``."""
-        chosen = facts["rule"]
+    def of(cls, effect: ComposedRelease, chosen: Mapping[str, Any]) -> "ComposedRule":
+        """Return the rule of an effect with the public choices that a file states."""
         cost, threshold, cutoff = (_number(name, chosen[name]) for name in ("cost", "threshold", "cutoff"))
         budget = None if chosen["budget"] is None else _share(chosen["budget"])
         if cutoff < threshold or (budget is None and cutoff != threshold):
             raise ValueError("cutoff: not that of a threshold and a budget")
-        effect = ComposedRelease.build(tensors, facts, schema, privacy)
-        return cls(effect, cost, threshold, budget, cutoff, schema, privacy)
+        return cls(effect, cost, threshold, budget, cutoff, effect.schema, effect.privacy)
 
 
 class Choices(NamedTuple):
