@@ -47,9 +47,9 @@ KINDS = {
     "composed without intervals": lambda: composed._example().effect,
     "composed rule": composed._example,
     "function": functions._example,
-    "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
+    "decision by a policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
     "queries": functions._answered_example,
-    "rule": rule._example,
+    "decision by a rule": rule._example,
     "subgroups": subgroups._example,
 }
 

@@ -211,8 +211,8 @@ _MOST = 3  # panels, where no covariate is named
 _SAME = 1e-9  # of a share: less is no difference
 
 
-def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | None = None) -> "Figure":
-    """Return the figure of ``PolicyRelease.plot``, which also shows rules by one covariate.
+def plot_decisions(release: DecisionRelease, covariate: str | None = None) -> "Figure":
+    """Return the figure of who gets what against covariates; see ``DecisionRelease.plot``.
 
     Args:
         release: A rule or a policy.
@@ -235,23 +235,17 @@ def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | No
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim)
 
 
-def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
+def decision_panel(release: DecisionRelease, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
     effect = release.function
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
-    each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
+    each = decided.reshape(len(grid), -1, 1) == np.array(sorted(release.actions, reverse=True))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
 
 
-def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
-    """Return the labels of the actions, the highest first."""
-    return sorted(release.actions, reverse=True) if isinstance(release, PolicyRelease) else [1, 0]
-
-
-def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
+def action_names(release: DecisionRelease) -> list[str]:
     """Return what the actions are called, the highest first."""
-    labels = _actions(release)
-    return [arm(release.schema, label) for label in labels]
+    return [arm(release.schema, label) for label in sorted(release.actions, reverse=True)]
 
 
 def plot_rule(release: DecisionRelease, covariate: str | None = None) -> "Figure":

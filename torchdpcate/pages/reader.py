@@ -196,12 +196,12 @@ def _sliders(release: Release) -> dict[str, Any]:
     if isinstance(model, str):
         return {"model": model}
     schema = release.schema
-    actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
+    actions = schema.actions if release.decision is None else release.decision.actions
     model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
     model["against"] = _first(release)
-    model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else outcome_unit(schema)
+    model["unit"] = "" if release.decision is not None else outcome_unit(schema)
     effect, notes = model.get("effect", {}), []
-    if isinstance(release, DecisionRelease):
+    if release.decision is not None and not hasattr(release, "policy"):
         notes = [f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"]
     if "variances" in effect:
         notes.append(f"the band holds {LEVEL:.0%} {OF_REGRESSION}")
@@ -227,7 +227,7 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
                 panels = [panel for panel in panels if panel.band is not None]
             drawn += [(panel.title or name, effect_picture(panel, outcome_axis(release.schema))) for panel in panels]
             continue
-        assert isinstance(release, DecisionRelease | PolicyRelease)
+        assert isinstance(release, DecisionRelease)
         drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
     return {
         "figures": drawn,

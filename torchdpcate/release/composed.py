@@ -667,6 +667,8 @@ class ComposedRule(DecisionRelease):
         privacy: The privacy statement of the effect, which holds for the rule as it stands.
     """
 
+    actions = (0, 1)
+
     effect: "ComposedRelease"
     cost: float
     threshold: float
