@@ -36,8 +36,8 @@ def fitted(learner):
 
 
 KINDS = {
-    "average_effect": average_effect._example,
-    "average_effect of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
+    "lines of an average": average_effect._example,
+    "lines of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
     "combined_effect": partial(combined, "effect"),
     "combined_lines": partial(combined, "cohort"),
     "combined_lines of subgroups": partial(combined, "subgroups"),
@@ -50,7 +50,7 @@ KINDS = {
     "decision by a policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
     "queries": functions._answered_example,
     "decision by a rule": rule._example,
-    "subgroups": subgroups._example,
+    "lines of subgroups": subgroups._example,
 }
 
 

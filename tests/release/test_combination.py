@@ -199,7 +199,7 @@ def test_a_line_that_noise_dominates_everywhere_may_be_anything() -> None:
     unknown = [replace(site, main=replace(site.main, noise_dominated=True)) for site in sites]
     for between in ("fixed", "random"):
         one = combine([sites[0], unknown[1]], ["a", "b"], between)
-        assert one.estimate == pytest.approx([sites[0].estimate])
+        assert one.estimate == pytest.approx(sites[0].estimate)
         assert (one.interval().tolist() == [[-20.0, 20.0]]) == (between == "random")
         assert combine(unknown, ["a", "b"], between).interval().tolist() == [[-20.0, 20.0]]
 
@@ -303,7 +303,7 @@ def test_what_has_no_known_error_is_refused() -> None:
         combine([site, site], ["a", "b"], "none")
     with pytest.raises(InputError, match=r"^a: a decision has no known error"):
         combine([rule_example(), rule_example()], ["a", "b"])
-    with pytest.raises(InputError, match="a is a release of composed, b one of average_effect; combine one kind"):
+    with pytest.raises(InputError, match="a is a release of composed, b one of lines; combine one kind"):
         combine([site, released("average", 0)], ["a", "b"])
 
 

@@ -17,7 +17,7 @@ from torchdpcate.composition.fit_plans import effect_variances
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
-from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.figures import (
     BAND,
     INTERVAL,
@@ -34,13 +34,13 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import AverageEffectRelease, LinesRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
-from torchdpcate.release.estimate import Estimate, quantile
+from torchdpcate.release.estimate import quantile
 from torchdpcate.release.file import Release
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.release.subgroups import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,49 +162,10 @@ def _values(where: FigurePoints, x: Tensor) -> Tensor:
     return (x[:, columns[0]] == where.grid[-1]).double() if where.levels else x[:, columns[0]]
 
 
-def plot_average(release: AverageEffectRelease, *, balance: bool = False, level: float = 0.95) -> "Figure":
-    """Return the figure of ``AverageEffectRelease.plot``; arguments and errors are its own."""
-    quantile(level)  # refuses what is no level
-    claim = release.privacy.claim
-    if balance:
-        if release.balance is None:
-            raise InputError(
-                "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
-                "loss=balancing"
-            )
-        return balance_figure(release.balance, claim=claim)
-    rows = released_rows(release, release.estimand, level)
-    label, assumptions = outcome_axis(release.schema), release.assumptions
-    return interval_figure(rows, level=level, claim=claim, assumptions=assumptions, label=label)
-
-
-def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
-    """Return the line of a release's estimate.
-
-    Args:
-        release: What was released.
-        label: What the estimate is called.
-        level: Probability of the intervals.
-    """
-    return [interval_row(release, label, release.main, level)]
-
-
-def interval_row(
-    release: AverageEffectRelease, label: str, estimate: Estimate, level: float = 0.95, secret: bool = False
-) -> IntervalRow:
-    """Return the line of an estimate on the records of a release.
-
-    Args:
-        release: Whose outcome range and unit of privacy hold.
-        label: What the estimate is called.
-        estimate: The estimate, released or not.
-        level: Probability of its interval, in (0, 1).
-        secret: Whether it has no privacy guarantee.
-    """
-    if estimate.law is None and not estimate.noise_dominated:
-        return IntervalRow(label, estimate.value, secret=secret)
-    low, high = estimate.range(level, release.domain.outcome_range, release.privacy.protected.records)
-    return IntervalRow(label, estimate.value, low, high, secret)
+def plot_balance(release: AverageEffectRelease) -> "Figure":
+    """Return how far the arms differ before and after weighting; there is a balance."""
+    assert release.balance is not None
+    return balance_figure(release.balance, claim=release.privacy.claim)
 
 
 _MOST = 3  # panels, where no covariate is named
@@ -346,14 +307,10 @@ def _answers_files(release: QueryRelease) -> Made:
 
 
 @figures_of.register
-def _average_files(release: AverageEffectRelease) -> Made:
-    found = {"interval.png": lambda: png_of(release.plot())}
-    return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
-
-
-@figures_of.register
-def _subgroups_files(release: SubgroupRelease) -> Made:
-    return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
+def _lines_files(release: LinesRelease) -> Made:
+    found = {"lines.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
+    balance = {"balance.png": lambda: png_of(plot_balance(release))}  # type: ignore[arg-type]
+    return found if getattr(release, "balance", None) is None else found | balance
 
 
 @figures_of.register
@@ -361,10 +318,11 @@ def _rule_files(release: DecisionRelease) -> Made:
     return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
 
 
-def _table(release: SubgroupRelease) -> bytes:
-    """Return the effects of subgroups with both kinds of intervals as csv, its words fit for a spreadsheet."""
-    table = release.table()
-    low, high = release.interval(simultaneous=True).T
-    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
-    table = table.assign(low_simultaneous=low, high_simultaneous=high, **words)
+def _table(release: Release) -> bytes:
+    """Return the lines with both kinds of intervals as csv, its words fit for a spreadsheet."""
+    lines, table = release.required_lines, release.lines()
+    if lines.at_once is not None:
+        table["low_simultaneous"], table["high_simultaneous"] = lines.at_once(LEVEL).T.numpy()
+    for name in ("line", "group"):
+        table[name] = table[name].map(spreadsheet_cell)
     return table.to_csv(index=False, lineterminator="\n").encode()

@@ -16,7 +16,7 @@ from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
-from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.figures import OF_REGRESSION, decision_picture, effect_picture, svg_of
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
@@ -28,7 +28,6 @@ from torchdpcate.pages.figures import (
     decision_panel,
     plot_lines,
     regression_variances,
-    released_rows,
 )
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.combined import Combined, CombinedLines
@@ -121,14 +120,10 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
     """Return what the template shows of this kind of release."""
     if isinstance(release, AverageEffectRelease):
         return {
-            "estimate": svg_of(
-                interval_figure(
-                    released_rows(release, release.estimand), level=LEVEL, label=outcome_axis(release.schema)
-                )
-            ),
+            "estimate": svg_of(plot_lines(release)),
             "rows": [
                 ("estimand", release.estimand),
-                ("estimate", amount(release.schema, number(release.estimate))),
+                ("estimate", amount(release.schema, number(release.main.value))),
             ],
             "assumptions": release.assumptions,
             "balance": None if release.balance is None else svg_of(balance_figure(release.balance)),

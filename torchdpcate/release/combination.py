@@ -94,7 +94,7 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
 
 def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
-    kinds = ", ".join(kind.kind for kind in _COMBINED)
+    kinds = ", ".join(dict.fromkeys(kind.kind for kind in _COMBINED))
     if type(release) not in _COMBINED:
         what = f"a release of {release.kind}" if release.decision is None else "a decision"
         raise InputError(

@@ -166,7 +166,7 @@ class Release(ABC):
         """Why there are no lines, in words."""
         return f"it is of kind {self.kind}; a release of effects by one composition has averages and groups"
 
-    def lines(self, level: float = 0.95) -> "pd.DataFrame":
+    def lines(self, level: float = 0.95, simultaneous: bool = False) -> "pd.DataFrame":
         """Return all named estimates, one row a line, by its name.
 
         Columns are ``line`` (whom it is about, in words), ``estimate``, ``low`` and ``high`` (the interval, which
@@ -177,6 +177,7 @@ class Release(ABC):
 
         Args:
             level: Probability of each interval, in (0, 1).
+            simultaneous: Whether it is that of all lines together: of cells by Sidak (1967), else by Bonferroni.
 
         Raises:
             MissingError: There are none, and why.
@@ -187,7 +188,7 @@ class Release(ABC):
             >>> _example().lines().round(3)[["line", "estimate", "low", "high"]].values.tolist()
             [['everybody', 0.25, 0.152, 0.348]]
         """
-        return self.required_lines.table(level)
+        return self.required_lines.table(level, simultaneous)
 
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return the lines under the names that EconML and statsmodels have for them.
@@ -317,7 +318,7 @@ def _rows(release: Release) -> Iterator[tuple[str, str]]:
 
 def _short(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return f"{len(value)}, see table()"
+        return f"{len(value)}, see lines()"
     if isinstance(value, list):
         return " to ".join(map(_short, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -196,9 +196,9 @@ def _average(release: AverageEffectRelease) -> list[str]:
             f"and any effect up to {bound} fits."
         ]
     if main.law is None:
-        return [_said(schema, about, release.estimate, None, None)]
-    low, high = release.interval().tolist()
-    return [_said(schema, about, release.estimate, (low, high), None), *_meaning(schema, low, high)]
+        return [_said(schema, about, main.value, None, None)]
+    ((low, high),) = release.interval().tolist()
+    return [_said(schema, about, main.value, (low, high), None), *_meaning(schema, low, high)]
 
 
 def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
@@ -211,10 +211,10 @@ def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
         release: Effects in subgroups; None where noise dominates a cell of every partition.
     """
     found = []
-    table, dominated = release.table(), release.effects.noise_dominated.numpy()
+    table, dominated = release.lines(), release.effects.noise_dominated.numpy()
     half, records = (release.interval()[:, 1] - release.interval()[:, 0]) / 2, release.records
-    for name in dict.fromkeys(table["partition"]):
-        rows = (table["partition"] == name).to_numpy()
+    for name in dict.fromkeys(table["group"]):
+        rows = (table["group"] == name).to_numpy()
         weights = records[rows].clip(min=0)
         if dominated[rows].any() or weights.sum() <= 0:
             continue
@@ -230,7 +230,7 @@ def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
 def _subgroups(release: SubgroupRelease) -> list[str]:
     if release.subgroups.of_everybody:
         return _everybody(release)
-    schema, table = release.schema, release.table().assign(cell=release.titles)
+    schema, table = release.schema, release.lines().assign(cell=release.titles)
     low, high = release.interval(simultaneous=True).T
     known, found = ~release.effects.noise_dominated.numpy(), []
     what, mean = _lines(release), None if release.arms else overall(release)
@@ -582,7 +582,7 @@ def _not_worth(release: Release) -> list[str]:
     domain = release.domain
     error = noise_of(release)
     if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
-        low, high = release.interval()
+        ((low, high),) = release.interval()
         error = (high - low) / 4  # two standard errors on either side
     own = _planned(release.function) if getattr(release, "form", "constant") != "constant" else None
     worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)

@@ -170,8 +170,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> domain = Domain([0, 0], [1, 1], 0.0, 1.0, overlap=0.2)
         >>> learner = CovariateBalancingEffect(domain, PrivacyBudget(4.0, 0.0))
         >>> release = learner.fit(X, A, Y).release()
-        >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
-        (True, (2,), 'certified')
+        >>> bool(abs(release.estimate[0] - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
+        (True, (1, 2), 'certified')
     """
 
     _: KW_ONLY

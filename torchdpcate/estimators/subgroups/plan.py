@@ -423,12 +423,9 @@ class SubgroupPlan(Plan):
         return least / min(self.weighting.mass)
 
     def of_partitions(self) -> dict[str, float]:
-        """Return the largest of ``cell_noise`` by the names of the partitions; those of one name are numbered."""
-        found: dict[str, float] = {}
-        for partition, noise in zip(self.subgroups.partitions, self._split(self.cell_noise), strict=True):
-            name, count = partition.name, sum(other.startswith(partition.name) for other in found)
-            found[f"{name} ({count + 1})" if name in found else name] = float(noise.max())
-        return found
+        """Return the largest of ``cell_noise`` by the names of the partitions."""
+        names = dict.fromkeys(self.subgroups.of_partition)
+        return {name: float(own.max()) for name, own in zip(names, self._split(self.cell_noise), strict=True)}
 
     def remarks(self) -> tuple[str, ...]:
         """Return what public facts say of each partition, in words."""
