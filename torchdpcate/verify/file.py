@@ -145,7 +145,7 @@ def _combined(release: Combined) -> Iterator[str]:
             yield f"its {name} does not follow from those of its sites"
 
 
-def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
+def _planned(kind: type[StatedPlan[Release]], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     try:
         yield from kind.restated(release).problems(release)

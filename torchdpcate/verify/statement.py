@@ -60,7 +60,7 @@ def _import_plans() -> None:
         import_module(module)
 
 
-def plan_of(name: str) -> type[StatedPlan] | None:
+def plan_of(name: str) -> type[StatedPlan[Any]] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     _import_plans()
     if stated_mechanism(name) is not None:

@@ -164,9 +164,8 @@ class Averages(TaskSpec):
             mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
             figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
         exact, truth = self._nonprivate, summary.get("truth")
-        secret = {"nonprivate": None if exact is None else exact.value, "truth": truth}
-        alone = {name: None if value is None else np.array([value]) for name, value in secret.items()}
-        return {**figures, FOREST_FILE: lambda: plot_lines(self.release, **alone)}
+        nonprivate, known = (None if value is None else np.array([value]) for value in (exact and exact.value, truth))
+        return {**figures, FOREST_FILE: lambda: plot_lines(self.release, nonprivate=nonprivate, truth=known)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Warn where the interval says nothing."""

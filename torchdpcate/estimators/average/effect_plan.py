@@ -31,7 +31,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.file import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 LARGE = 0.1
@@ -240,7 +239,7 @@ class FirstFit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AverageEffectPlan(Plan):
+class AverageEffectPlan(Plan[AverageEffectRelease]):
     """Everything public about an average effect.
 
     What is learnt first, and the sums, are answers of its queries, [runs, p] each: one run in a release, any number in
@@ -377,8 +376,7 @@ class AverageEffectPlan(Plan):
         """See ``Plan``: what of the sums follows from what was learnt before."""
         return {} if self.budget is None else self.readout(answers).public()
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
-        assert isinstance(release, AverageEffectRelease)
+    def answers(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         learnt = self.stated_learnt(release)
         numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in release.numbers.items()}
         return {**learnt, **self.readout(learnt).places(numbers)}
@@ -418,8 +416,7 @@ class AverageEffectPlan(Plan):
         return requested_budget(block, public["epsilon"], public["delta"] if cls.uses_delta else 0.0)
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, AverageEffectRelease)
+    def restated(cls, release: AverageEffectRelease) -> Self:
         privacy, public = release.privacy, release.privacy.public
         return cls(
             n=privacy.n,
@@ -438,7 +435,7 @@ class AverageEffectPlan(Plan):
             self.estimand.name, main, numbers, self.schema, privacy, **self.extras(answers, found)
         )
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: AverageEffectRelease) -> Iterator[str]:
         """See ``Plan``; what is certified is of an estimand of the library."""
         yield from super().problems(release)
         if release.privacy.level == Level.CERTIFIED and not of_library(self.estimand):

@@ -68,7 +68,7 @@ SUMS_FORMULA = (
 
 
 @dataclass(frozen=True, eq=False)
-class CompositionPlan(Plan):
+class CompositionPlan(Plan[Any]):
     """What a composition's release asks of all records: the steps of its plan, which pay for the effect too.
 
     The plan of the steps follows from n, domain, budget and constants; every charge from that plan; features and

@@ -27,7 +27,6 @@ from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, THRESHOLD, Charge,
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.file import Release
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -44,7 +43,7 @@ _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
 @dataclass(frozen=True, eq=False)
-class EffectPlan(StatedPlan):
+class EffectPlan(StatedPlan[FunctionRelease | QueryRelease]):
     """What a release of a fitted second stage asks of its block; nuisances and choices were paid for before.
 
     Attributes:
@@ -111,8 +110,7 @@ class EffectPlan(StatedPlan):
         return found | ({"threshold": SQUARED} if found.get("threshold") == math.inf else {})
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, FunctionRelease | QueryRelease)
+    def restated(cls, release: FunctionRelease | QueryRelease) -> Self:
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
         if not is_learner(learner):
@@ -126,15 +124,14 @@ class EffectPlan(StatedPlan):
         mechanism = kind(**{name: public[name] for name in kind.settings})
         return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes)
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
+    def answers(self, release: FunctionRelease | QueryRelease) -> dict[str, Tensor]:
         """See ``StatedPlan``: the coefficients; answers at queries hold the nuisances' effect as well."""
         if isinstance(release, FunctionRelease) and not hasattr(release, "statistics"):
             return {ANSWER: release.theta}
         return {}
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: FunctionRelease | QueryRelease) -> Iterator[str]:
         """See ``StatedPlan``; the noise band follows from the law."""
-        assert isinstance(release, FunctionRelease | QueryRelease)
         yield from super().problems(release)
         if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
             yield from _before_problems(release.privacy)

@@ -27,7 +27,6 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.registry import Registry
-from torchdpcate.release.file import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -37,7 +36,7 @@ _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule'
 
 
 @dataclass(frozen=True, eq=False)
-class RulePlan(Plan):
+class RulePlan(Plan[RuleRelease]):
     r"""Everything public about a rule: what its weights and its outcome's constants cost before it, and its noise.
 
     Guarantee:
@@ -120,8 +119,7 @@ class RulePlan(Plan):
         }
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, RuleRelease)
+    def restated(cls, release: RuleRelease) -> Self:
         privacy, domain, features = release.privacy, release.domain, release.features
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
         budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
@@ -140,9 +138,8 @@ class RulePlan(Plan):
             outcome = kind().query(domain, budget.epsilon * parts["outcome_share"])
         return cls(n, release.schema, budget, mechanism, fit, features, spent, parts, noise, outcome)
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
+    def answers(self, release: RuleRelease) -> dict[str, Tensor]:
         """See ``Plan``: the coefficients, and the outcome's constants where they were paid for."""
-        assert isinstance(release, RuleRelease)
         found = {"rule": release.theta}
         if self.outcome is not None:
             constants = [as_number(self.parts[name]) for name in _of_outcome(self.parts)]
@@ -152,7 +149,7 @@ class RulePlan(Plan):
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> RuleRelease:
         return RuleRelease(answers["rule"], self.features.twin(), self.schema, privacy)
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: RuleRelease) -> Iterator[str]:
         """See ``Plan``; what a certified rule brings is the library's, and no block costs more than its budget."""
         yield from super().problems(release)
         if release.privacy.level == Level.CERTIFIED:

@@ -33,7 +33,6 @@ from torchdpcate.release.cell_effects import (
     mean_noise,
     powers,
 )
-from torchdpcate.release.file import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 
@@ -241,7 +240,7 @@ _FORMULA = (
 
 
 @dataclass(frozen=True, eq=False)
-class SubgroupPlan(Plan):
+class SubgroupPlan(Plan[SubgroupRelease]):
     r"""Everything public about effects in subgroups, before any record is read.
 
     Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
@@ -333,8 +332,7 @@ class SubgroupPlan(Plan):
         return self.weighting.assumption + ("" if cluster is None else f"; {cluster.assumption}")
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, SubgroupRelease)
+    def restated(cls, release: SubgroupRelease) -> Self:
         privacy = release.privacy
         public, block = privacy.public, privacy.blocks[0]
         weighting = Weighting.of(RANDOMISED if public["weights"] == EQUAL else "auto", release.schema)
@@ -349,8 +347,7 @@ class SubgroupPlan(Plan):
             str(public["learner"]),
         )
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
-        assert isinstance(release, SubgroupRelease)
+    def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
         return {"sums": release.statistics}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
