@@ -119,7 +119,7 @@ def check(release, folder, outcome: str, capsys) -> None:
     assert all(sentence in html.unescape(page) for sentence in found)
     answers = folder / f"{release.stem}.csv"
     words = ["predict", str(release), str(folder / "0.csv"), "-o", str(answers)]
-    if kind == "average_effect" or (kind == "combined_lines" and not load_release(release).answers_rows):
+    if kind == "average_effect" or (kind == "sites" and not load_release(release).answers_rows):
         assert main(words) == 2
         assert "no column; see" in one_line(capsys)
     else:
