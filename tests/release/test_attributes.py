@@ -38,9 +38,9 @@ def fitted(learner):
 KINDS = {
     "lines of an average": average_effect._example,
     "lines of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
-    "combined_effect": partial(combined, "effect"),
-    "combined_lines": partial(combined, "cohort"),
-    "combined_lines of subgroups": partial(combined, "subgroups"),
+    "sites": partial(combined, "effect"),
+    "sites of averages": partial(combined, "cohort"),
+    "sites of subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
@@ -62,7 +62,7 @@ def test_every_kind_is_looked_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow) if k.startswith(("comb", "stat")) else k for k in KINDS]
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k.startswith(("sites", "stat")) else k for k in KINDS]
 )
 def test_attributes_are_there_or_are_not(kind: str) -> None:
     made = KINDS[kind]()

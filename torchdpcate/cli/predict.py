@@ -19,7 +19,6 @@ from torchdpcate.data.checked import every_fault
 from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.combined import CombinedEffect, CombinedLines
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, load_release
 from torchdpcate.release.subgroups import SubgroupRelease
@@ -120,9 +119,9 @@ def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[s
         InputError: The release has none.
     """
     found_at: Callable[[Tensor, float], Any]
-    if isinstance(release, ComposedRelease | CombinedEffect):
+    if isinstance(release, ComposedRelease) or getattr(release, "between", None) is not None:
         found_at = release.interval
-    elif isinstance(release, SubgroupRelease | CombinedLines):
+    elif isinstance(release, SubgroupRelease):
         found_at = release.interval_at
     else:
         what = f"a release of {release.kind}" if isinstance(release, Release) else "an online service"

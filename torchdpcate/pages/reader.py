@@ -30,7 +30,6 @@ from torchdpcate.pages.figures import (
     regression_variances,
 )
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedLines
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release, load_release, subject
 from torchdpcate.release.release import EffectRelease, QueryRelease
@@ -140,11 +139,11 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
         return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
     if isinstance(release, QueryRelease):
         return {"queries": True}
-    if isinstance(release, CombinedLines):
+    if release.between is not None and release.function is None:
         return {"sites": _sites(release), "assumptions": release.assumptions}
     shown = _sliders(release) | _figures(release, given, rows, about) | _lines(release)
     shown |= _bands(release) if isinstance(release, EffectRelease) else {}
-    return shown | ({"sites": _sites(release)} if isinstance(release, Combined) else {})
+    return shown | ({"sites": _sites(release)} if release.between is not None else {})
 
 
 def _lines(release: Release) -> dict[str, Any]:
@@ -164,7 +163,7 @@ def _lines(release: Release) -> dict[str, Any]:
     return {"lines": table | {"title": title, "assumptions": release.line_assumptions}}
 
 
-def _sites(release: Combined) -> dict[str, Any]:
+def _sites(release: Any) -> dict[str, Any]:
     """Return the forest plot by site, and its table: what each site found, what it guarantees, how much it weighs."""
     found, several = release.lines(), len(release.line_titles) > 1
     claims = dict(zip(release.names, (site.privacy.claim for site in release.sites), strict=True))
@@ -173,7 +172,7 @@ def _sites(release: Combined) -> dict[str, Any]:
         found["line"],
         *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
         found["weight"].map("{:.0%}".format),
-        found["records"].map("{:,}".format),
+        found["records"].map("{:,.0f}".format),
         found["line"].map(lambda name: claims.get(name, "")),
     )
     heads = ("Site", "Effect", f"{LEVEL:.0%} interval", "Weight", "Records", "Guarantee of its records")
@@ -392,7 +391,7 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         return _requested(release) | {"score": _affine(release)}
     if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds):
         return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
-    if isinstance(release, Combined):
+    if release.between is not None:
         return "The answer is made of all sites' functions; torchdpcate predict evaluates them."
     return (
         f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "

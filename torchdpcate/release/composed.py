@@ -432,8 +432,10 @@ class ComposedRelease(EffectRelease):
         def ends(level: float) -> Tensor:
             return torch.from_numpy(self.average(level))[None]
 
-        about, group = ("everybody", EVERYBODY) if law.nuisances is None else (ABOUT["ATO"], WEIGHTED)
-        return Lines((AVERAGE,), (about,), (group,), y, error, noise, n, ends, self.assumptions)
+        name, group = (AVERAGE, EVERYBODY) if law.nuisances is None else ("ATO", WEIGHTED)
+        pooled = {"unshrunk": y.new_tensor([law.average]), "common": law.moments(law.centre[None])[2]}
+        own = (y, error, noise, n, ends, self.assumptions)
+        return Lines((name,), (ABOUT[name],), (group,), *own, **pooled, comparable=(name,))
 
     @property
     def why_no_lines(self) -> str:

@@ -51,6 +51,7 @@ class Release(ABC):
         subject: What it is about, with the names of treatment and outcome to be filled in.
         privacy: The privacy statement.
         schema: Columns and public bounds of the covariates.
+        between: Whether effects of several sites are ``fixed`` or ``random``; None of one site.
     """
 
     kind: ClassVar[str]
@@ -58,6 +59,7 @@ class Release(ABC):
     subject: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
+    between: str | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Make the class known by its kind."""

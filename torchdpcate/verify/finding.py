@@ -16,7 +16,6 @@ from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import SERVES, worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.averages import ABOUT, OVER, VALUES, powers, tilts_of, whom
-from torchdpcate.release.combined import Combined
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release
 from torchdpcate.release.meta_analysis import FIXED
@@ -53,7 +52,7 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
         found = _average(release)
     elif isinstance(release, SubgroupRelease):
         found = _subgroups(release)
-    elif isinstance(release, Combined):
+    elif release.between is not None:
         found = [*_combined(release, rows), *_between(release)]
     elif isinstance(release, EffectRelease):
         found = _effects(release, rows)
@@ -442,7 +441,7 @@ def _explained(release: ComposedRelease) -> list[str]:
     return [f"{start}; {end:.0%} of each would bring its interval's end there." if end else f"{start}."]
 
 
-def _combined(release: Combined, reference: Tensor) -> list[str]:
+def _combined(release: Any, reference: Tensor) -> list[str]:
     """Return the averages and what the first one means, the subgroups, and where effects lie."""
     found, rows = _averages_over_sites(release), release.means().tolist()
     if release.cells:
@@ -460,12 +459,10 @@ def _combined(release: Combined, reference: Tensor) -> list[str]:
     return [*found, f"{_spread(effect, reference)}."]
 
 
-def _averages_over_sites(release: Combined) -> list[str]:
+def _averages_over_sites(release: Any) -> list[str]:
     """Return a sentence for each average of a combination, and what the first one says of the arms."""
     schema, found = release.schema, []
-    for name, title, row in zip(
-        release.line_names or ("",), release.line_titles, release.means().tolist(), strict=True
-    ):
+    for name, title, row in zip(release.line_names, release.line_titles, release.means().tolist(), strict=True):
         if name not in release.cells:
             value, *ends = row
             of = f", among {title}" if name in ABOUT or powers(name) is not None else ""
@@ -474,11 +471,11 @@ def _averages_over_sites(release: Combined) -> list[str]:
     return found
 
 
-def _between(release: Combined) -> list[str]:
+def _between(release: Any) -> list[str]:
     """Return how far sites differ, noise and sampling taken out: of the first average, and of subgroups."""
     from scipy.special import chdtrc
 
-    known = list(zip(release.line_names or ("",), release.heterogeneity(), strict=True))
+    known = list(zip(release.line_names, release.heterogeneity(), strict=True))
     found = [_between_of(release, known[0][1])] if known[0][0] not in release.cells else []
     if release.cells:
         lines = [line for name, line in known if name in release.cells]
@@ -490,7 +487,7 @@ def _between(release: Combined) -> list[str]:
     return found
 
 
-def _between_of(release: Combined, line: dict[str, Any]) -> str:
+def _between_of(release: Any, line: dict[str, Any]) -> str:
     """Return how far sites differ in one average."""
     beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
     if release.between == FIXED:
