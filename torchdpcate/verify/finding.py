@@ -1,7 +1,8 @@
 """What a release finds, in sentences: the one place that words it for terminals, pages and cards."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,57 @@ _MOST = 3  # subgroups that are named
 _FIGURES = 3
 _FEW_LACKING = 0.02  # of the people at the stated overlap, which is no finding
 _NONE = "no interval: "  # how a release says why it has no lines that others have
+
+
+SECTIONS = {
+    "head": "What was found",
+    "whom": "Whom it is about",
+    "groups": "For whom more, for whom less",
+    "rests_on": "What it rests on",
+    "robustness": "If a cause was not measured",
+    "person": "For one person",
+    "privacy": "Privacy",
+}
+"""Titles of the parts of ``Findings``, in the order in which a clinician reads."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a release finds, in sentences of at most 25 words, in the order in which a clinician reads.
+
+    Attributes:
+        head: The answer with its interval and direction; where nothing can be concluded, why and what would help. At
+            most three sentences.
+        whom: Whom it is about.
+        groups: Who gains most and least, which subgroups stand apart, policies, and how far sites differ.
+        rests_on: What it assumes, the strongest first.
+        robustness: How strong an unmeasured cause would have to be.
+        person: What to do with one person's number.
+        privacy: What is guaranteed, in one line.
+    """
+
+    head: tuple[str, ...] = ()
+    whom: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
+    robustness: tuple[str, ...] = ()
+    person: tuple[str, ...] = ()
+    privacy: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, release: Release, reference: Tensor | None = None) -> "Findings":
+        """Return the findings of any release; arguments as of ``findings``."""
+        said = findings(release, reference)
+        rests = tuple(words for words in said if words.startswith("This rests"))
+        strong = tuple(words for words in said if words.startswith("A confounder"))
+        others = [words for words in said if words not in rests + strong]
+        return cls(tuple(others[:3]), groups=tuple(others[3:]), rests_on=rests, robustness=strong)
+
+    def sections(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the title and the sentences of each part that has some, in order."""
+        for part in fields(self):
+            if getattr(self, part.name):
+                yield SECTIONS[part.name], getattr(self, part.name)
 
 
 def findings(release: Release, reference: Tensor | None = None) -> list[str]:
