@@ -269,6 +269,7 @@ def forest_figure(
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(lines - 0.4, -0.7)
     axes.locator_params(axis="x", nbins=6)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     more = [f"{left_out} further lines are not shown"] if left_out else []
     axes.set_xlabel("\n".join([*textwrap.wrap(label, _WIDE), *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
@@ -346,10 +347,11 @@ def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int], noise
     """Write estimate and interval at the right of each line, all numbers to one decimal place."""
     shown = table.loc[~np.asarray(noise_alone, dtype=bool), ["estimate", "low", "high"]].to_numpy()
     largest = float(np.nanmax(np.abs(shown))) if shown.size else 0.0
-    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+    decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 0
     rows = zip(places, table["estimate"], table["low"], table["high"], noise_alone, strict=True)
     for place, *numbers, nothing in rows:
-        first, *ends = (f"{value:,.{decimals}f}".replace("-", "\N{MINUS SIGN}") for value in numbers)
+        texts = (f"{round(value, decimals):+,.{max(decimals, 0)}f}" for value in numbers)
+        first, *ends = (text.replace("-", "\N{MINUS SIGN}") for text in texts)
         text = "not known" if nothing else first if math.isnan(numbers[1]) else f"{first} ({ends[0]} to {ends[1]})"
         axes.annotate(
             text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, annotation_clip=False

@@ -439,7 +439,7 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         | {"effect": on if release.arms else effect_words(schema)},
         "against": [names.index(name) for name in dict.fromkeys(charts)],
         "unit": "" if effect is None else outcome_unit(schema),
-        "note": f"{LEVEL:.0%} band of {OF_REGRESSION}" if "variances" in own.get("effect", {}) else "",
+        "note": f"Band: {LEVEL:.0%} {OF_REGRESSION}." if "variances" in own.get("effect", {}) else "",
         "ofAverage": getattr(effect, "form", "") == "constant" and getattr(effect, "law", None) is None,
     }
 

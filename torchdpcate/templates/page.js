@@ -105,11 +105,11 @@ function evaluate(model, asked) {
   return { ...found, ends: over(model.least)(found.ends), band: over(model.least)(found.band) };
 }
 
-function shown(value) {
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  const text = size < 1e-4 ? value.toExponential(2) : value.toLocaleString("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
-  return value > 0 ? "+" + text : text.replace("-", "\u2212");
+// Numbers with their signs, all to the decimal place that shows the largest to three figures.
+function alike(...values) {
+  const places = 2 - Math.floor(Math.log10(Math.max(...values.map(Math.abs)) || 100)), scale = 10 ** places;
+  const digits = { minimumFractionDigits: clip(places, 0, 20), maximumFractionDigits: clip(places, 0, 20), signDisplay: "exceptZero" };
+  return values.map((value) => (Math.round(value * scale) / scale).toLocaleString("en-US", digits).replace("-", "\u2212"));
 }
 const plain = (value) => Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 }).replace("-", "\u2212");
 
@@ -189,25 +189,26 @@ function chart(model, asked, place) {
 }
 
 function plainly(model, answer, actions) {
-  return actions ? model.words[String(answer.action)] : `${shown(answer.value)} ${model.unit}`.trim();
+  return actions ? model.words[String(answer.action)] : `${alike(answer.value)[0]} ${model.unit}`.trim();
 }
 
 // What is said of a person: the advice or effect, its number, how sure that is, and what is lost where it is wrong.
 function said(model, found) {
-  const percent = `${Math.round(100 * model.level)}%`, unit = model.unit ? ` ${model.unit}` : "";
-  const range = (pair) => `${shown(pair[0])} to ${shown(pair[1])}${unit}`;
-  const advised = found.action !== null, what = model.arms ? `${model.arms[model.arm]}: ` : "";
-  const answer = advised ? `Advice: ${model.words[String(found.action)]}` : `${what}${model.words.effect}`;
-  const gain = advised ? `gain by ${model.words[1]}, its cost counted: ` : "";
-  const number = found.band || found.ends || !advised ? `${shown(found.value)}${unit}` : "";
-  let ends = "There is no interval for one person: choose nothing by this number alone.";
-  if (found.ends) ends = `${percent} interval ${range(found.ends)}${model.ofAverage ? ", of the average; a person\u2019s may differ" : ""}`;
-  else if (found.band && !advised) ends += ` ${model.note}: ${range(found.band)}.`;
-  let loss = "";
-  if (advised) loss = found.loss === null ? "What this advice loses if it is wrong is not known."
-    : found.loss ? `If it is wrong, it loses at most ${shown(found.loss).slice(1)}${unit} within that interval.`
-      : "All of that interval speaks for it.";
-  return { answer, number: number && gain + number, ends: found.ends || !advised ? ends : "There is no interval of its gain for one person.", loss };
+  const advised = found.action !== null, unit = model.unit ? ` ${model.unit}` : "";
+  const [value, low, high] = alike(found.value, ...(found.ends || []));
+  const own = model.arms ? `${model.arms[model.arm]}: ` : "", counted = advised ? `gain by ${model.words[1]}, its cost counted: ` : "";
+  const average = model.ofAverage ? ", of the average; a person\u2019s may differ" : "";
+  const none = advised ? "There is no interval of its gain for one person."
+    : "There is no confidence interval for one person: choose nothing by this number alone.";
+  const loss = found.loss === null ? "What this advice loses if it is wrong is not known."
+    : found.loss === 0 ? "All of that interval speaks for it."
+      : `If it is wrong, it loses at most ${alike(found.loss, found.value)[0].slice(1)}${unit} within that interval.`;
+  return {
+    answer: advised ? `Advice: ${model.words[String(found.action)]}` : own + model.words.effect,
+    number: model.effect ? `${counted}${value}${unit}` : "",
+    ends: found.ends ? `${Math.round(100 * model.level)}% interval ${low} to ${high}${unit}${average}` : none,
+    loss: advised ? loss : "",
+  };
 }
 
 function start(model) {
@@ -222,6 +223,7 @@ function start(model) {
     const curve = place !== undefined && (found.ends || found.band || found.action !== null);
     by("against").parentElement.hidden = !curve;
     by("chart").replaceChildren(...(curve ? [chart(model, asked, place)] : []));
+    by("note").textContent = curve && !found.ends && found.band ? model.note : "";
   }
   if (model.arms) {
     const row = document.createElement("label"), name = document.createElement("span"), input = document.createElement("select");
