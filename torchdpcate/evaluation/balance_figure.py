@@ -1,9 +1,8 @@
 """The figures of average effects and of subgroups: balance of the arms, estimates with their intervals."""
 
-import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -203,6 +202,7 @@ _LARGEST, _LEAST = 9.0, 4.0  # sides of the squares, in points
 def forest_figure(
     table: "pd.DataFrame",
     *,
+    texts: Sequence[str] = (),
     simultaneous: np.ndarray | None = None,
     nonprivate: Sequence[float] | None = None,
     truth: Sequence[float] | None = None,
@@ -222,6 +222,7 @@ def forest_figure(
 
     Args:
         table: One row a line: ``line``, ``estimate``, ``low``, ``high``, ``records``, ``group``.
+        texts: What is written at the right of each line.
         simultaneous: Ends of simultaneous intervals [lines, 2]; None draws none.
         nonprivate: Effects without noise [lines], drawn hollow; the figure then says that it is for the curator.
         truth: True effects [lines], where they are known; they are the curator's too.
@@ -260,7 +261,9 @@ def forest_figure(
         if mean:  # over its square
             axes.scatter([estimate], [place], marker="D", s=150, color="white", zorder=4)
             axes.scatter([estimate], [place], marker="D", s=80, color="C0", zorder=4)
-    _write_numbers(axes, shown, places, noise_alone)
+    style: dict[str, Any] = {"va": "center", "fontsize": 7.5, "annotation_clip": False}
+    for place, text in zip(places, texts, strict=False):
+        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), **style)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["line"], *(name for _, name in headings)]
     row_names(axes, ticks, names)
@@ -341,18 +344,3 @@ def _draw_others(
         )
     if truth is not None:
         axes.scatter(list(truth)[:count], places, marker="|", s=120, color="black", zorder=4, label="truth")
-
-
-def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int], noise_alone: np.ndarray) -> None:
-    """Write estimate and interval at the right of each line, all numbers to one decimal place."""
-    shown = table.loc[~np.asarray(noise_alone, dtype=bool), ["estimate", "low", "high"]].to_numpy()
-    largest = float(np.nanmax(np.abs(shown))) if shown.size else 0.0
-    decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 0
-    rows = zip(places, table["estimate"], table["low"], table["high"], noise_alone, strict=True)
-    for place, *numbers, nothing in rows:
-        texts = (f"{round(value, decimals):+,.{max(decimals, 0)}f}" for value in numbers)
-        first, *ends = (text.replace("-", "\N{MINUS SIGN}") for text in texts)
-        text = "not known" if nothing else first if math.isnan(numbers[1]) else f"{first} ({ends[0]} to {ends[1]})"
-        axes.annotate(
-            text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, annotation_clip=False
-        )

@@ -4,6 +4,7 @@ Those that a run writes beside its release are made of the release alone: ``torc
 and compares, so that nothing else can be in them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.composition.fit_plans import effect_variances
+from torchdpcate.data.censoring import EVENT_BY_HORIZON
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
@@ -38,6 +40,7 @@ from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.file import Release
 from torchdpcate.release.lines import OF_POLICY, OF_RULE
 from torchdpcate.release.release import EffectRelease, QueryRelease
+from torchdpcate.verify.finding import numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -301,24 +304,26 @@ def plot_lines(
         MissingError: No lines, and why.
         InputError: A level outside (0, 1).
     """
-    z, lines, rows = quantile(level).item(), release.required_lines, release.lines(level)
-    bands = ""
-    if len(rows) and rows["low"].isna().all() and not lines.noise.isnan().any():
+    z, (factor, unit), lines = quantile(level).item(), shown_in(release.schema), release.required_lines
+    rows, bands = lines.table(level), ""
+    if rows["low"].isna().all() and not lines.noise.isnan().any():
         bands = f"{level:.0%} {BAND}"
         rows["low"], rows["high"] = (rows["estimate"] + side * z * lines.noise.numpy() for side in (-1, 1))
+    rows[["estimate", "low", "high"]] *= factor
     means = np.array(lines.means, bool)
     if len(means):  # the mean of sites is drawn as large as the largest of them
         rows["records"] = rows["records"].where(~means, rows["records"][~means].max())
     gains = {*lines.groups} <= GAINS
     return forest_figure(
         rows,
-        simultaneous=None if lines.at_once is None else lines.at_once(level).numpy(),
-        nonprivate=None if nonprivate is None else nonprivate.tolist(),
-        truth=None if truth is None else truth.tolist(),
+        texts=[said if ends == "none" else f"{said} ({ends})" for said, ends in line_texts(release, level)],
+        simultaneous=None if lines.at_once is None else factor * lines.at_once(level).numpy(),
+        nonprivate=None if nonprivate is None else (factor * nonprivate).tolist(),
+        truth=None if truth is None else (factor * truth).tolist(),
         dominated=lines.dominated,
         pooled=lines.means or None,
         level=level,
-        label=lines_axis(release.schema, gains),
+        label=lines_axis(release.schema, unit, gains),
         speaks=() if gains else sides(release.schema),
         bands=bands,
         claim=release.privacy.claim if alone else "",
@@ -326,16 +331,47 @@ def plot_lines(
     )
 
 
+def shown_in(schema: TableSchema) -> tuple[float, str]:
+    """Return what effects are multiplied by for readers, and their unit: of chances they are percentage points.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> shown_in(_example().schema)
+        (1.0, '')
+    """
+    censoring = schema.domain.censoring
+    chance = schema.domain.outcome_kind == "binary" or (censoring is not None and censoring.kind == EVENT_BY_HORIZON)
+    return (100.0, "percentage points") if chance else (1.0, outcome_unit(schema))
+
+
+def line_texts(release: Release, level: float = LEVEL, at_once: bool = False) -> list[tuple[str, str]]:
+    """Return each line's estimate and interval as text, to two figures of the interval's half width.
+
+    Args:
+        release: With lines.
+        level: Probability of the intervals.
+        at_once: Whether they hold all lines together.
+    """
+    lines, (factor, _) = release.required_lines, shown_in(release.schema)
+    ends = lines.at_once(level) if at_once and lines.at_once is not None else lines.ends(level)
+    found = []
+    for value, (low, high), unknown in zip(lines.estimates, ends, lines.dominated, strict=True):
+        half = factor * float(high - low) / 2
+        said, *texts = numbers([factor * float(one) for one in (value, low, high)], None if math.isnan(half) else half)
+        between = "none" if math.isnan(half) else " to ".join(texts)
+        found.append(("not known", "any effect") if unknown else (said, between))
+    return found
+
+
 GAINS = {OF_RULE, OF_POLICY}
 """Groups of lines that are improvements, which above zero are good whichever outcomes are."""
 
 
-def lines_axis(schema: TableSchema, gains: bool) -> str:
+def lines_axis(schema: TableSchema, unit: str, gains: bool) -> str:
     """Return what the axis of lines says: of effects, or of improvements."""
-    if not gains:
-        return outcome_axis(schema)
-    unit = outcome_unit(schema)
-    return f"improvement of {outcome_words(schema)} a person{f', {unit}' if unit else ''} (above zero is better)"
+    what = f"improvement of {outcome_words(schema)} a person" if gains else f"effect on {outcome_words(schema)}"
+    better = "above zero" if gains else schema.domain.better
+    return f"{what}{f', {unit}' if unit else ''}{f' ({better} is better)' if better else ''}"
 
 
 def sides(schema: TableSchema) -> tuple[str, ...]:

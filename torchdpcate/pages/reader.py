@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.covariates import Covariate, Numeric, bounds_in_words
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.words import arm, column_words, contrast, effect_words, outcome_axis, outcome_unit, outcome_words
+from torchdpcate.data.words import arm, column_words, contrast, effect_words, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.figures import (
@@ -37,13 +37,16 @@ from torchdpcate.pages.figures import (
     band_words,
     decision_panel,
     function_of,
+    line_texts,
+    lines_axis,
     plot_lines,
     regression_variances,
+    shown_in,
 )
 from torchdpcate.release.file import Release, load_release, subject
 from torchdpcate.release.lines import BY_EFFECT
 from torchdpcate.verify.card import card_values, write_beside
-from torchdpcate.verify.finding import SECTIONS, Findings, number, numbers, population
+from torchdpcate.verify.finding import Findings, number, population
 
 PAGE = "release.html"
 _ROWS = 256
@@ -107,13 +110,11 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         script=script("page.js") if isinstance(model, dict) else "",
         title=subject(release),
         finding=found,
-        titles=SECTIONS,
         people=_people(release),
         lines=_lines(release, found),
         balance=None if balance is None else svg_of(balance_figure(balance)),
         curves=curves[:_MOST_FIGURES],
         unseen=_unseen(release, names),
-        rests=found.rests_on or _rests(release),
         many=max(len(names) - _MOST_FIGURES, 0),
         about=about,
         bands=_bands(release) if curves else "",
@@ -142,8 +143,7 @@ def _people(release: Release) -> list[tuple[str, str]]:
     return [
         ("Compared", contrast(schema)),
         ("Outcome", f"{outcome_words(schema)}, {bounds}{better}"),
-        ("Records", f"{release.privacy.n:,}"),
-        ("People", "; ".join(shown + more)),
+        ("Known of each", "; ".join(shown + more)),
     ]
 
 
@@ -173,45 +173,29 @@ def _lines(release: Release, found: Findings) -> Table | None:
     lines = release.named
     if lines is None or not lines.names:
         return None
-    table, unit = lines.table(LEVEL).head(_MOST_LINES), outcome_unit(release.schema)
-    gains, values = {*lines.groups} <= GAINS, table[["estimate", "low", "high"]].to_numpy()
-    wide = [] if lines.at_once is None else [lines.at_once(LEVEL).numpy()[: len(table)]]
-    points, *ends = _alike(values, wide, lines.dominated)
+    table, (_, unit) = lines.table(LEVEL).head(_MOST_LINES), shown_in(release.schema)
+    gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
+    wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
     share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
-    weight = table["weight"].map("{:.0%}".format) if "weight" in table else []
     columns = {
         "Of": table["line"],
         ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
-        f"{LEVEL:.0%} interval": ends[0],
-        f"{LEVEL:.0%}, all at once": ends[1] if wide else [],
+        f"{LEVEL:.0%} interval": ends,
+        f"{LEVEL:.0%}, all at once": wide,
         "Share of noise": share if table["noise_share"].notna().any() else [],
-        "Weight": weight,
+        "Weight": table["weight"].map("{:.0%}".format) if "weight" in table else [],
         "Records, about": table["records"].map(lambda n: "not known" if math.isnan(n) else f"{n:,.0f}"),
     }
-    columns = {head: column for head, column in columns.items() if len(column)}
+    columns = {head: list(column)[: len(table)] for head, column in columns.items() if len(column)}
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name, row in zip(table["group"], zip(*columns.values(), strict=True), strict=True):
         groups.setdefault(str(name), []).append(row)
     groups = {"" if len(groups) == 1 or name == rows[0][0] else name: rows for name, rows in groups.items()}
-    several = SECTIONS["groups"] if len(table) > 1 else "The average"
+    several = "For whom more, for whom less" if len(table) > 1 else "The average"
     title = "What the rule gains" if gains else several if lines.weights is None else "By site"
     shows = " ".join([f"Forest plot of {len(lines.names)} lines with their intervals.", *found.head[:1]])
     left = len(lines.names) - len(table)
     return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, left)
-
-
-def _alike(values: np.ndarray, wide: list[np.ndarray], dominated: Iterable[bool]) -> list[list[str]]:
-    """Return columns of a table, points and ranges, all their numbers to one decimal place."""
-    known = [not unknown for unknown, _ in zip(dominated, values, strict=False)]
-    values = np.concatenate([values, *wide], 1)
-    shown, width = numbers(values[known].flatten().tolist()), values.shape[1]
-    texts = iter([shown[k : k + width] for k in range(0, len(shown), width)])
-    rows = [next(texts) if there else None for there in known]
-    ranges = [
-        ["not known" if row is None else f"{row[k]} to {row[k + 1]}" if "nan" not in row[k] else "none" for row in rows]
-        for k in range(1, width, 2)
-    ]
-    return [["not known" if row is None else row[0] for row in rows], *ranges]
 
 
 @dataclass(frozen=True)
@@ -263,12 +247,13 @@ def _differs(release: Release) -> bool:
 
 
 def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
-    label = outcome_axis(effect.schema)
-    return [
-        Curve(where.name, effect_picture(panel, label), _ends(panel, panel.released, panel.title or label, number))
-        for panel in arm_panels(effect, where, LEVEL)
-        if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min()
-    ]
+    (factor, unit), found = shown_in(effect.schema), []
+    label = lines_axis(effect.schema, unit, gains=False)
+    for panel in arm_panels(effect, where, LEVEL):
+        if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min():
+            shown = replace(panel, released=factor * panel.released, band=factor * panel.band)
+            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, label, number)))
+    return found
 
 
 def _decision(decided: Any, where: FigurePoints) -> list[Curve]:
@@ -307,12 +292,6 @@ def _unseen(release: Release, drawn: set[str]) -> str:
     if release.decision is not None:
         return f"The decision hardly changes by {left}."
     return f"Not estimated at so many records: how the effect differs by {left}."
-
-
-def _rests(release: Release) -> list[str]:
-    """Return what the lines rest on, or the effect's intervals."""
-    said = "" if release.named is None else release.named.assumptions
-    return (said or getattr(release.function, "assumptions", "")).split("; ")
 
 
 STEPS = 200
@@ -438,7 +417,7 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         "words": {str(action): arm(schema, action) for action in actions}
         | {"effect": on if release.arms else effect_words(schema)},
         "against": [names.index(name) for name in dict.fromkeys(charts)],
-        "unit": "" if effect is None else outcome_unit(schema),
+        **({} if effect is None else dict(zip(("factor", "unit"), shown_in(schema), strict=True))),
         "note": f"Band: {LEVEL:.0%} {OF_REGRESSION}." if "variances" in own.get("effect", {}) else "",
         "ofAverage": getattr(effect, "form", "") == "constant" and getattr(effect, "law", None) is None,
     }

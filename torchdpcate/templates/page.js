@@ -105,11 +105,12 @@ function evaluate(model, asked) {
   return { ...found, ends: over(model.least)(found.ends), band: over(model.least)(found.band) };
 }
 
-// Numbers with their signs, all to the decimal place that shows the largest to three figures.
-function alike(...values) {
-  const places = 2 - Math.floor(Math.log10(Math.max(...values.map(Math.abs)) || 100)), scale = 10 ** places;
-  const digits = { minimumFractionDigits: clip(places, 0, 20), maximumFractionDigits: clip(places, 0, 20), signDisplay: "exceptZero" };
-  return values.map((value) => (Math.round(value * scale) / scale).toLocaleString("en-US", digits).replace("-", "\u2212"));
+// Numbers with their signs, to two figures of the half width of an interval, or the largest to three.
+function alike(factor, values, ends) {
+  const half = ends ? (factor * (ends[1] - ends[0])) / 2 : 0, largest = Math.max(...values.map((one) => Math.abs(factor * one)));
+  const places = half ? 1 - Math.floor(Math.log10(half)) : 2 - Math.floor(Math.log10(largest || 100)), scale = 10 ** places;
+  const shown = clip(places, 0, 20), digits = { minimumFractionDigits: shown, maximumFractionDigits: shown, signDisplay: "exceptZero" };
+  return values.map((one) => (Math.round(factor * one * scale) / scale).toLocaleString("en-US", digits).replace("-", "\u2212"));
 }
 const plain = (value) => Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 }).replace("-", "\u2212");
 
@@ -157,8 +158,8 @@ function chart(model, asked, place) {
   root.append(draw("title", {}, `Answer against ${covariate.name}, the others as set: ${ends2.map(words).join(", ")}`));
   if (covariate.common) for (const [a, b] of [[first, covariate.common[0]], [covariate.common[1], last]])
     if (b > a) root.append(draw("rect", { x: px(a), y: top, width: px(b) - px(a), height: high - top - below, class: "few" }));
-  const label = (v) => (actions ? model.words[String(v)].slice(0, 9) : plain(v));
-  const marks = actions || round(low, most);
+  const label = (v) => (actions ? model.words[String(v)].slice(0, 9) : plain(model.factor * v));
+  const marks = actions || round(low * model.factor, most * model.factor).map((v) => v / model.factor);
   for (const v of marks) {
     root.append(draw("line", { x1: left, x2: wide - right, y1: py(v), y2: py(v), class: "rule" }));
     root.append(draw("text", { x: left - 6, y: py(v) + 4, "text-anchor": "end" }, label(v)));
@@ -189,20 +190,19 @@ function chart(model, asked, place) {
 }
 
 function plainly(model, answer, actions) {
-  return actions ? model.words[String(answer.action)] : `${alike(answer.value)[0]} ${model.unit}`.trim();
+  return actions ? model.words[String(answer.action)] : `${alike(model.factor, [answer.value])[0]} ${model.unit}`.trim();
 }
 
 // What is said of a person: the advice or effect, its number, how sure that is, and what is lost where it is wrong.
 function said(model, found) {
   const advised = found.action !== null, unit = model.unit ? ` ${model.unit}` : "";
-  const [value, low, high] = alike(found.value, ...(found.ends || []));
+  const [value, low, high] = alike(model.factor, [found.value, ...(found.ends || [])], found.ends);
   const own = model.arms ? `${model.arms[model.arm]}: ` : "", counted = advised ? `gain by ${model.words[1]}, its cost counted: ` : "";
   const average = model.ofAverage ? ", of the average; a person\u2019s may differ" : "";
-  const none = advised ? "There is no interval of its gain for one person."
-    : "There is no confidence interval for one person: choose nothing by this number alone.";
+  const none = advised ? "There is no interval of its gain for one person." : "There is no confidence interval for one person.";
   const loss = found.loss === null ? "What this advice loses if it is wrong is not known."
     : found.loss === 0 ? "All of that interval speaks for it."
-      : `If it is wrong, it loses at most ${alike(found.loss, found.value)[0].slice(1)}${unit} within that interval.`;
+      : `If it is wrong, it loses at most ${alike(model.factor, [found.loss], found.ends)[0].slice(1)}${unit} within that interval.`;
   return {
     answer: advised ? `Advice: ${model.words[String(found.action)]}` : own + model.words.effect,
     number: model.effect ? `${counted}${value}${unit}` : "",
