@@ -194,6 +194,7 @@ def _draw_interval(axes: "Axes", line: IntervalRow, place: int) -> None:
 
 
 _MOST_LINES = 60
+_THOUSANDS = 1_000
 _SIDE = 34  # letters of what a side speaks for
 _WIDE = 100  # of a line below the figure
 _LARGEST, _LEAST = 9.0, 4.0  # sides of the squares, in points
@@ -272,7 +273,8 @@ def forest_figure(
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(lines - 0.4, -0.7)
     axes.locator_params(axis="x", nbins=6)
-    axes.xaxis.set_major_formatter("{x:,.10g}")
+    if max(map(abs, axes.get_xlim())) >= _THOUSANDS:
+        axes.xaxis.set_major_formatter("{x:,.10g}")
     more = [f"{left_out} further lines are not shown"] if left_out else []
     axes.set_xlabel("\n".join([*textwrap.wrap(label, _WIDE), *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
