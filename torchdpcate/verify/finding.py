@@ -345,9 +345,9 @@ class _Said:
             start = f"{about}, {compared} {line.changes} {self.outcome} by {value}{averaged}"
             return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
         found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
-        fits = f"Every effect in it fits these records{', mostly for noise added for privacy' if noisy else ''}"
+        fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
         start = f"{about}, no effect of {compared} on {self.outcome} is shown"
-        return [*_joined(start, f": {found}", found), f"{fits}: more records would narrow it."]
+        return [*_joined(start, f": {found}", found), f"{fits}; more of them would narrow it."]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
@@ -379,11 +379,14 @@ class _Said:
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
         value, differs = 0.0, "an effect is shown"
         if at_once and self.main:
-            value, differs = self.main[0].estimate, "the effect is shown to differ from that average"
+            value, differs = self.main[0].estimate, "the effect differs from that average"
         apart = [line.title for line in known if not line.low <= value <= line.high]
         hidden = [line.title for line in self.cells if not line.known]
-        what, how = "comparisons" if self.release.arms else "subgroups", "all at once" if at_once else "each by itself"
-        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, counting {how}"
+        what, how = (
+            "comparisons" if self.release.arms else "subgroups",
+            "counting all at once" if at_once else "each by itself",
+        )
+        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, {how}"
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
         return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
 
@@ -480,7 +483,8 @@ class _Said:
             "One effect at all sites is taken for granted.": self.fixed,
             "Sites differ no more than chance and noise explain.": not self.fixed and not spread,
             f"Beyond chance and noise, sites differ by a standard deviation of {self.size(spread)}.": spread,
-            "So few sites hardly show how far they differ, which widens the interval.": self.sites <= _FEW_SITES,
+            "So few sites hardly show how far they differ, which widens the interval.": self.sites <= _FEW_SITES
+            and not self.fixed,
         }
         return _true(facts)
 
@@ -510,9 +514,10 @@ class _Said:
         """Return how strong an unmeasured cause would have to be; nothing in trials, or of an effect of about zero."""
         own = getattr(self.effect, "averages", None) is not None and not self.release.arms and not self.trial
         average, end = self.effect.explained_away() if own else (0.0, 0.0)
-        whole = f"An unmeasured cause would have to explain {average:.0%} of what is left of outcome and of treatment"
+        part = f"{average:.0%} of what covariates leave open in outcome and treatment"
+        whole = f"An unmeasured cause would have to explain {part} to bring the average to zero."
         nearest = f"To bring the end of its interval to zero, {end:.0%} of each would do."
-        return _true({f"{whole} to bring the average to zero.": average >= _FEW[1], nearest: end >= _FEW[1]})
+        return _true({whole: average >= _FEW[1], nearest: end >= _FEW[1]})
 
     def person(self) -> list[str]:
         """Return what to do with one person's number."""
