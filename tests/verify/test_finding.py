@@ -100,7 +100,7 @@ def test_direction_and_what_is_better_agree_with_the_interval(effect, words, bet
 def test_without_a_law_or_under_noise_nothing_is_concluded():
     release = average(0.3)
     bare = check_words(replace(release, main=replace(release.main, law=None)))
-    assert bare.head[1] == "Nothing can be concluded from it."
+    assert bare.head[1] == "It has no interval, and nothing can be concluded from it."
     hidden = check_words(replace(release, main=replace(release.main, noise_dominated=True)))
     assert hidden.head[0].startswith("Among everybody, nothing can be concluded of the effect of a = 1 instead of 0")
     assert "more records would help" in hidden.head[1]
@@ -239,8 +239,8 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     bare = replace(release, law=None, numbers=None, without="none was requested")
     said = check_words(bare).head
     assert noise_of(bare) > 0
-    assert "without an interval" in said[0]
-    assert said[1].startswith("Nothing can be concluded from it: the error to expect is about ")
+    assert " changes pain by about −" in said[0]
+    assert said[1].startswith("It has no interval, and nothing can be concluded: the error to expect is about ")
     assert said[1].endswith(" for one person.") == (bare.form != "constant")
 
 

@@ -351,17 +351,16 @@ class _Said:
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
-        effect = f"the estimated effect of {compared} on {self.outcome} is {text}"
-        return f"{_capital(about)}, {effect}, without an interval."
+        return f"{_capital(about)}, {compared} changes {self.outcome} by about {text}."
 
     def _unproven(self) -> str:
         """Return that nothing can be concluded, with the error to expect where it is known."""
         noise, person = noise_of(self.release), " for one person" if self.varies else ""
         if noise is None:
-            return "Nothing can be concluded from it."
+            return "It has no interval, and nothing can be concluded from it."
         planned = f"the error to expect is about {self.size(noise)}{person}"
         alone = f"noise alone is about {self.size(noise)}, and other errors come on top"
-        return f"Nothing can be concluded from it: {planned if _planned(self.effect) else alone}."
+        return f"It has no interval, and nothing can be concluded: {planned if _planned(self.effect) else alone}."
 
     def _meaning(self) -> list[str]:
         """Return which arms a shown effect speaks for, where it is said what is better."""
@@ -449,7 +448,7 @@ class _Said:
             clear = [line.title.removeprefix("treating ").partition(" over ")[0] for line in each if line.clear > 0]
             shown = f"Treating one subgroup alone is shown to be better than {against} in {_some(clear, each)}"
             found += [_listed(shown, clear)] if each else []
-        cost = self.release.privacy.public.get("cost", 0.0)
+        cost = getattr(self.release.decision, "cost", self.release.privacy.public.get("cost", 0.0))
         return [*found, *_true({f"Gains count a cost of {self.size(cost)} a treatment.": cost}), *self._between()]
 
     def _each(self, line: _Line) -> str:
