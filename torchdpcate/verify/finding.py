@@ -345,23 +345,22 @@ class _Said:
             start = f"{about}, {compared} {line.changes} {self.outcome} by {value}{averaged}"
             return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
         found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
-        fits = f"Every effect in it fits these records{', mostly for noise added for privacy' if noisy else ''}"
+        fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
         start = f"{about}, no effect of {compared} on {self.outcome} is shown"
-        return [*_joined(start, f": {found}", found), f"{fits}: more records would narrow it."]
+        return [*_joined(start, f": {found}", found), f"{fits}; more of them would narrow it."]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
-        effect = f"the estimated effect of {compared} on {self.outcome} is {text}"
-        return f"{_capital(about)}, {effect}, without an interval."
+        return f"{_capital(about)}, {compared} changes {self.outcome} by about {text}."
 
     def _unproven(self) -> str:
         """Return that nothing can be concluded, with the error to expect where it is known."""
         noise, person = noise_of(self.release), " for one person" if self.varies else ""
         if noise is None:
-            return "Nothing can be concluded from it."
+            return "It has no interval, and nothing can be concluded from it."
         planned = f"the error to expect is about {self.size(noise)}{person}"
         alone = f"noise alone is about {self.size(noise)}, and other errors come on top"
-        return f"Nothing can be concluded from it: {planned if _planned(self.effect) else alone}."
+        return f"It has no interval, and nothing can be concluded: {planned if _planned(self.effect) else alone}."
 
     def _meaning(self) -> list[str]:
         """Return which arms a shown effect speaks for, where it is said what is better."""
@@ -379,11 +378,14 @@ class _Said:
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
         value, differs = 0.0, "an effect is shown"
         if at_once and self.main:
-            value, differs = self.main[0].estimate, "the effect is shown to differ from that average"
+            value, differs = self.main[0].estimate, "the effect differs from that average"
         apart = [line.title for line in known if not line.low <= value <= line.high]
         hidden = [line.title for line in self.cells if not line.known]
-        what, how = "comparisons" if self.release.arms else "subgroups", "all at once" if at_once else "each by itself"
-        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, counting {how}"
+        what, how = (
+            "comparisons" if self.release.arms else "subgroups",
+            "counting all at once" if at_once else "each by itself",
+        )
+        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, {how}"
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
         return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
 
@@ -446,7 +448,7 @@ class _Said:
             clear = [line.title.removeprefix("treating ").partition(" over ")[0] for line in each if line.clear > 0]
             shown = f"Treating one subgroup alone is shown to be better than {against} in {_some(clear, each)}"
             found += [_listed(shown, clear)] if each else []
-        cost = self.release.privacy.public.get("cost", 0.0)
+        cost = getattr(self.release.decision, "cost", self.release.privacy.public.get("cost", 0.0))
         return [*found, *_true({f"Gains count a cost of {self.size(cost)} a treatment.": cost}), *self._between()]
 
     def _each(self, line: _Line) -> str:
@@ -480,7 +482,8 @@ class _Said:
             "One effect at all sites is taken for granted.": self.fixed,
             "Sites differ no more than chance and noise explain.": not self.fixed and not spread,
             f"Beyond chance and noise, sites differ by a standard deviation of {self.size(spread)}.": spread,
-            "So few sites hardly show how far they differ, which widens the interval.": self.sites <= _FEW_SITES,
+            "So few sites hardly show how far they differ, which widens the interval.": self.sites <= _FEW_SITES
+            and not self.fixed,
         }
         return _true(facts)
 
@@ -510,9 +513,10 @@ class _Said:
         """Return how strong an unmeasured cause would have to be; nothing in trials, or of an effect of about zero."""
         own = getattr(self.effect, "averages", None) is not None and not self.release.arms and not self.trial
         average, end = self.effect.explained_away() if own else (0.0, 0.0)
-        whole = f"An unmeasured cause would have to explain {average:.0%} of what is left of outcome and of treatment"
+        part = f"{average:.0%} of what covariates leave open in outcome and treatment"
+        whole = f"An unmeasured cause would have to explain {part} to bring the average to zero."
         nearest = f"To bring the end of its interval to zero, {end:.0%} of each would do."
-        return _true({f"{whole} to bring the average to zero.": average >= _FEW[1], nearest: end >= _FEW[1]})
+        return _true({whole: average >= _FEW[1], nearest: end >= _FEW[1]})
 
     def person(self) -> list[str]:
         """Return what to do with one person's number."""
