@@ -229,6 +229,7 @@ function start(model) {
     const row = document.createElement("label"), name = document.createElement("span"), input = document.createElement("select");
     name.textContent = "effect of";
     model.arms.forEach((arm, at) => input.add(new Option(arm, at)));
+    input.id = row.htmlFor = "arm";
     input.addEventListener("input", () => { model.arm = Number(input.value); refresh(); });
     row.append(name, input);
     by("asked").append(row);
@@ -240,6 +241,7 @@ function start(model) {
     if (covariate.levels) covariate.levels.forEach((level, at) => input.add(new Option(level, at)));
     else Object.assign(input, { type: "range", min: covariate.low, max: covariate.high, step: covariate.step });
     input.value = covariate.start;
+    input.id = row.htmlFor = `asked${i}`;  // a label's first output would have it else
     const gone = document.createElement("input"), unknown = document.createElement("span");
     const say = () => { now.textContent = covariate.levels || asked[i] === null ? "" : plain(asked[i]); };
     const ask = () => { asked[i] = gone.checked ? null : Number(input.value); say(); refresh(); };
