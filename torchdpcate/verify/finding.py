@@ -256,7 +256,7 @@ class _Said:
         self.compared = release.arm_titles or (contrast(self.schema),)
         designed = "randomised" in assumed or self.domain.known_propensity is not None
         self.trial, self.fixed = designed and UNMEASURED not in assumed, release.privacy.public.get("between") == FIXED
-        self.sites = len(self.lines.means) // sum(self.lines.means) - 1 if self.lines.means else 0
+        self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
         self.over = f"over {self.sites} sites, " if self.sites else ""
         self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
         self.main = self.of(EVERYBODY) or self.of(WEIGHTED)[:1] or self._over_cells()
@@ -472,13 +472,15 @@ class _Said:
         if not self.sites or not self.main:
             return []
         place, estimates, titles = self.all.index(self.main[0]), self.lines.estimates, self.lines.titles
-        least, *_, most = sorted(
-            range(place * (self.sites + 1), (place + 1) * (self.sites + 1) - 1), key=estimates.__getitem__
-        )
+        rows = len(titles) // len(self.all)
+        least, *_, most = sorted(range(place * rows, place * rows + self.sites), key=estimates.__getitem__)
+        new = self.lines.ends(LEVEL)[place * rows + self.sites + 1 :][: rows - self.sites - 1].flatten().tolist()
         high, low = self.written(*estimates[[most, least]].tolist(), half=self.main[0].half)
+        at_new = " and ".join(self.written(*new[::-1], half=self.main[0].half)[::-1]) if new else ""
         spread = self.release.heterogeneity()[place]["between_sd"]  # type: ignore[attr-defined]
         facts = {
             f"The sites' own estimates run from {low} ({titles[least]}) to {high} ({titles[most]}).": True,
+            f"At a new site the effect is expected between {at_new}.": at_new,
             "One effect at all sites is taken for granted.": self.fixed,
             "Sites differ no more than chance and noise explain.": not self.fixed and not spread,
             f"Beyond chance and noise, sites differ by a standard deviation of {self.size(spread)}.": spread,
