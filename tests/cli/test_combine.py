@@ -27,7 +27,7 @@ def test_run_folders_name_the_sites(files, capsys) -> None:
     assert main(["combine", *NAMES, "-o", "all.safetensors"]) == 0
     made = load_release("all.safetensors")
     assert made.names == NAMES
-    assert "Over 3 sites, among everybody, drug instead of placebo changes pain by" in capsys.readouterr().out
+    assert "Over 3 sites, among everybody, drug instead of placebo lowers pain by" in capsys.readouterr().out
     assert Path("effect.png").stat().st_size > 10_000
     PEOPLE.to_csv("people.csv", index=False)
     assert main(["predict", "all.safetensors", "people.csv", "-o", "found.csv", "--interval"]) == 0
@@ -40,14 +40,14 @@ def test_cohorts_are_combined_by_their_averages(files, capsys) -> None:
     cohorts = [released("cohort", k).save(f"cohort {name}.safetensors").name for k, name in enumerate(NAMES)]
     assert main(["combine", *cohorts, "-o", "all.safetensors"]) == 0
     said = capsys.readouterr().out
-    assert "Over 3 sites, among everybody, drug instead of placebo changes pain by" in said
-    assert "Over 3 sites, among those who were treated, drug instead of placebo changes pain by" in said
+    assert "Over 3 sites, among everybody, drug instead of placebo lowers pain by" in said
+    assert "For those who were treated, the effect is −" in said
     rows = zip(
         load_release("all.safetensors").line_names, load_release("all.safetensors").means().tolist(), strict=True
     )
     clear = [name for name, (_, low, high) in rows if name.startswith("sex") and (low > 0 or high < 0)]
     assert clear  # of two; the smallest site's noise may hide one
-    assert f"leaves zero out in {len(clear)} of 2 subgroups: {'; '.join(clear)}." in said
+    assert f"in {len(clear)} of 2 subgroups an effect is shown, each by itself: {'; '.join(clear)}." in said
     assert main(["verify", "all.safetensors", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [line["line"] for line in shown["estimates"]] == load_release("all.safetensors").line_titles

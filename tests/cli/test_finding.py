@@ -38,14 +38,21 @@ def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys
     assert main(["train", "task=average_effect", *TABLE, "run_dir=a run"]) == 0
     *_, last = capsys.readouterr().out.partition("\nfinding")
     said = " ".join(last.split())
-    assert "drug instead of placebo changes pain by −" in said
+    assert "drug instead of placebo lowers pain by " in said
     assert "Lower pain is better: this speaks for drug." in said
     assert " claim (1" in said
-    assert last.splitlines()[-3:] == [
-        "  torchdpcate report 'a run'",
-        "  torchdpcate verify 'a run'",
-        "  torchdpcate sign 'a run' --key FILE",
-    ]
+    assert last.splitlines()[-2:] == ["  torchdpcate report 'a run'", "  torchdpcate sign 'a run' --key FILE"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "commands"), [("average_effect", 1), ("rule", 2)])
+def test_a_run_without_a_claim_names_nothing_that_publishes(trial, task, commands, capsys):
+    assert main(["train", f"task={task}", *TABLE, "run_dir=r", "privacy.noise_seed=1"]) == 0
+    last = capsys.readouterr().out.splitlines()
+    own = ["  torchdpcate verify r", "  torchdpcate predict r PEOPLE.csv -o ANSWERS.csv"][:commands]
+    assert last[-commands:] == own
+    assert "publish nothing of it" in " ".join(last)
+    assert not any(word in line for line in last for word in ("report r", "sign r", "combine r"))
 
 
 @pytest.mark.first(1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.verify.words import check_words
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve, curve_errors
 from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
@@ -23,7 +24,6 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.averages import PARTS, LineFacts
-from torchdpcate.verify.finding import findings
 
 TAU = 3.0
 FINE = Censoring("t", "d", TAU, floor=0.1, bins=600)
@@ -297,9 +297,9 @@ def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says
     release = RLearner(own, PrivacyBudget(4.0, 1e-5)).fit(x, a, both).release_function()
     assert release.averages is None
     assert release.line_numbers is not None
-    said = findings(release)
-    assert "nothing can be concluded" in said[0]
-    assert "There is no interval: the released propensities" in said[1]
+    said = check_words(release).head
+    assert "nothing can be concluded" in said[1]
+    assert said[2].startswith("Estimated chances of treatment do not fit the share of the treated")
     with pytest.raises(MissingError, match=r"where about 0\.1 are treated"):
         _ = release.required_lines
 
@@ -320,5 +320,5 @@ def test_an_effect_of_a_rare_treatment_that_nobody_stated_varies_and_has_no_line
     spread = {share: float(np.std(release.effect(x))) for share, release in found.items()}
     assert spread[None] > 0.2
     assert spread[0.02] < 0.05
-    assert "There is no interval" in findings(found[None])[1]
-    assert "state treated: in the domain" in findings(found[None])[1]
+    assert "stating it, or more records, helps" in check_words(found[None]).head[2]
+    assert "state treated: in the domain" in found[None].no_lines

@@ -48,11 +48,11 @@ def finding(said: str) -> str:
 
 
 def interval(words: str) -> tuple[float, float]:
-    """Return the ends of a finding's interval."""
+    """Return the ends of a finding's interval, of which words say the direction."""
     found = re.search(r"95% interval ([-+\d.,]+) to ([-+\d.,]+?)\)", words)
     assert found is not None, words
     low, high = (float(end.replace(",", "")) for end in found.groups())
-    return low, high
+    return (-high, -low) if " lowers " in words else (low, high)
 
 
 def test_a_trial_with_missing_values_words_and_dates(table) -> None:
@@ -60,8 +60,8 @@ def test_a_trial_with_missing_values_words_and_dates(table) -> None:
     said = run("cate", "n=1800", command="plan")
     assert "missing" in said
     found = finding(run("cate"))
-    assert "drug instead of placebo changes pain by -" in found
     low, high = interval(found)
+    assert ("drug instead of placebo lowers pain by " in found) is (high < 0)
     assert low - 6 < made.effects[0] < high + 6  # the noise is drawn anew: five standard errors and more
     assert high - low < 15
     assert ("Lower pain is better: this speaks for drug." in found) is (high < 0)
@@ -74,14 +74,14 @@ def test_a_trial_with_missing_values_words_and_dates(table) -> None:
 def test_an_extract_in_another_countrys_form_with_costs(table) -> None:
     made, run = table("extract")
     found = finding(run("average_effect"))
-    assert "Programm = ja instead of nein changes Kosten by -" in found
     assert "Euro" in found
     low, high = interval(found)
+    assert ("Programm = ja instead of nein lowers Kosten by " in found) is (high < 0)
     assert low - 150 < made.effects[0] < high + 150
     assert high - low < 250
     assert ("Lower Kosten is better" in found) is (high < 0)
     rule = finding(run("rule", "privacy.epsilon=8"))
-    assert "So that Kosten be low, the rule gives Programm = ja to " in rule
+    assert "For low Kosten, the rule gives Programm = ja to " in rule
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_survival_in_three_arms(table) -> None:
     made, run = table("survival")
     found = finding(run("cate", "privacy.epsilon=1000"))
     for arm in ("low", "high"):
-        assert f"{arm} instead of placebo changes the mean time without the event (died = yes) within 24 by " in found
+        assert f"{arm} instead of placebo raises the mean time without the event (died = yes) within 24 by " in found
     release = load_release("cate/release/release.safetensors")
     assert release.arms == ("low", "high")
     means, noise = release.average_effects.tolist(), noise_of(release)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.verify.words import check_words
 from torchdpcate.cli.predict import predict
 from torchdpcate.cli.verify import verify
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -109,19 +110,19 @@ def test_what_was_shrunk_away_has_no_groups_and_its_range_is_said(shrunk: Compos
     assert not shrunk.averages.groups
     facts = shrunk.line_numbers.facts
     assert 0 < facts.effect_deviation < facts.deviation / shrunk.privacy.n**0.5
-    (said,) = (
-        words for words in findings(shrunk) if words.startswith("For the middle 90% of the reference population")
-    )
-    assert said.endswith("(estimates are drawn towards their mean: true effects may spread more).")
+    (said,), (low, high) = check_words(shrunk).groups, shrunk.average()
     ends = np.quantile(shrunk.effect_tensor(shrunk.reference), [0.05, 0.95])
-    assert "between {} and {} (".format(*numbers(ends.tolist())) in said
+    if ends[1] - ends[0] < (high - low) / 2:
+        assert said == "Differences of the effect between people were not found in so many records."
+    else:
+        assert "between {} and {};".format(*numbers(ends.tolist(), (high - low) / 2)) in said
 
 
 def test_the_finding_has_them_and_says_that_it_is_one_number(release: ComposedRelease) -> None:
-    said, shown = findings(release), numbers([release.average_effect, *release.average()])
-    assert f"changes y by {shown[0]} on average (95% interval {shown[1]} to {shown[2]})." in said[0]
-    assert "The effect is one number for everybody: so many records and this budget carry no more." in said
-    assert sum("interval" in words and "on average" in words for words in said) == 1
+    said, (low, high) = check_words(release), release.average()
+    low, high = (text.lstrip("−") for text in numbers([high, low], (high - low) / 2))
+    assert f"(95% interval {low} to {high})" in said.head[0]
+    assert said.person == ("Everybody has the same number here: so many records carry no more.",)
 
 
 def test_figures_draw_one_line_with_one_band(release: ComposedRelease) -> None:

@@ -10,6 +10,7 @@ from scipy.stats import t
 
 from tests.registered import AverageEffect, RLearner
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
+from tests.verify.words import check_words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -19,7 +20,7 @@ from torchdpcate.release.combined import NEW_SITE, SitesRelease
 from torchdpcate.release.composed import _example as rule_example
 from torchdpcate.release.file import Release, load_release
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import findings, numbers
+from torchdpcate.verify.finding import numbers
 
 TASKS = ("effect", "average", "subgroups", "cohort")
 
@@ -334,6 +335,11 @@ def test_one_number_everywhere() -> None:
     shown, last = made.summary()["estimates"][0], made.lines().iloc[-1]
     assert [shown[name] for name in ("estimate", "low", "high")] == pytest.approx([value, low, high])
     assert last[["estimate", "low", "high"]].tolist() == pytest.approx([value, low, high])
-    said = numbers([value, low, high])
-    assert f"changes pain by {said[0]} points on average (95% interval {said[1]} to {said[2]})." in findings(made)[0]
-    assert any(words.startswith("That is one number for everybody") for words in findings(made))
+    said = check_words(made)
+    shown = numbers([value, low, high], (high - low) / 2)
+    if low <= 0 <= high:  # by noise
+        assert f"the estimate is {shown[0]} points (95% interval {shown[1]} to {shown[2]})." in " ".join(said.head).lower()
+    else:
+        middle, *ends = (text.lstrip("−") for text in (shown[0], *reversed(shown[1:])))
+        assert f"lowers pain by {middle} points on average (95% interval {ends[0]} to {ends[1]})." in said.head[0]
+    assert said.person == ("Everybody has the same number here: so many records carry no more.",)

@@ -40,12 +40,12 @@ from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unrelease
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import findings
+from torchdpcate.verify.finding import Findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT: tuple[str, ...] = ("report {}", "verify {}", "sign {} --key FILE")
-_NEXT_UNCLAIMED = ("verify {}",)  # nothing by which it would be published
+_NEXT = ("report {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED = ("verify {}", "predict {} PEOPLE.csv -o ANSWERS.csv")  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -542,18 +542,18 @@ def ending(task: TaskSpec) -> str:
     Args:
         task: With its release.
     """
-    release, folder = task.release, task.folder
-    sentences, planned = findings(release), task.planned
+    release, planned = task.release, task.planned
+    sentences = [*Findings.of(release).head]
     if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
-        sentences.append(
-            f"The error to expect of it, {shown(planned.value)}, is larger than that of one private number for all, "
-            f"{shown(planned.value / planned.relative)}, if effects vary as little as plans assume."
-        )
+        alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
+        sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")
     found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(sentences)]
-    claim, then, commands = release.privacy.claim, "pages, what it guarantees, your signature:", _NEXT
+    claim, then, commands = release.privacy.claim, "the page for readers, and your signature:", _NEXT
     if not release.privacy.claims:
-        claim, then, commands = f"{claim}; no claim: publish nothing of it", "what it says of itself:", _NEXT_UNCLAIMED
-    place = shlex.quote(str(folder))  # commands are not broken, so that they can be copied
+        answers = release.function is not None or release.decision is not None
+        claim, then = f"{claim}; no claim: publish nothing of it", "for you alone, what it says and answers:"
+        commands = _NEXT_UNCLAIMED if answers else _NEXT_UNCLAIMED[:1]
+    place = shlex.quote(str(task.folder))  # commands are not broken, so that they can be copied
     rows = facts([*found, ("claim", claim), ("next", then)])
     return "\n".join([rows, *(f"  torchdpcate {words.format(place)}" for words in commands)])
 

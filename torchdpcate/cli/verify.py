@@ -11,14 +11,14 @@ from torchdpcate.release.file import Release, load_release, release_path
 from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card import summary_rows
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import findings
+from torchdpcate.verify.finding import Findings, findings
 
 _NOT_FOR_READERS = ("residual scale", "features")
 _MOST = 30  # covariates that are listed
 
 
 def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
-    """Print what was recomputed, the findings and the privacy statement.
+    """Print what was recomputed, the findings as the page for readers has them, and the privacy statement.
 
     Args:
         release: Release file, or the run folder that holds it.
@@ -46,8 +46,9 @@ def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
         return
     print(f"{release}: agrees with itself")
     print(facts(checked))
-    print(f"\n{facts([('finding', ' '.join(findings(loaded))), *_columns(loaded)])}")
-    print(f"release of {loaded.kind}")
+    for title, sentences in Findings.of(loaded).sections():
+        print(f"\n{facts([('', words) for words in sentences], title)}")
+    print(f"\n{facts(_columns(loaded))}\nrelease of {loaded.kind}")
     for name, value in summary_rows(loaded.summary()):
         if name not in _NOT_FOR_READERS:
             print(f"{plain(name)}: {plain(value)}")
@@ -60,7 +61,7 @@ def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
 def _columns(release: Release) -> Iterator[tuple[str, str]]:
     """Return what treatment, outcome and covariates are, with units and levels by name."""
     schema, domain = release.schema, release.domain
-    yield "treatment", f"{schema.treatment}: {contrast(schema)}" if len(schema.actions) == 2 else schema.treatment
+    yield "treatment", f"{schema.treatment_label}: {contrast(schema)}"
     unit = f" {outcome_unit(schema)}" if outcome_unit(schema) else ""
     better = f", to be {aim(schema)}" if domain.better else ""
     yield "outcome", f"{outcome_words(schema)}: {domain.outcome_low:g} to {domain.outcome_high:g}{unit}{better}"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import LinesRelease, ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
@@ -83,12 +84,12 @@ class SubgroupRelease(LinesRelease):
     @property
     def titles(self) -> list[str]:
         """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
-        return self._titled(self.subgroups.labels, range(len(self.arms) + 1))
+        return labelled(self.schema, self._titled(self.subgroups.labels, range(len(self.arms) + 1)))
 
     def _titled(self, cells: Sequence[str], order: Sequence[int]) -> list[str]:
-        """Return what effects of cells are of, where the arms are in this order, the reference first."""
+        """Return what effects of cells are of, by names, where the arms are in this order, the reference first."""
         if not self.arms:
-            return [self.schema.treatment] if self.subgroups.of_everybody else list(cells)
+            return list(cells)
         first, *others = ((self.schema.reference, *self.arms)[arm] for arm in order)
         before = "" if self.subgroups.of_everybody else "{}: "
         return [before.format(cell) + f"{arm} instead of {first}" for cell in cells for arm in others]
@@ -123,7 +124,8 @@ class SubgroupRelease(LinesRelease):
         """
         found = self.effects if list(order) == sorted(order) else self._effects(self.statistics[:, list(order)])
         cells, bound = self.subgroups, self.domain.outcome_range
-        names, titles = (tuple(self._titled(own, order)) for own in (cells.names, cells.labels))
+        names = tuple(self._titled(cells.names, order))
+        titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
         groups = tuple(name for name in cells.of_partition for _ in self.arms or ("",))
         errors = torch.hypot(found.gaussian, noise_deviation(found.laplace))
 

@@ -1,41 +1,97 @@
 """What a release finds, in sentences: the one place that words it for terminals, pages and cards."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.planned import EffectErrors, effect_errors
+from torchdpcate.data.censoring import EVENT_BY_HORIZON
+from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
+from torchdpcate.data.words import aim, arm, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import SERVES, worth_asking
-from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.averages import ABOUT, OVER, VALUES, powers, tilts_of, whom
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.averages import ABOUT
 from torchdpcate.release.file import Release
+from torchdpcate.release.lines import BY_EFFECT, EVERYBODY, OF_POLICY, OF_RULE, QUERIES, SUBGROUPS, WEIGHTED, Lines
 from torchdpcate.release.meta_analysis import FIXED
 from torchdpcate.release.population import ROWS
-from torchdpcate.release.release import EffectRelease, QueryRelease
-from torchdpcate.release.rule import DecisionRelease, PolicyRelease
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.release.statement import UNMEASURED
 
+LEVEL = 0.95
+"""Probability of the intervals."""
+MOST_WORDS = 25
+"""Of a sentence."""
 _MIDDLE = 0.9  # of a population: where its effects lie
-_MOST = 3  # subgroups that are named
-_FIGURES = 3
-_FEW_LACKING = 0.02  # of the people at the stated overlap, which is no finding
-_NONE = "no interval: "  # how a release says why it has no lines that others have
+_FIGURES = 3  # of a number without an interval
+_FEW = 0.02, 0.005  # of people at the stated overlap, and of what a cause would explain, that are no findings
+_FEW_SITES = 4  # which hardly show how far they differ
+_NO_FIT = "no interval: "  # how a release says that its propensity does not fit
+_CELLS = "people of all subgroups"
+_NONE = torch.empty(0)
+_NOTHING = Lines((), (), (), _NONE, _NONE, _NONE, _NONE, ends=lambda _: _NONE.view(0, 2), assumptions="")
+_PARTS = {
+    "head": "What was found",
+    "whom": "Whom it is about",
+    "groups": "For whom more, for whom less",
+    "rests_on": "What it rests on",
+    "robustness": "If a cause was not measured",
+    "person": "For one person",
+    "privacy": "Privacy",
+}
+_SURE = {
+    Level.CERTIFIED: "a proof covers all that was computed",
+    Level.CONDITIONAL: "the proof rests on conditions, which the card lists",
+}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a release finds, in sentences of at most 25 words, in the order in which a clinician reads.
+
+    Attributes:
+        head: The answer with its interval and direction; where nothing can be concluded, why and what would help. At
+            most three sentences.
+        whom: Whom it is about.
+        groups: Who gains most and least, which subgroups stand apart, policies, and how far sites differ.
+        rests_on: What it assumes, the strongest first.
+        robustness: How strong an unmeasured cause would have to be.
+        person: What to do with one person's number.
+        privacy: What is guaranteed, in one line.
+    """
+
+    head: tuple[str, ...]
+    whom: tuple[str, ...]
+    groups: tuple[str, ...]
+    rests_on: tuple[str, ...]
+    robustness: tuple[str, ...]
+    person: tuple[str, ...]
+    privacy: tuple[str, ...]
+
+    @classmethod
+    def of(cls, release: Release, reference: Tensor | None = None) -> "Findings":
+        """Return the findings of any release; arguments as of ``findings``."""
+        said = _Said(release, population(release) if reference is None else reference)
+        parts = {name: tuple(getattr(said, name)()) for name in _PARTS}
+        if any("reference population" in words for part in parts.values() for words in part):
+            parts["whom"] += (said.reference(reference is not None),)
+        return cls(**parts)
+
+    def sections(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the title and the sentences of each part that has some, in order."""
+        yield from ((title, getattr(self, name)) for name, title in _PARTS.items() if getattr(self, name))
 
 
 def findings(release: Release, reference: Tensor | None = None) -> list[str]:
     """Return what a release finds, one sentence each, the most important first.
 
-    What was estimated, of whom, in outcome units, with its interval or the noise to expect beside it. Where there is no
-    interval nothing is concluded.
+    Where there is no interval nothing is concluded.
 
     Args:
         release: Any release.
@@ -44,21 +100,10 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
 
     Example:
         >>> from torchdpcate.release.rule import _example
-        >>> findings(_example())
-        ['So that y be high, the rule gives a = 1 to 50% of the reference population and 0 to the others.']
+        >>> findings(_example())[0]
+        'For high y, the rule gives a = 1 to 50% of the reference population and a = 0 to the others.'
     """
-    rows = population(release) if reference is None else reference
-    if isinstance(release, AverageEffectRelease):
-        found = _average(release)
-    elif isinstance(release, SubgroupRelease):
-        found = _subgroups(release)
-    elif release.between is not None:
-        found = [*_combined(release, rows), *_between(release)]
-    elif isinstance(release, EffectRelease):
-        found = _effects(release, rows)
-    else:
-        found = _decisions(release, rows)
-    return [*found, *_unstated(release), *_not_worth(release)]
+    return [words for _, sentences in Findings.of(release, reference).sections() for words in sentences]
 
 
 def population(release: Release) -> Tensor:
@@ -71,15 +116,21 @@ def population(release: Release) -> Tensor:
     return release.schema.grid(ROWS) if known is None else known
 
 
-def numbers(values: Sequence[float]) -> list[str]:
-    """Return numbers with their signs, all to the decimal place that shows the largest to three figures.
+def numbers(values: Sequence[float], half: float | None = None) -> list[str]:
+    """Return numbers with their signs, all to one decimal place.
+
+    Args:
+        values: The numbers.
+        half: Half width of an interval, which is to have two figures; None shows the largest number to three.
 
     Example:
-        >>> numbers([0.04261, -0.5]), numbers([-1234567.0, 88.0]), numbers([0.0])
-        (['+0.043', '−0.500'], ['−1,230,000', '0'], ['0'])
+        >>> numbers([0.04261, -0.5]), numbers([-1234567.0, 88.0]), numbers([0.0]), numbers([1.234], 0.31)
+        (['+0.043', '−0.500'], ['−1,230,000', '0'], ['0'], ['+1.23'])
     """
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    places = _FIGURES - 1 - math.floor(math.log10(largest)) if largest > 0 else 0
+    size, figures = max((abs(value) for value in values if math.isfinite(value)), default=0.0), _FIGURES
+    if half is not None and 0 < half < math.inf:
+        size, figures = half, 2
+    places = figures - 1 - math.floor(math.log10(size)) if size > 0 else 0
     return [_shown(value, places) for value in values]
 
 
@@ -113,493 +164,402 @@ def noise_of(release: Release) -> float | None:
     Args:
         release: Of an effect or a rule by an effect; None of others, and where nothing public says it.
     """
-    effect = release.function
-    errors = _planned(effect)
-    if errors is not None:
-        return errors.total
-    if effect is not None:
-        rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
-        scales = effect.known_noise(rows)
-        return None if scales is None else scales.mean().item()
-    return None
-
-
-def _planned(effect: EffectRelease | None) -> EffectErrors | None:
-    """Return the errors to expect of a composition's effect; None of others, and where it states no plan."""
-    if not isinstance(effect, ComposedRelease):
-        return None
-    plan = known_plan(effect)
-    return None if plan is None or plan.budget is None else effect_errors(plan, effect.domain, effect.scale)
-
-
-def _said(
-    schema: TableSchema,
-    about: str,
-    value: float,
-    interval: Sequence[float] | None,
-    noise: float | None,
-    compared: str | None = None,
-    for_all: bool = True,
-    expected: bool = False,
-) -> str:
-    """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out.
-
-    Where effects vary, the noise is that of one person's, and a mean has less.
-    """
-    who = f"{about[0].upper()}{about[1:]}{_like(schema)}"
-    text, *ends = numbers([value, *(interval if interval is not None else [])])
-    averaged = " on average" if schema.domain.censoring is None else ""  # the others are a mean, or a chance
-    start = f"{who}, {compared or contrast(schema)} changes {outcome_words(schema)} by {amount(schema, text)}{averaged}"
-    if interval is not None:
-        return f"{start} ({LEVEL:.0%} interval {ends[0]} to {ends[1]})."
-    if noise is None:
-        return f"{start}; it has no interval, and nothing can be concluded from it."
-    beside = f"{numbers([value, noise])[1].removeprefix('+')}{'' if for_all else ' for one person'}"
-    return f"{start}{_beside(beside, expected)}: it has no interval, and nothing can be concluded from it."
-
-
-def _beside(noise: str, expected: bool) -> str:
-    """Return how large the error to expect of a number is, or its noise, and that this is not its error."""
-    if expected:
-        return f", where the error to expect is about {noise}"
-    return f", where noise alone is about {noise}, and errors of the nuisances come on top"
-
-
-def _like(schema: TableSchema) -> str:
-    """Return whom the records stand for, where they do not all count alike."""
-    weighted, complete = schema.domain.weights is not None, bool(schema.domain.dropped)
-    if weighted:
-        return f" (those whom the weighted {'complete ' if complete else ''}records stand for)"
-    return " (those like the complete records)" if complete else ""
-
-
-def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
-    """Return what an interval says of which arm is better."""
-    if low <= 0 <= high:
-        return ["The interval holds zero: the records do not show whether there is an effect."]
-    if schema.domain.better is None:
-        return []
-    first, second = schema.actions[:2]
-    better = second if (low > 0) == (schema.domain.better == "higher") else first
-    what = f"{schema.domain.better.capitalize()} {outcome_words(schema).removeprefix('the ')}"
-    return [f"{what} is better: this speaks for {arm(schema, better)}."]
-
-
-def _average(release: AverageEffectRelease) -> list[str]:
-    schema, main = release.schema, release.main
-    about = f"among {whom(release.estimand)}"
-    if main.noise_dominated:
-        bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
-        return [
-            f"{about.capitalize()}, nothing can be said of the {effect_words(schema)}: noise dominates the estimate, "
-            f"and any effect up to {bound} fits."
-        ]
-    if main.law is None:
-        return [_said(schema, about, main.value, None, None)]
-    ((low, high),) = release.interval().tolist()
-    return [_said(schema, about, main.value, (low, high), None), *_meaning(schema, low, high)]
-
-
-def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
-    """Return the mean effect over the cells of one partition by released counts, with its 95 % interval.
-
-    Cells of a partition hold different records and noise of their own: variances add up. Of several partitions it is
-    that of the least error.
-
-    Args:
-        release: Effects in subgroups; None where noise dominates a cell of every partition.
-    """
-    found = []
-    table, dominated = release.lines(), release.effects.noise_dominated.numpy()
-    half, records = (release.interval()[:, 1] - release.interval()[:, 0]) / 2, release.records
-    for name in dict.fromkeys(table["group"]):
-        rows = (table["group"] == name).to_numpy()
-        weights = records[rows].clip(min=0)
-        if dominated[rows].any() or weights.sum() <= 0:
-            continue
-        weights = weights / weights.sum()
-        error = math.hypot(*(weights * half[rows]))
-        found.append((error, float(weights @ release.estimate[rows])))
-    if not found:
-        return None
-    error, middle = min(found)
-    return middle, middle - error, middle + error
-
-
-def _subgroups(release: SubgroupRelease) -> list[str]:
-    if release.subgroups.of_everybody:
-        return _everybody(release)
-    schema, table = release.schema, release.lines().assign(cell=release.titles)
-    low, high = release.interval(simultaneous=True).T
-    known, found = ~release.effects.noise_dominated.numpy(), []
-    what, mean = _lines(release), None if release.arms else overall(release)
-    if mean is None and known.any():
-        clear = known & ((low > 0) | (high < 0))
-        of = f" of an arm with {schema.reference} in a subgroup" if release.arms else ""
-        found = [
-            f"In {int(clear.sum())} of {len(table)} {what}{of} the interval of the effect on {outcome_words(schema)} "
-            f"that counts all of them at once leaves zero out{_named(table['cell'][clear])}."
-        ]
-    if mean is not None:
-        found = [_said(schema, "over all subgroups", mean[0], mean[1:], None), *_meaning(schema, *mean[1:])]
-        apart = known & ((low > mean[0]) | (high < mean[0]))
-        where = f"In {int(apart.sum())} of {len(table)} subgroups" if apart.any() else "In no subgroup"
-        named = _named(table["cell"][apart])
-        found.append(f"{where} the interval that counts all of them at once leaves that average out{named}.")
-    if not known.all():
-        found.append(
-            f"In {int((~known).sum())} of {len(table)} {what} noise dominates: nothing is known of the "
-            f"{effect_words(schema)} there."
-        )
-    return found
-
-
-def _lines(release: Release) -> str:
-    """Return what the lines of effects in subgroups are: of more than two arms each compares one with the reference."""
-    return "comparisons" if release.arms else "subgroups"
-
-
-def _named(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are, after a colon; nothing if there are none."""
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return f": {'; '.join(names[:_MOST])}{more}" if len(names) else ""
-
-
-def _everybody(release: SubgroupRelease) -> list[str]:
-    """Return a sentence for each arm's average effect."""
-    schema, found = release.schema, []
-    titles = release.titles if release.arms else [contrast(schema)]
-    rows = zip(titles, release.estimate.tolist(), release.interval().tolist(), strict=True)
-    for (title, estimate, interval), dominated in zip(rows, release.effects.noise_dominated.tolist(), strict=True):
-        if dominated:
-            found.append(
-                f"Noise dominates the estimate of {title}: nothing is known of its effect on {outcome_words(schema)}."
-            )
-        else:
-            found.append(_said(schema, "among everybody", estimate, interval, None, title))
-            if not release.arms or interval[0] <= 0 <= interval[1]:
-                found += _meaning(schema, *interval)
-    return found
-
-
-def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]:
-    """Return a sentence for each arm's effect."""
-    for_all, lines = release.form == "constant", release.averages
-    if lines is not None:
-        rows = zip(release.arm_titles, release.average_effects.tolist(), lines.names, strict=True)
-        found = [
-            _said(release.schema, "among everybody", mean, lines.interval(name), None, title)
-            for title, mean, name in rows
-        ]
-        return [*found, *_at_overlap(release), f"This rests on the following: {release.line_assumptions}."]
-    means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
-    found = [
-        _said(release.schema, "in these records", mean, None, noise, title, for_all, True) for title, mean in means
-    ]
-    if for_all:
-        found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
-    return found
-
-
-def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
-    schema, noise = release.schema, noise_of(release)
-    if isinstance(release, QueryRelease):
-        low, high = numbers([release.answers.min().item(), release.answers.max().item()])
-        beside = "" if noise is None else _beside(number(noise).removeprefix("+"), False)
-        return [
-            f"At its {len(release.answers)} public queries, the {effect_words(schema)} is estimated to lie "
-            f"between {amount(schema, low)} and {amount(schema, high)}{beside}."
-        ]
-    if release.arms and isinstance(release, ComposedRelease):
-        return _effects_of_arms(release, noise)
-    if not isinstance(release, ComposedRelease):
-        mean = release.effect_tensor(reference).mean().item()
-        return [_said(schema, "over the reference population", mean, None, noise, for_all=False)]
-    if release.averages is not None:
-        return _of_lines(release, reference)
-    if release.law is None:
-        for_all = release.form == "constant"
-        why = release.no_lines if release.no_lines and release.no_lines.startswith(_NONE) else ""
-        found = [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all, expected=True)]
-        return [*found, *([f"There is {why}."] if why else [])]
-    low, high = release.average().tolist()
-    about = "among everybody" if release.law.nuisances is None else f"among {ABOUT['ATO']}"
-    found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]
-    if release.form == "constant":
-        return [*found, "That is one number for everybody: so many records and this budget carry no more."]
-    wide = release.interval(reference, LEVEL)
-    apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
-    return [
-        *found,
-        f"{_spread(release, reference)}; "
-        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
-    ]
-
-
-def _spread(release: EffectRelease, reference: Tensor) -> str:
-    """Return between which ends most effects of a public population are released, without a full stop."""
-    effects = release.effect_tensor(reference)
-    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
-    least, most = numbers(edges)
-    return (
-        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most} "
-        "(estimates are drawn towards their mean: true effects may spread more)"
-    )
-
-
-def _of_lines(release: ComposedRelease, reference: Tensor) -> list[str]:
-    """Return the average and its meaning, the groups by effect, what all of it rests on, and how strongly."""
-    schema, lines = release.schema, release.averages
-    assert lines is not None
-    low, high = release.average().tolist()
-    found = [_said(schema, "among everybody", release.average_effect, (low, high), None), *_meaning(schema, low, high)]
-    for name in tilts_of(lines.names):
-        found.append(_said(schema, f"among {whom(name)}", lines.estimate(name), lines.interval(name), None))
-    found += _cells(release) + _policies(release)
-    if lines.groups:
-        found.append(_groups(release))
-    elif release.form == "constant":
-        found.append("The effect is one number for everybody: so many records and this budget carry no more.")
+    effect, errors = release.function, _planned(release.function)
+    if errors is not None or effect is None:
+        return None if errors is None else errors.total
+    lines = effect.named
+    if lines is not None and QUERIES in lines.groups:
+        scales = None if bool(lines.noise.isnan().any()) else lines.noise
     else:
-        found.append(f"{_spread(release, reference)}.")
-    rests = f"This rests on the following: {release.line_assumptions}."
-    return [*found, *_at_overlap(release), rests, *_explained(release)]
+        scales = effect.known_noise(population(effect))
+    return None if scales is None else scales.mean().item()
 
 
-def _at_overlap(release: ComposedRelease) -> list[str]:
-    """Return how many people lie at the stated overlap at least, what that means and what helps; nothing if few do."""
-    lines = release.required_averages
-    if lines.lacking < _FEW_LACKING:
-        return []
-    others = "" if release.arms else "; or ATT or ATO, averages in which they may count less"
-    return [
-        f"By the released propensity at least {lines.lacking:.0%} of the people lie at the stated overlap of "
-        f"{release.domain.overlap:g}: their effect rests on the models of the outcome alone, which the interval of an "
-        "average counts. What helps: the overlap that holds, if a smaller one does; records of those alone whom "
-        f"either arm may reach{others}."
-    ]
+def _planned(effect: Any) -> EffectErrors | None:
+    """Return the errors to expect of a composition's effect; None of others, and where it states no plan."""
+    scale = getattr(effect, "scale", None)
+    plan = None if scale is None else known_plan(effect)
+    return None if plan is None or plan.budget is None else effect_errors(plan, effect.domain, scale)
 
 
-def _cells(release: ComposedRelease) -> list[str]:
-    """Return in which public cells the interval leaves zero, and the average, out."""
-    lines = release.averages
-    assert lines is not None
-    low, high = (np.array([lines.interval(name)[end] for name in lines.cells]) for end in (0, 1))
-    if not len(low):
-        return []
-    clear = (low > 0) | (high < 0)
-    named = _named([name for name, there in zip(lines.cells, clear, strict=True) if there])
-    return [
-        f"In {int(clear.sum())} of {len(clear)} subgroups the interval of the effect, each by itself, leaves zero "
-        f"out{named}."
-    ]
+def _capital(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
-def _policies(release: ComposedRelease) -> list[str]:
-    """Return of which public cells treating exactly their people is better than treating nobody, and everybody."""
-    schema, lines = release.schema, release.required_averages
-    if not lines.policies:
-        return []
-    cost = release.privacy.public.get("cost", 0.0)
-    less = f", less its cost of {amount(schema, number(cost))} a treatment," if cost else ""
-    found = []
-    for over, of in OVER.items():
-        cells = [cell for cell in lines.cells if f"{cell}{over}" in lines]
-        clear = [cell for cell in cells if lines.interval(f"{cell}{over}", LEVEL)[0] > 0]
-        if cells:
-            found.append(f"over treating {of} in {len(clear)} of {len(cells)}{_named(clear)}")
-    improves = "raises" if schema.domain.better is None else "improves"
-    what = f"Treating exactly the people of one subgroup {improves} {outcome_words(schema)}{less}"
-    return [f"{what} {'; '.join(found)} (each {LEVEL:.0%} interval by itself lies above zero)."]
+def _joined(start: str, more: str, apart: str) -> list[str]:
+    """Return one sentence where it is short enough, else two: ``start``, and ``apart`` for what would be ``more``."""
+    one = f"{start}{more}."
+    return [one] if len(one.split()) <= MOST_WORDS else [f"{start}.", f"{_capital(apart)}."]
 
 
-def _groups(release: ComposedRelease) -> str:
-    """Return the sentence of the groups with the largest and the least effect."""
-    schema, lines = release.schema, release.averages
-    assert lines is not None
-    titles = dict(zip(lines.names, lines.titles(schema.domain.better), strict=True))
-    last, first = lines.groups[-1], lines.groups[0]
-    if schema.domain.better == "lower":
-        last, first = first, last
-    ends = [lines.interval(name) for name in (last, first)]
-    texts = numbers([lines.estimate(last), *ends[0], lines.estimate(first), *ends[1]])
-    return (
-        f"Of {titles[last]} by the released effect it is {amount(schema, texts[0])} ({texts[1]} to {texts[2]}), of "
-        f"{titles[first]} {amount(schema, texts[3])} ({texts[4]} to {texts[5]})."
-    )
+def _listed(start: str, names: Sequence[str]) -> str:
+    """Return a sentence that names as many as fit, and how many more there are."""
+    lengths = [len(f"{start} {' '.join(names[:k])} and more".split()) for k in range(len(names) + 1)]
+    shown = names[: max((k for k, length in enumerate(lengths) if length <= MOST_WORDS), default=0)]
+    more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    return f"{start}: {'; '.join([*shown, *more])}." if shown else f"{start}."
 
 
-def _explained(release: ComposedRelease) -> list[str]:
-    """Return how strong an unmeasured confounder would have to be; nothing in trials, or of an effect of about zero."""
-    average, end = release.explained_away()
-    if release.domain.known_propensity is not None or average < 0.005:
-        return []
-    start = (
-        f"A confounder that is not among the covariates would have to explain {average:.0%} of what is left of the "
-        f"outcome and {average:.0%} of the treatment's weights to bring this average to zero"
-    )
-    return [f"{start}; {end:.0%} of each would bring its interval's end there." if end else f"{start}."]
+def _some(names: Sequence[Any], lines: Sequence[Any]) -> str:
+    """Return how many of how many."""
+    return f"{len(names) or 'none'} of {len(lines)}"
 
 
-def _combined(release: Any, reference: Tensor) -> list[str]:
-    """Return the averages and what the first one means, the subgroups, and where effects lie."""
-    found, rows = _averages_over_sites(release), release.means().tolist()
-    if release.cells:
-        known = zip(release.line_names, rows, strict=True)
-        clear = [name for name, (_, low, high) in known if name in release.cells and (low > 0 or high < 0)]
-        found.append(
-            f"Over {len(release.sites)} sites, the {LEVEL:.0%} interval of the mean {effect_words(release.schema)} "
-            f"leaves zero out in {len(clear)} of {len(release.cells)} {_lines(release)}{_named(clear)}."
+def _true(facts: Mapping[str, Any]) -> list[str]:
+    """Return the sentences that hold."""
+    return [words for words, holds in facts.items() if holds]
+
+
+class _Line(NamedTuple):
+    """A line: an estimate and the ends of its interval, which are NaN where none is known."""
+
+    title: str
+    group: str
+    estimate: float
+    low: float
+    high: float
+    error: float = math.nan
+    noise: float = math.nan
+
+    @property
+    def known(self) -> bool:
+        """Whether its interval says anything."""
+        return not (math.isnan(self.low) or math.isinf(self.error))
+
+    @property
+    def clear(self) -> int:
+        """The sign of all effects in the interval; 0 where it holds zero, or is not known."""
+        return self.known * ((self.low > 0) - (self.high < 0))
+
+    @property
+    def half(self) -> float:
+        """Half the interval's width."""
+        return (self.high - self.low) / 2
+
+    @property
+    def changes(self) -> str:
+        """What it says of the outcome where it is clear."""
+        return "raises" if self.clear > 0 else "lowers"
+
+
+class _Said:
+    """The sentences of one release, by the parts of ``Findings``."""
+
+    def __init__(self, release: Release, rows: Tensor) -> None:
+        self.release, self.rows, self.schema, self.domain = release, rows, release.schema, release.domain
+        self.effect, self.lines = release.function, release.named or _NOTHING
+        self.varies = self.effect is not None and getattr(self.effect, "form", "") != "constant"
+        censoring, assumed = self.domain.censoring, self.lines.assumptions
+        chance = self.domain.outcome_kind == "binary" or (censoring and censoring.kind == EVENT_BY_HORIZON)
+        self.factor, self.unit = (100.0, "percentage points") if chance else (1.0, outcome_unit(self.schema))
+        self.outcome = f"{'the chance of ' if chance and not censoring else ''}{outcome_words(self.schema)}"
+        self.compared = release.arm_titles or (contrast(self.schema),)
+        designed = "randomised" in assumed or self.domain.known_propensity is not None
+        self.trial, self.fixed = designed and UNMEASURED not in assumed, release.privacy.public.get("between") == FIXED
+        self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
+        self.over = f"over {self.sites} sites, " if self.sites else ""
+        self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
+        self.main = self.of(EVERYBODY) or self.of(WEIGHTED)[:1] or self._over_cells()
+        others = (EVERYBODY, WEIGHTED, BY_EFFECT, OF_RULE, OF_POLICY, QUERIES)
+        self.cells = [line for line in wide if line.group not in others]
+
+    def _rows(self, ends: Callable[[float], Tensor]) -> list[_Line]:
+        """Return the lines; of several sites their means, by what is compared between sites."""
+        columns = (self.lines.estimates, *ends(LEVEL).unbind(1), self.lines.errors, self.lines.noise)
+        rows = zip(self.lines.titles, self.lines.groups, *(column.tolist() for column in columns), strict=True)
+        found = [_Line(*row) for row in rows]
+        if not self.sites:
+            return found
+        everybody = (EVERYBODY, "average effect", self.schema.treatment, *self.release.arm_titles)
+        kinds = dict.fromkeys(ABOUT.values(), WEIGHTED) | dict.fromkeys(everybody, EVERYBODY)
+        means = [line for line, mean in zip(found, self.lines.means, strict=True) if mean]
+        return [line._replace(title=line.group, group=kinds.get(line.group, SUBGROUPS)) for line in means]
+
+    def _over_cells(self) -> list[_Line]:
+        """Return the mean over all subgroups of one partition by released counts: that of the narrowest interval."""
+        found = list[_Line]()
+        for group in () if self.release.arms else dict.fromkeys(self.lines.disjoint):
+            own = [k for k, line in enumerate(self.all) if line.group == group != BY_EFFECT]
+            records = self.lines.records[own].clamp_min(0)
+            if own and all(self.all[k].known for k in own) and records.sum() > 0:
+                parts = [(share, self.all[k]) for share, k in zip((records / records.sum()).tolist(), own, strict=True)]
+                middle = sum(share * line.estimate for share, line in parts)
+                half = math.hypot(*(share * line.half for share, line in parts))
+                found.append(_Line(_CELLS, WEIGHTED, middle, middle - half, middle + half))
+        return sorted(found, key=lambda line: line.half)[:1]
+
+    def of(self, group: str) -> list[_Line]:
+        """Return the lines of a group."""
+        return [line for line in self.all if line.group == group]
+
+    def written(self, *values: float, half: float | None = None, signed: bool = True) -> list[str]:
+        """Return numbers as people write them, the first with its unit: to two figures of an interval's half."""
+        found = numbers([self.factor * value for value in values], None if half is None else self.factor * half)
+        found = found if signed else [text.lstrip("+\N{MINUS SIGN}") for text in found]
+        return [f"{found[0]} {self.unit}".rstrip(), *found[1:]]
+
+    def size(self, value: float) -> str:
+        """Return an error or a cost with its unit."""
+        return self.written(value, half=abs(value), signed=False)[0]
+
+    def found(self, line: _Line, signed: bool = True) -> tuple[str, str]:
+        """Return an estimate with its unit, and its interval; without signs where words say the direction."""
+        ends = (line.low, line.high) if signed else sorted((abs(line.low), abs(line.high)))
+        value, low, high = self.written(line.estimate, *ends, half=line.half, signed=signed)
+        return value, f"{LEVEL:.0%} interval {low} to {high}"
+
+    def head(self) -> list[str]:
+        """Return the answer, at most three sentences."""
+        if self.release.decision is not None:
+            return [*self._decides(), *map(self._gain, self.of(OF_RULE))][:3]
+        if queries := [line.estimate for line in self.of(QUERIES)]:
+            high, low = self.written(max(queries), min(queries), half=noise_of(self.release))
+            at = f"At its {len(queries)} public queries, the effect of {self.compared[0]} on {self.outcome}"
+            return [f"{at} is estimated between {low} and {high}.", self._unproven()]
+        if self.main:
+            pairs = list(zip(self.main, self.compared, strict=True))
+            pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
+            return [
+                w for pair in pairs[:2] for w in self._answer(*pair)[: 2 if len(pairs) < 2 else 1]
+            ] + self._meaning()
+        if self.cells:
+            return self._in_cells()
+        means = self.effect.effect_tensor(self.rows).view(len(self.rows), -1).mean(0).tolist()
+        found = [self._bare("over the reference population", *pair) for pair in zip(means, self.compared, strict=True)]
+        unfit = (
+            "Estimated chances of treatment do not fit the share of the treated: stating it, or more records, helps."
         )
-    effect = release.function
-    if effect is None:
-        return found
-    if effect.form == "constant":
-        return [*found, "That is one number for everybody: so many records and these budgets carry no more."]
-    return [*found, f"{_spread(effect, reference)}."]
+        return [*found[:2], self._unproven(), *_true({unfit: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
 
+    def _answer(self, line: _Line, compared: str) -> list[str]:
+        """Return an average with its interval and direction; what is and is not shown where it holds zero."""
+        about = _capital(f"{self.over}among {line.title if line.group == WEIGHTED else EVERYBODY}")
+        if math.isinf(line.error):
+            start = f"{about}, nothing can be concluded of the effect of {compared} on {self.outcome}"
+            return [f"{start}.", "Noise added for privacy hides any effect that there may be: more records would help."]
+        if not line.known:
+            return [self._bare(about, line.estimate, compared), self._unproven()]
+        value, interval = self.found(line, signed=not line.clear)
+        if line.clear:
+            averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
+            start = f"{about}, {compared} {line.changes} {self.outcome} by {value}{averaged}"
+            return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
+        found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
+        fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
+        start = f"{about}, no effect of {compared} on {self.outcome} is shown"
+        return [*_joined(start, f": {found}", found), f"{fits}; more of them would narrow it."]
 
-def _averages_over_sites(release: Any) -> list[str]:
-    """Return a sentence for each average of a combination, and what the first one says of the arms."""
-    schema, found = release.schema, []
-    for name, title, row in zip(release.line_names, release.line_titles, release.means().tolist(), strict=True):
-        if name not in release.cells:
-            value, *ends = row
-            of = f", among {title}" if name in ABOUT or powers(name) is not None else ""
-            found.append(_said(schema, f"over {len(release.sites)} sites{of}", value, ends, None))
-            found += _meaning(schema, *ends) if len(found) == 1 else []
-    return found
+    def _bare(self, about: str, value: float, compared: str) -> str:
+        text = self.written(value, half=noise_of(self.release))[0]
+        return f"{_capital(about)}, {compared} changes {self.outcome} by about {text}."
 
+    def _unproven(self) -> str:
+        """Return that nothing can be concluded, with the error to expect where it is known."""
+        noise, person = noise_of(self.release), " for one person" if self.varies else ""
+        if noise is None:
+            return "It has no interval, and nothing can be concluded from it."
+        planned = f"the error to expect is about {self.size(noise)}{person}"
+        alone = f"noise alone is about {self.size(noise)}, and other errors come on top"
+        return f"It has no interval, and nothing can be concluded: {planned if _planned(self.effect) else alone}."
 
-def _between(release: Any) -> list[str]:
-    """Return how far sites differ, noise and sampling taken out: of the first average, and of subgroups."""
-    from scipy.special import chdtrc
+    def _meaning(self) -> list[str]:
+        """Return which arms a shown effect speaks for, where it is said what is better."""
+        if self.domain.better is None:
+            return []
+        reference, *others = (arm(self.schema, action) for action in self.schema.actions)
+        gains = [line.clear * self.domain.direction for line in self.main]
+        good = [name for name, gain in zip(others, gains, strict=True) if gain > 0]
+        good = [reference] if max(gains) < 0 else good
+        better = f"{_capital(self.domain.better)} {self.outcome.removeprefix('the ')} is better"
+        return [f"{better}: this speaks for {' and '.join(good)}."] if good else []
 
-    known = list(zip(release.line_names, release.heterogeneity(), strict=True))
-    found = [_between_of(release, known[0][1])] if known[0][0] not in release.cells else []
-    if release.cells:
-        lines = [line for name, line in known if name in release.cells]
-        apart = [line["line"] for line in lines if chdtrc(max(line["q_if_equal"], 1), line["q"]) < 1 - LEVEL]
-        found.append(
-            f"In {len(apart)} of {len(lines)} {_lines(release)} sites lie further apart than noise and sampling would "
-            f"put one in twenty of them{_named(apart)}."
+    def _in_cells(self) -> list[str]:
+        """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
+        known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
+        value, differs = 0.0, "an effect is shown"
+        if at_once and self.main:
+            value, differs = self.main[0].estimate, "the effect differs from that average"
+        apart = [line.title for line in known if not line.low <= value <= line.high]
+        hidden = [line.title for line in self.cells if not line.known]
+        what, how = (
+            "comparisons" if self.release.arms else "subgroups",
+            "counting all at once" if at_once else "each by itself",
         )
-    return found
+        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, {how}"
+        hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
+        return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
 
-
-def _between_of(release: Any, line: dict[str, Any]) -> str:
-    """Return how far sites differ in one average."""
-    beside = f"Q = {line['q']:.3g}, where about {line['q_if_equal']:.0f} is expected of sites with one effect"
-    if release.between == FIXED:
-        return f"One effect at all sites is taken for granted ({beside})."
-    if not line["between_sd"]:
-        return f"Sites lie no further apart than noise and sampling explain ({beside})."
-    deviation = amount(release.schema, number(line["between_sd"]).removeprefix("+"))
-    return (
-        f"Between sites it is estimated to differ by a standard deviation of {deviation}, noise and sampling taken out "
-        f"({line['i_squared']:.0%} of the variance of the sites' estimates; {beside})."
-    )
-
-
-def _decisions(release: Release, reference: Tensor) -> list[str]:
-    schema, goal = release.schema, f"so that {outcome_words(release.schema)} be {aim(release.schema)}"
-    if isinstance(release, PolicyRelease):
-        chosen = f"Chosen from a public library, {goal}: {release.name}."
+    def _decides(self) -> list[str]:
+        """Return whom a rule gives what."""
+        decision, goal = self.release.decision, f"for {aim(self.schema)} {self.outcome}"
+        chosen, name = list[str](), getattr(decision, "title", getattr(decision, "name", None))
+        start = f"{_capital(goal)}, the rule"
+        if name is not None:
+            chosen, start = [f"Chosen from public policies, {goal}: {name}."], "It"
         try:
-            answers = release.answer(reference)
+            answers = decision.answer(self.rows)
         except InputError:  # a function that nobody has given yet
-            return [chosen]
-        shares = "; ".join(f"{arm(schema, action)} for {_share(answers == action)}" for action in release.actions)
-        return [
-            chosen,
-            f"Of the reference population that is {shares}.",
-        ]
-    assert isinstance(release, DecisionRelease)
-    answers = release.answer(reference)
-    first, second = (arm(schema, action) for action in schema.actions[:2])
-    values = _values(release) if isinstance(release, ComposedRule) and release.averages is not None else []
-    if not isinstance(release, ComposedRule) or release.constant is None:
-        other = first.removeprefix(f"{schema.treatment} = ")
-        share = float((answers > 0).double().mean())
-        if share in (0.0, 1.0):
-            given = second if share else first
-            return [f"S{goal[1:]}, the rule gives {given} to all of the reference population.", *values]
-        return [
-            f"S{goal[1:]}, the rule gives {second} to {share:.0%} of the reference population and {other} to the "
-            "others.",
-            *values,
-        ]
-    given, noise = (second if release.constant else first), noise_of(release)
-    value = release.effect.average_effect
-    beside = ""
-    if noise is not None and not values:
-        beside = _beside(numbers([value, noise])[1].removeprefix("+"), True)
-    return [
-        f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
-        f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more.",
-        *values,
-    ]
+            return chosen
+        given = {label: (answers == label).double().mean().item() for label in answers.unique().flip(0).tolist()}
+        first, *others = (f"{arm(self.schema, k)} to {f'{p:.0%}' if p < 1 else 'all'}" for k, p in given.items())
+        return [*chosen, f"{start} gives {' and '.join([f'{first} of the reference population', *others])}."]
 
+    def _gain(self, line: _Line) -> str:
+        """Return what a rule gains over treating nobody or everybody."""
+        against, (value, interval) = line.title.rpartition(" over ")[2], self.found(line, signed=not line.clear)
+        better = "Deciding by it", f"{_capital(against)}"
+        how = f"{better[line.clear < 0]} is better than {'the rule' if line.clear < 0 else against} by {value} a person"
+        unclear = f"It is not shown to be better or worse than {against}: {value} a person"
+        return f"{how if line.clear else unclear} ({interval})."
 
-def _values(release: ComposedRule) -> list[str]:
-    """Return what people gain if the rule decides, over treating nobody and everybody, and what that rests on."""
-    schema, lines, against = release.schema, release.averages, dict(zip(VALUES, ("nobody", "everybody"), strict=True))
-    assert lines is not None
-    ends = {name: lines.interval(name, LEVEL) for name in lines.values}
-    texts = numbers([value for name in lines.values for value in (lines.estimate(name), *ends[name])])
-    found = [
-        f"{amount(schema, texts[3 * k])} over treating {against[name]} ({LEVEL:.0%} interval {texts[3 * k + 1]} to "
-        f"{texts[3 * k + 2]})"
-        for k, name in enumerate(lines.values)
-    ]
-    cost = f", less its cost of {amount(schema, number(release.cost))} a treatment," if release.cost else ""
-    start = f"Treating as it says improves {outcome_words(schema)}{cost} by {', and by '.join(found)}, a person"
-    clear = [low > 0 for low, _ in ends.values()]
-    worse = [against[name] for name, (_, high) in ends.items() if high < 0]
-    means = f" Treating {worse[0]} is better than the rule." if worse else ""
-    if not means and not any(clear):
-        means = " The records do not show that it is better than either." if len(clear) > 1 else ""
-    return [f"{start}.{means}", f"This rests on the following: {release.line_assumptions}."]
+    def whom(self) -> list[str]:
+        """Return whom it is about."""
+        unit, n = self.release.privacy.protected, self.release.privacy.n
+        people = f"{n // unit.records:,} {'persons' if unit.is_person else 'records'}"
+        people += f" of {self.sites} sites" if self.sites else ""
+        bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
+        facts = {
+            "Records are weighted: the answer is for those whom they stand for.": self.domain.weights,
+            "It is for those like the complete records.": self.domain.dropped,
+        }
+        return [_listed(f"It is about people like those in the {people}", bounds), *_true(facts)]
 
+    def reference(self, given: bool) -> str:
+        """Return who the reference population is."""
+        known = self.effect is not None and self.effect.reference is not None
+        own = "has the released means and spreads" if known else "is spread evenly over the bounds, like no real people"
+        return f"The reference population {'is the public table that was given' if given else own}."
 
-def _unstated(release: Release) -> list[str]:
-    """Return that nothing says how large the noise of a fixed seed is, where a sentence would name it."""
-    effect = release.function
-    if release.privacy.private_noise or effect is None or noise_of(effect) is not None:
-        return []
-    if effect is release and release.function.has_intervals:
-        return []  # its interval counts it
-    return [
-        "Its noise had a fixed seed, as tests have it: such a release states no budget, hence no size of the noise."
-    ]
+    def groups(self) -> list[str]:
+        """Return who gains most and least, which subgroups stand apart, policies, and how far sites differ."""
+        ends = self.of(BY_EFFECT)[:: -1 if self.domain.better == "lower" else 1]
+        arms = self.main if len(self.main) > 2 else []
+        weighted = [line for line in self.of(WEIGHTED) if line not in self.main]
+        found = [self._each(line) for line in (*arms, *weighted, *ends[-1:], *ends[:1])]
+        if len(self.main) == 2 and not self.sites:
+            difference = self.lines.contrast(self.main[1].title, self.main[0].title)
+            compared = "{1} instead of {0}".format(*self.release.arms)
+            found += self._answer(_Line("", EVERYBODY, *difference), compared)[:1]
+        if self.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
+            found.append(self._spread())
+        found += self._in_cells() if self.cells and self.main else []
+        for against in ("treating nobody", "treating everybody"):
+            each = [line for line in self.of(OF_POLICY) if line.title.endswith(f" over {against}")]
+            clear = [line.title.removeprefix("treating ").partition(" over ")[0] for line in each if line.clear > 0]
+            shown = f"Treating one subgroup alone is shown to be better than {against} in {_some(clear, each)}"
+            found += [_listed(shown, clear)] if each else []
+        cost = getattr(self.release.decision, "cost", self.release.privacy.public.get("cost", 0.0))
+        return [*found, *_true({f"Gains count a cost of {self.size(cost)} a treatment.": cost}), *self._between()]
 
+    def _each(self, line: _Line) -> str:
+        value, interval = self.found(line)
+        what = "the effect is" if line.clear else "no effect is shown:"
+        return f"For {line.title}, {f'{what} {value} ({interval})' if line.known else 'nothing can be concluded'}."
 
-def _not_worth(release: Release) -> list[str]:
-    """Return that the release was not worth asking for, by the limits of plans at the released scale of residuals."""
-    domain = release.domain
-    error = noise_of(release)
-    if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
-        ((low, high),) = release.interval()
-        error = (high - low) / 4  # two standard errors on either side
-    own = _planned(release.function) if getattr(release, "form", "constant") != "constant" else None
-    worth = "" if error is None else worth_asking(error, domain.outcome_range, domain.outcome_sd, own and own.relative)
-    if worth == SERVES:
-        effect: Any = release.function
-        words = "At so many records and this budget one average effect serves as well."
-        grouped = effect.averages is not None and effect.averages.groups  # which say themselves how effects differ
-        return [] if grouped or (effect.averages is None and effect.law is None) else [words]
-    if error is None or worth != "no":
-        return []
-    share = (
-        f"{error / domain.outcome_sd:.1f} standard deviations of the outcome"
-        if domain.outcome_sd
-        else f"{error / domain.outcome_range:.0%} of the outcome's range"
-    )
-    return [
-        "Not worth asking at so many records and this budget: by the released scale of residuals the error to expect "
-        f"is {share}."
-    ]
+    def _spread(self) -> str:
+        """Return between which ends most effects of the reference population are released."""
+        effects = self.effect.effect_tensor(self.rows)
+        low, high = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
+        half = self.main[0].half if self.main and self.main[0].known else noise_of(self.release)
+        if high - low < (half or 0.0):
+            return "Differences of the effect between people were not found in so many records."
+        most, least = self.written(high, low, half=half)
+        people = f"For the middle {_MIDDLE:.0%} of the reference population"
+        return f"{people} it is estimated between {least} and {most}; true effects may spread more."
 
+    def _between(self) -> list[str]:
+        """Return how far sites differ in the first average, noise and sampling taken out."""
+        if not self.sites or not self.main:
+            return []
+        place, estimates, titles = self.all.index(self.main[0]), self.lines.estimates, self.lines.titles
+        rows = len(titles) // len(self.all)
+        least, *_, most = sorted(range(place * rows, place * rows + self.sites), key=estimates.__getitem__)
+        new = self.lines.ends(LEVEL)[place * rows + self.sites + 1 :][: rows - self.sites - 1].flatten().tolist()
+        high, low = self.written(*estimates[[most, least]].tolist(), half=self.main[0].half)
+        at_new = " and ".join(self.written(*new[::-1], half=self.main[0].half)[::-1]) if new else ""
+        spread = self.release.heterogeneity()[place]["between_sd"]  # type: ignore[attr-defined]
+        facts = {
+            f"The sites' own estimates run from {low} ({titles[least]}) to {high} ({titles[most]}).": True,
+            f"At a new site the effect is expected between {at_new}.": at_new,
+            "One effect at all sites is taken for granted.": self.fixed,
+            "Sites differ no more than chance and noise explain.": not self.fixed and not spread,
+            f"Beyond chance and noise, sites differ by a standard deviation of {self.size(spread)}.": spread,
+            "So few sites hardly show how far they differ, which widens the interval.": self.sites <= _FEW_SITES
+            and not self.fixed,
+        }
+        return _true(facts)
 
-def _share(chosen: Any) -> str:
-    return f"{torch.as_tensor(chosen).double().mean().item():.0%}"
+    def rests_on(self) -> list[str]:
+        """Return what it assumes, the strongest first."""
+        cohort, averages = not self.trial, getattr(self.effect, "averages", None)
+        lacking = 0.0 if averages is None or self.trial else averages.lacking
+        alone, missing = self.schema.cluster is None, " or ".join(self.domain.dropped)
+        facts = {
+            "Treatment was randomised person by person, as the design of the study says.": self.trial and alone,
+            "Where whole schools or wards were treated at once, intervals are too narrow.": self.trial and alone,
+            "Whole groups were randomised, as the design says, which intervals count.": self.trial and not alone,
+            "Nothing unmeasured drives both treatment and outcome.": cohort,
+            f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort,
+            f"By released numbers, at least {lacking:.0%} of the people have less of a chance.": lacking >= _FEW[0],
+            "For them it rests on the outcome's model alone: records without them would help.": lacking >= _FEW[0],
+            "The models of outcome and treatment are about right, or one of them is right.": cohort,
+            "Treatment does not depend on what missing covariates would have been.": cohort and self.schema.may_miss,
+            f"Whether the {missing} is missing does not depend on what the outcome is.": missing,
+            "When follow-up ends tells nothing of the event.": self.domain.censoring,
+            "Each person's records are at one site alone.": self.sites,
+            "The sites are like a sample of those that the mean is about.": self.sites and not self.fixed,
+        }
+        return _true(facts)
+
+    def robustness(self) -> list[str]:
+        """Return how strong an unmeasured cause would have to be; nothing in trials, or of an effect of about zero."""
+        own = getattr(self.effect, "averages", None) is not None and not self.release.arms and not self.trial
+        average, end = self.effect.explained_away() if own else (0.0, 0.0)
+        part = f"{average:.0%} of what covariates leave open in outcome and treatment"
+        whole = f"An unmeasured cause would have to explain {part} to bring the average to zero."
+        nearest = f"To bring the end of its interval to zero, {end:.0%} of each would do."
+        return _true({whole: average >= _FEW[1], nearest: end >= _FEW[1]})
+
+    def person(self) -> list[str]:
+        """Return what to do with one person's number."""
+        if self.release.decision is not None:
+            return ["The rule sees the listed covariates alone: what else is known of a patient it does not count."]
+        if self.effect is None:
+            return ["These are averages: what one person gains or loses they do not say."]
+        if not self.varies:
+            return ["Everybody has the same number here: so many records carry no more."]
+        read = "It has no interval here: do not act on one person's number alone."
+        if self.effect.has_intervals and self.main:
+            low, high = torch.as_tensor(self.effect.interval(self.rows, LEVEL)).unbind(1)
+            average, half = self.main[0].estimate, self.size((high - low).median().item() / 2)
+            apart = ((low > average) | (high < average)).double().mean().item()
+            people = f"{apart:.0%} of people" if apart else "nobody"
+            read = f"Read it with its interval, about {half} on either side: for {people} it leaves the average out."
+        mean = "A person's number is the mean of people alike in the covariates, and no forecast for one patient."
+        return [mean, read, *self._worth()]
+
+    def _worth(self) -> list[str]:
+        """Return that numbers of persons were not worth asking for, by the limits of plans."""
+        planned, error, domain = _planned(self.effect), noise_of(self.release), self.domain
+        if error is None:
+            return []
+        worth = worth_asking(error, domain.outcome_range, domain.outcome_sd, planned and planned.relative)
+        sds, of_range = (
+            error / (domain.outcome_sd or math.inf),
+            f"{error / domain.outcome_range:.0%} of the outcome's range",
+        )
+        share = f"{sds:.1f} standard deviations of the outcome" if sds else of_range
+        no = f"It is not worth asking at so many records: its error to expect is {share}."
+        serves = worth == SERVES and not self.of(BY_EFFECT)  # which say themselves how effects differ
+        return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
+
+    def privacy(self) -> list[str]:
+        """Return what is guaranteed, in one line."""
+        privacy = self.release.privacy
+        if privacy.claims:
+            whom, level = "person" if privacy.person else "record", Level(privacy.level)
+            budget = f"epsilon = {privacy.epsilon:.3g}, delta = {privacy.delta:.3g}"
+            return [f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."]
+        why = "there is no proof of any" if privacy.level == Level.HEURISTIC else "a condition of its proof fails"
+        why = why if privacy.private_noise else "its noise had a fixed seed, as tests have it"
+        return [f"No privacy guarantee, for {why}: keep it as confidential as the records."]

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.verify.words import check_words
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.pages.reader import findings, reader_page
+from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
@@ -63,7 +64,7 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
     assert loaded.summary()["average_effect_high"] == pytest.approx(0.5, abs=0.08)
     titles = [axes.get_title() for axes in release.plot(["age", "sex"]).axes]
     assert titles == ["low instead of placebo", "high instead of placebo"] * 2
-    assert findings(loaded, x)[1].startswith("Among everybody, high instead of placebo changes y by +0.")
+    assert check_words(loaded).head[1].startswith("Among everybody, high instead of placebo raises y by 0.")
     assert '"arms": ["low instead of placebo", "high instead of placebo"]' in reader_page(loaded)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.verify.words import check_words
 from torchdpcate import load_release
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -18,7 +19,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import findings
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 OBSERVED = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
@@ -123,10 +123,9 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     for (_, row), truth in zip(table.iterrows(), ((treated * gains).mean(), -(~treated * gains).mean()), strict=True):
         assert row["low"] <= float(truth) <= row["high"]
         assert row["high"] - row["low"] < 0.3
-    said = findings(rule)
-    assert "over treating nobody" in said[1]
-    assert ("less its cost of +0.200 a treatment" in said[1]) is (cost > 0)
-    assert said[2].startswith("This rests on the following")
+    said = check_words(rule)
+    assert all("treating nobody" in words or "treating everybody" in words for words in said.head[1:])
+    assert ("Gains count a cost of 0.20 a treatment." in said.groups) is (cost > 0)
     assert [row["of"] for row in rule.summary()["values"]] == list(table["line"])
     path = rule.save(tmp_path / "rule.safetensors")
     page = reader_page(rule)
@@ -149,7 +148,7 @@ def test_public_policies_have_the_costs_of_the_rule_and_stand_beside_its_values(
     alone = EffectRule(TRIAL, BUDGET, cost=0.2, second_stage=replace(stage, lines=["policies"]))
     found = alone.fit(*records()).release().effect
     assert found.privacy.public["cost"] == 0.2
-    assert "less its cost of +0.200 a treatment" in " ".join(findings(found))
+    assert "Gains count a cost of 0.20 a treatment." in check_words(found).groups
 
 
 def test_a_rule_of_a_share_has_values_too_and_another_rule_by_its_effect_has_none():
@@ -163,7 +162,7 @@ def test_a_rule_of_a_share_has_values_too_and_another_rule_by_its_effect_has_non
         assert other.averages is None
         with pytest.raises(MissingError, match="about another rule"):
             other.lines()
-    assert not any("treating nobody" in sentence for sentence in findings(rule.effect.rule()))
+    assert len(check_words(rule.effect.rule()).head) == 1
 
 
 def test_without_delta_a_rule_has_no_values_and_says_why():
