@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._cells import MISSING_LEVEL, to_date
 from torchdpcate.data._yaml import parse_yaml, read_yaml
-from torchdpcate.data.covariates import Categorical, Covariate, Numeric
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric, written_level
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -74,7 +74,7 @@ class Division:
                 raise InputError(
                     f"subgroups: {name!r} is a number without levels; give public cuts, as {{{name}: [1, 2]}}"
                 )
-            labels = tuple(f"{name} = {_written(level)}" for level in levels)
+            labels = tuple(f"{name} = {written_level(level)}" for level in levels)
             return cls(str(name), columns, (), labels, _encoded(covariate, levels))
         if isinstance(covariate, Categorical):
             raise InputError(f"subgroups: {name!r} has categories; write {{{name}: true}} for a cell of each")
@@ -338,13 +338,6 @@ def _cuts(covariate: Numeric, given: Any) -> tuple[float, ...]:
 
 
 def _intervals(number: Numeric, cuts: Sequence[float]) -> tuple[str, ...]:
-    name, write = number.name, _written if number.start is None else number.written
+    name, write = number.name, written_level if number.start is None else number.written
     between = [f"{write(low)} <= {name} < {write(high)}" for low, high in itertools.pairwise(cuts)]
     return f"{name} < {write(cuts[0])}", *between, f"{name} >= {write(cuts[-1])}"
-
-
-def _written(level: Any) -> str:
-    """Write a level or a cut: a number as short as it can be, without losing any of it."""
-    if isinstance(level, float):
-        return f"{level:g}" if float(f"{level:g}") == level else repr(level)
-    return str(level)

@@ -1,10 +1,17 @@
 """What arms, outcomes and covariates of a table are called in sentences."""
 
+import itertools
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from torchdpcate.data._arrays import is_number
+from torchdpcate.data._cells import MISSING_LEVEL
 from torchdpcate.data.censoring import RESTRICTED_MEAN
+from torchdpcate.data.covariates import written_level
 
 if TYPE_CHECKING:
+    from torchdpcate.data.covariates import Covariate
     from torchdpcate.data.schema import TableSchema
 
 
@@ -12,7 +19,7 @@ _PLAIN = frozenset(["yes", "no", "true", "false", "y", "n", "ja", "nein", "oui",
 
 
 def arm(schema: "TableSchema", label: int) -> str:
-    """Return what an arm is called: by its word in the table, or by the column and its number, or yes or no.
+    """Return what an arm is called: by its label, or by the treatment's and its number, or yes or no.
 
     Args:
         schema: Columns and public bounds.
@@ -27,8 +34,9 @@ def arm(schema: "TableSchema", label: int) -> str:
         >>> arm(TableSchema.from_dict({**facts, "treatment": "treat"}), 1)
         'treat = 1'
     """
-    named = dict(zip(schema.actions, schema.arms, strict=False)).get(label, label)
-    return named if isinstance(named, str) and named.lower() not in _PLAIN else f"{schema.treatment} = {named}"
+    word = dict(zip(schema.actions, schema.arm_labels, strict=True)).get(label, str(label))
+    plain = is_number(word) or word.lower() in _PLAIN
+    return f"{schema.treatment_label} = {word}" if plain else word
 
 
 def contrast(schema: "TableSchema") -> str:
@@ -47,9 +55,9 @@ def contrast(schema: "TableSchema") -> str:
         'low or high instead of placebo'
     """
     if schema.compared:
-        return f"{' or '.join(schema.compared)} instead of {schema.reference}"
+        return f"{' or '.join(schema.arm_labels[1:])} instead of {schema.arm_labels[0]}"
     first, second = schema.actions[:2]
-    return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment} = ')}"
+    return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment_label} = ')}"
 
 
 def outcome_words(schema: "TableSchema") -> str:
@@ -66,10 +74,57 @@ def outcome_words(schema: "TableSchema") -> str:
     """
     censoring = schema.domain.censoring
     if censoring is None:
-        return schema.outcome
+        return schema.outcome_label
     what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
     within = f"within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
-    return f"the {what} the event ({censoring.event_words}) {within}"
+    return f"the {what} {censoring.event_words} {within}"
+
+
+def column_words(covariate: "Covariate") -> str:
+    """Return what a covariate is called, with its unit where one is stated.
+
+    Example:
+        >>> from torchdpcate.data.covariates import Numeric
+        >>> column_words(Numeric("x1", 18, 99, label="age at entry", unit="years"))
+        'age at entry, years'
+    """
+    return ", ".join(filter(None, [covariate.label, getattr(covariate, "unit", "")]))
+
+
+def labelled(schema: "TableSchema", names: Iterable[str]) -> list[str]:
+    """Return names of cells and policies with labels in the place of columns, levels and arms.
+
+    Args:
+        schema: Columns, public bounds and labels.
+        names: As the library makes them; what is none stays.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> sex = {"categories": [1, 2], "label": "sex", "labels": {1: "men", 2: "women"}}
+        >>> facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1}}
+        >>> facts |= {"covariates": {"sx": sex, "x": {"low": 0, "high": 9, "label": "age"}}}
+        >>> schema = TableSchema.from_dict(facts)
+        >>> labelled(schema, ["sx = 2, 3 <= x < 5", "x <= 4", "x missing", "everybody"])
+        ['sex = women, 3 <= age < 5', 'age <= 4', 'age missing', 'everybody']
+    """
+    each, arms = schema.covariates, dict(zip(schema.actions, schema.arm_labels, strict=True))
+    columns = {column.name: column.label for covariate in each for column in covariate.columns}
+    levels = {
+        f"{c.name} = {written_level(level)}": f"{c.label} = {label}"
+        for c in each
+        for level, label in zip(c.levels, c.labels, strict=True)
+    }
+    instead = f" instead of {schema.arm_labels[0]}"
+    compared = zip(schema.compared, schema.arm_labels[1:], strict=False)
+    levels |= {f"{name} instead of {schema.reference}": label + instead for name, label in compared}
+    levels |= {f"always {a}": f"always {word}" for a, word in arms.items()}
+    levels |= {f"{a}, else {b}": f"{arms[a]}, else {arms[b]}" for a, b in itertools.permutations(arms, 2)}
+    whole, before = (
+        "|".join(re.escape(name) for name, label in found.items() if name != label) or "(?!)"
+        for found in (levels, columns)
+    )
+    parts = re.compile(rf"(?<!\S)(?:(?:{whole})(?![^\s,:])|(?:{before})(?= [-+<>]| {MISSING_LEVEL}))")
+    return [parts.sub(lambda part: (levels | columns)[part[0]], name) for name in names]
 
 
 def outcome_unit(schema: "TableSchema") -> str:

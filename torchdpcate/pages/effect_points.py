@@ -12,6 +12,7 @@ from torchdpcate.data._cells import MISSING_LEVEL
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import column_words
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import EffectRelease
@@ -63,13 +64,12 @@ class FigurePoints:
     @property
     def label(self) -> str:
         """What its axis says: the column, and its unit where one is stated."""
-        unit = getattr(self._varied[0], "unit", "")
-        return f"{self.name}, {unit}" if unit else self.name
+        return column_words(self._varied[0])
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
         """What the points are called where the covariate has levels; empty for a number."""
-        return tuple(f"{level:g}" if isinstance(level, float) else str(level) for level in self._varied[0].levels)
+        return self._varied[0].labels
 
     @property
     def columns(self) -> list[int]:

@@ -232,7 +232,7 @@ def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | No
     schema = release.schema
     title = f"{arm(schema, 1)} where the score is positive, so that {outcome_words(schema)} be {aim(schema)}"
     if isinstance(release, PolicyRelease):
-        title = f"{release.name}, so that {outcome_words(schema)} be {aim(schema)}"
+        title = f"{release.title}, so that {outcome_words(schema)} be {aim(schema)}"
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim)
 
 
@@ -274,7 +274,7 @@ def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | Non
         (['intercept', 'x0'], [0.0, 1.0])
     """
     if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-        return ["intercept", *release.features.domain.names], release.theta.numpy()
+        return ["intercept", *(column.label for column in release.domain.columns)], release.theta.numpy()
     if isinstance(release, ComposedRule) and release.effect.form == "linear":
         return _of_effect(release)
     return None
@@ -283,7 +283,8 @@ def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | Non
 def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     """Return those of a rule by an effect that is linear in the standardised covariates."""
     effect = release.effect
-    names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
+    names = [column.label for column in effect.domain.columns]
+    names = names if effect.columns is None else [names[j] for j in effect.columns]
     theta = effect.domain.direction * effect.theta
     slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
     middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift
@@ -308,8 +309,10 @@ def plot_subgroups(
 
     Of more than two arms there is a line for each effect of a cell.
     """
+    labels = {covariate.name: covariate.label for covariate in release.schema.covariates}
+    parts = [" and ".join(labels[by.covariate] for by in one.divisions) for one in release.subgroups.partitions]
     return forest_figure(
-        release.table(level).assign(cell=release.titles),
+        release.table(level).assign(cell=release.titles, partition=[parts[place] for place, *_ in release.lines]),
         simultaneous=release.interval(level, simultaneous=True),
         nonprivate=None if nonprivate is None else nonprivate.tolist(),
         truth=None if truth is None else truth.tolist(),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
+from torchdpcate.data.words import arm, column_words, effect_words, outcome_axis, outcome_unit
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
 from torchdpcate.evaluation.figures import OF_REGRESSION, decision_picture, effect_picture, svg_of
 from torchdpcate.fit.feature_maps import Identity
@@ -227,15 +227,17 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
             panels = arm_panels(release, where, LEVEL)
             if isinstance(release, ComposedRelease):  # a curve says too much without a band
                 panels = [panel for panel in panels if panel.band is not None]
-            drawn += [(panel.title or name, effect_picture(panel, outcome_axis(release.schema))) for panel in panels]
+            drawn += [
+                (panel.title or where.label, effect_picture(panel, outcome_axis(release.schema))) for panel in panels
+            ]
             continue
         assert isinstance(release, DecisionRelease | PolicyRelease)
-        drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
+        drawn.append((where.label, decision_picture(decision_panel(release, where), action_names(release))))
     return {
         "figures": drawn,
         "whom": f"averaged over {about}" if average else "at the middle of their bounds",
         "left": max(len(used) - _MOST_FIGURES, 0),
-        "unused": [name for name in release.schema.columns if name not in used],
+        "unused": [covariate.label for covariate in release.schema.covariates if covariate.name not in used],
     }
 
 
@@ -301,8 +303,9 @@ class Question:
         high: Upper public bound; of categories 0.
         levels: Public categories, in order; empty of a number.
         typical: Public range that most values of a number lie in, where one is declared.
-        unit: What a number is measured in, in words; empty if nothing is said.
         missing: The number that a value which is not known has; None where it must be known.
+        label: What readers see in the place of the name, with the unit of a number.
+        shown: What they see of each level.
     """
 
     name: str
@@ -312,12 +315,8 @@ class Question:
     levels: tuple[Any, ...] = ()
     typical: tuple[float, float] | None = None
     missing: float | None = None
-    unit: str = ""
-
-    @property
-    def label(self) -> str:
-        """Its name, with its unit where one is stated."""
-        return f"{self.name}, {self.unit}" if self.unit else self.name
+    label: str = ""
+    shown: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -345,7 +344,8 @@ def questions(release: Release) -> list[Question]:
     if isinstance(release, ComposedRelease):  # means of each covariate's encoded columns on its scale, from 0 to 1
         mean = (release.domain.scale(release.reference).mean(0) + 1) / 2
         starts = {name: mean[list(places)] for name, places in release.schema.places.items()}
-    return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
+    each = release.schema.covariates
+    return [replace(_question(c, starts.get(c.name)), label=column_words(c), shown=c.labels) for c in each]
 
 
 def _question(covariate: Covariate, typical: Tensor | None) -> Question:
@@ -362,8 +362,8 @@ def _question(covariate: Covariate, typical: Tensor | None) -> Question:
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
-    near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
-    return Question(covariate.name, near, low, high, (), column.typical, gone, unit)
+    near = min(low + steps * requested.step, high)
+    return Question(covariate.name, near, low, high, (), column.typical, gone)
 
 
 MOST_FEATURES = 150
@@ -419,7 +419,7 @@ def _requested(release: Release) -> dict[str, Any]:
 def _covariate(question: Question, places: range) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
     if question.levels:
-        return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
+        return shown | {"levels": list(question.shown), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}
     shown |= {} if question.missing is None else {"middle": question.missing}
     return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}

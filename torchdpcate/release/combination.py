@@ -40,7 +40,7 @@ _SEVERAL = (
 )
 SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own releases say what is known of theirs"}
 """What statements say of tuning."""
-_SAID = ("origin", "typical", "codes", "sd", "missing")
+_SAID = ("origin", "typical", "codes", "sd", "missing", "label", "labels")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
 _LEVELS = list(Level)
 _LONGEST = 80  # of a name
@@ -156,7 +156,7 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
     if isinstance(release, AverageEffectRelease):
         yield "the estimand", release.estimand
     if isinstance(release, SubgroupRelease):
-        yield "the list of subgroups", release.titles
+        yield "the list of subgroups", release.line_names
         yield "whom effects are averages of", release.privacy.public.get("estimand")
 
 

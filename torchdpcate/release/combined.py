@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
@@ -106,7 +107,7 @@ def _of_subgroups(site: SubgroupRelease) -> SiteLines:
         return torch.from_numpy(np.column_stack([site.estimate, site.interval(level)]))
 
     own, none = str(site.assumptions), torch.zeros_like(variances)
-    return SiteLines(tuple(site.titles), found.estimate, variances, none, shown, own)
+    return SiteLines(tuple(site.line_names), found.estimate, variances, none, shown, own)
 
 
 @site_lines.register
@@ -124,7 +125,7 @@ def _of_composed(site: ComposedRelease) -> SiteLines | None:
             rows[own.index(AVERAGE)] = [site.average_effect, *site.average(level)]
         return torch.tensor(rows, dtype=torch.float64)
 
-    names = tuple(site.arm_titles if site.arms else own)
+    names = tuple(f"{arm} instead of {site.schema.reference}" for arm in site.arms) or tuple(own)
     common = variances[:, PARTS.index("nuisances")]
     return SiteLines(names, lines.estimates[places], variances.sum(1), common, shown, site.line_assumptions)
 
@@ -228,7 +229,8 @@ class Combined(Release):
     @property
     def lines(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        return [name if self.answers_rows or name in self.cells else whom(name) for name in self.line_names]
+        own = {*self.cells, *self.line_names * self.answers_rows}
+        return labelled(self.schema, [name if name in own else whom(name) for name in self.line_names])
 
     @property
     def _of_cells(self) -> SubgroupRelease | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchdpcate._process import BATCH
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, stated_bias
@@ -398,13 +399,18 @@ class ComposedRelease(EffectRelease):
         kinds = {name: "by effect" for name in lines.groups} | dict.fromkeys(VALUES, _OF_RULE)
         kinds |= dict.fromkeys(lines.policies, _OF_POLICY)
         kinds |= {AVERAGE: "everybody"} | dict.fromkeys(tilts_of(lines.names), "weighted")
-        titles = self.arm_titles if self.arms else lines.titles(self.domain.better)
-        found = lines.table(level).assign(cell=titles)
+        found = lines.table(level).assign(cell=self.line_titles)
         if not self.arms:
             found.loc[0, ["estimate", "low", "high"]] = [self.average_effect, *self.average(level)]
         found["records"] = (found["share"] * n).round()
         found["partition"] = [kinds.get(name, "subgroups") for name in lines.names]
         return found[found["line"] != SLOPE][["cell", "estimate", "low", "high", "records", "partition"]]
+
+    @property
+    def line_titles(self) -> list[str]:
+        """What each line is of, in words."""
+        named = labelled(self.schema, self.required_lines.titles(self.domain.better))
+        return list(self.arm_titles) or named
 
     @property
     def required_lines(self) -> Lines:
@@ -487,7 +493,7 @@ class ComposedRelease(EffectRelease):
     def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return some lines, each with its 95 % interval."""
         lines, rows = self.required_lines, []
-        titles = dict(zip(lines.names, lines.titles(self.domain.better), strict=True))
+        titles = dict(zip(lines.names, self.line_titles, strict=True))
         for name in names:
             low, high = lines.interval(name)
             rows.append({"of": titles[name], "estimate": lines.estimate(name), "low": low, "high": high})
@@ -504,8 +510,9 @@ class ComposedRelease(EffectRelease):
         used = len(self.basis.features) if self.form != "constant" else 0
         found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
-            means = zip(self.arms, self.average_effects.tolist(), strict=True)
-            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
+            reference, *arms = self.schema.arm_labels
+            means = zip(arms, self.average_effects.tolist(), strict=True)
+            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": reference}
         elif self.lines is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}

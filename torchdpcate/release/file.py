@@ -131,7 +131,8 @@ class Release(ABC):
     @property
     def arm_titles(self) -> tuple[str, ...]:
         """What the effect of each of ``arms`` is, in words."""
-        return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
+        first, *others = self.schema.arm_labels
+        return tuple(f"{arm} instead of {first}" for arm in others if self.arms)
 
     @property
     def function(self) -> Any:
@@ -209,7 +210,7 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
 def subject(release: Release) -> str:
     """Return what a release is about, with the names of its treatment and outcome."""
     schema = release.schema
-    names = {"treatment": schema.treatment, "outcome": outcome_words(schema)}
+    names = {"treatment": schema.treatment_label, "outcome": outcome_words(schema)}
     return release.subject.format(**names, contrast=contrast(schema), aim=aim(schema))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchdpcate.candidates.kinds import PolicyFamily, check_actions
 from torchdpcate.candidates.library import Function, FunctionPolicies, policy_family
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.file import Release, draw
@@ -207,6 +208,11 @@ class PolicyRelease(Release):
         """The policy's name."""
         return self.policy.names[0]
 
+    @property
+    def title(self) -> str:
+        """Its name with labels in the place of columns and arms."""
+        return labelled(self.schema, self.policy.names)[0]
+
     def decide(self, X: Covariates) -> np.ndarray:
         """Return the labels of the chosen actions, int64 [m].
 
@@ -265,7 +271,7 @@ class PolicyRelease(Release):
             >>> _policy_example().summary()
             {'policy': 'x0 > 0.5'}
         """
-        return {"policy": self.name}
+        return {"policy": self.title}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return nothing: the policy is public, and stated by ``facts``."""

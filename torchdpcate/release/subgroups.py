@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
@@ -93,8 +94,13 @@ class SubgroupRelease(Release):
     @property
     def titles(self) -> list[str]:
         """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
+        return labelled(self.schema, self.line_names)
+
+    @property
+    def line_names(self) -> list[str]:
+        """The same by the names of columns, levels and arms, which sites share."""
         if not self.arms:
-            return [self.schema.treatment] if self.subgroups.of_everybody else list(self.subgroups.labels)
+            return list(self.subgroups.labels)
         before = "" if self.subgroups.of_everybody else "{}: "
         return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.lines]
 
@@ -320,14 +326,18 @@ class SubgroupRelease(Release):
             >>> [cell["cell"] for cell in found["cells"]], found["noise_dominated"]
             (['x0 < 0.5', 'x0 >= 0.5'], 0)
         """
-        rows = self.table().drop(columns="partition").to_dict("records")
+        table = self.table().drop(columns="partition")
+        table["cell"] = labelled(self.schema, table["cell"])
+        if self.arms:
+            table["arm"] = self.schema.arm_labels[1:] * self.subgroups.size
+        rows = table.to_dict("records")
         wide = self.interval(simultaneous=True).tolist()
         found: dict[str, Any] = {
             "cells": [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)],
             "interval_level": LEVEL,
             "noise_dominated": int(self.effects.noise_dominated.sum()),
         }
-        found |= {"reference": self.schema.reference} if self.arms else {}
+        found |= {"reference": self.schema.arm_labels[0]} if self.arms else {}
         return found | ({} if self.assumptions is None else {STATED_AS: self.assumptions})
 
     def tensors(self) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.composition.planned import EffectErrors, effect_errors
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import aim, arm, contrast, effect_words, outcome_unit, outcome_words
+from torchdpcate.data.words import aim, arm, contrast, effect_words, labelled, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import SERVES, worth_asking
@@ -236,7 +236,7 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
     what, mean = _lines(release), None if release.arms else overall(release)
     if mean is None and known.any():
         clear = known & ((low > 0) | (high < 0))
-        of = f" of an arm with {schema.reference} in a subgroup" if release.arms else ""
+        of = f" of an arm with {schema.arm_labels[0]} in a subgroup" if release.arms else ""
         found = [
             f"In {int(clear.sum())} of {len(table)} {what}{of} the interval of the effect on {outcome_words(schema)} "
             f"that counts all of them at once leaves zero out{_named(table['cell'][clear])}."
@@ -389,7 +389,8 @@ def _cells(release: ComposedRelease) -> list[str]:
     if not len(low):
         return []
     clear = (low > 0) | (high < 0)
-    named = _named([name for name, there in zip(lines.cells, clear, strict=True) if there])
+    cells = labelled(release.schema, lines.cells)
+    named = _named([name for name, there in zip(cells, clear, strict=True) if there])
     return [
         f"In {int(clear.sum())} of {len(clear)} subgroups the interval of the effect, each by itself, leaves zero "
         f"out{named}."
@@ -408,7 +409,7 @@ def _policies(release: ComposedRelease) -> list[str]:
         cells = [cell for cell in lines.cells if f"{cell}{over}" in lines]
         clear = [cell for cell in cells if lines.interval(f"{cell}{over}", LEVEL)[0] > 0]
         if cells:
-            found.append(f"over treating {of} in {len(clear)} of {len(cells)}{_named(clear)}")
+            found.append(f"over treating {of} in {len(clear)} of {len(cells)}{_named(labelled(schema, clear))}")
     improves = "raises" if schema.domain.better is None else "improves"
     what = f"Treating exactly the people of one subgroup {improves} {outcome_words(schema)}{less}"
     return [f"{what} {'; '.join(found)} (each {LEVEL:.0%} interval by itself lies above zero)."]
@@ -418,7 +419,7 @@ def _groups(release: ComposedRelease) -> str:
     """Return the sentence of the groups with the largest and the least effect."""
     schema, lines = release.schema, release.lines
     assert lines is not None
-    titles = dict(zip(lines.names, lines.titles(schema.domain.better), strict=True))
+    titles = dict(zip(lines.names, release.line_titles, strict=True))
     last, first = lines.groups[-1], lines.groups[0]
     if schema.domain.better == "lower":
         last, first = first, last
@@ -446,8 +447,8 @@ def _combined(release: Combined, reference: Tensor) -> list[str]:
     """Return the averages and what the first one means, the subgroups, and where effects lie."""
     found, rows = _averages_over_sites(release), release.means().tolist()
     if release.cells:
-        known = zip(release.line_names, rows, strict=True)
-        clear = [name for name, (_, low, high) in known if name in release.cells and (low > 0 or high < 0)]
+        known = zip(release.line_names, release.lines, rows, strict=True)
+        clear = [title for name, title, (_, low, high) in known if name in release.cells and (low > 0 or high < 0)]
         found.append(
             f"Over {len(release.sites)} sites, the {LEVEL:.0%} interval of the mean {effect_words(release.schema)} "
             f"leaves zero out in {len(clear)} of {len(release.cells)} {_lines(release)}{_named(clear)}."
@@ -505,7 +506,7 @@ def _between_of(release: Combined, line: dict[str, Any]) -> str:
 def _decisions(release: Release, reference: Tensor) -> list[str]:
     schema, goal = release.schema, f"so that {outcome_words(release.schema)} be {aim(release.schema)}"
     if isinstance(release, PolicyRelease):
-        chosen = f"Chosen from a public library, {goal}: {release.name}."
+        chosen = f"Chosen from a public library, {goal}: {release.title}."
         try:
             answers = release.answer(reference)
         except InputError:  # a function that nobody has given yet
@@ -520,7 +521,7 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
     first, second = (arm(schema, action) for action in schema.actions[:2])
     values = _values(release) if isinstance(release, ComposedRule) and release.lines is not None else []
     if not isinstance(release, ComposedRule) or release.constant is None:
-        other = first.removeprefix(f"{schema.treatment} = ")
+        other = first.removeprefix(f"{schema.treatment_label} = ")
         share = float((answers > 0).double().mean())
         if share in (0.0, 1.0):
             given = second if share else first
