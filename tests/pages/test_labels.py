@@ -182,8 +182,8 @@ def test_hours_are_numbered():
 @pytest.mark.parametrize(
     ("place", "entry", "problem"),
     [
-        ("q_age", {"label": 3}, "label of covariate 'q_age' is 3; give words"),
-        ("q_age", {"label": "a" * 61}, "60 letters at most"),
+        ("q_age", {"label": 3}, "label of covariate 'q_age' is 3; give words of at most 60 letters"),
+        ("q_age", {"label": "a" * 61}, "give words of at most 60 letters"),
         ("q_age", {"label": "\x1b[31mage"}, "letters that can be shown"),
         ("q_age", {"label": "\u0430ge"}, "letters of one script"),
         ("q_age", {"label": "Sex"}, "labels 'Sex' and 'sex' look alike"),
