@@ -117,7 +117,8 @@ def figures(page: str) -> str:
 def test_no_raw_name_is_shown(name, tmp_path, capsys):
     path = made(name).save(tmp_path / "release.safetensors")
     release = load_release(path)  # labels are in the file
-    page = reader_page(release, path=path).split("<details")[0]
+    page, card = reader_page(release, path=path).split("<details")
+    assert "<td>q_sex (sex)</td><td>one of 1, 2 (men, women)</td>" in card  # who asks for rows needs the names
     verify(str(path))
     inspected = capsys.readouterr().out.partition("release of ")
     figure = [text.get_text() for text in release.plot().findobj(Text)]

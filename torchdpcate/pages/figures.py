@@ -283,8 +283,8 @@ def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | Non
 def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     """Return those of a rule by an effect that is linear in the standardised covariates."""
     effect = release.effect
-    names = [column.label for column in effect.domain.columns]
-    names = names if effect.columns is None else [names[j] for j in effect.columns]
+    columns = range(effect.domain.dimension) if effect.columns is None else effect.columns
+    names = [effect.domain.columns[j].label for j in columns]
     theta = effect.domain.direction * effect.theta
     slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
     middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift

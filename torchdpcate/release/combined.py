@@ -229,8 +229,8 @@ class Combined(Release):
     @property
     def lines(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        own = {*self.cells, *self.line_names * self.answers_rows}
-        return labelled(self.schema, [name if name in own else whom(name) for name in self.line_names])
+        names = [name if self.answers_rows or name in self.cells else whom(name) for name in self.line_names]
+        return labelled(self.schema, names)
 
     @property
     def _of_cells(self) -> SubgroupRelease | None:

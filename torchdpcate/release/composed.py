@@ -409,8 +409,7 @@ class ComposedRelease(EffectRelease):
     @property
     def line_titles(self) -> list[str]:
         """What each line is of, in words."""
-        named = labelled(self.schema, self.required_lines.titles(self.domain.better))
-        return list(self.arm_titles) or named
+        return list(self.arm_titles) or labelled(self.schema, self.required_lines.titles(self.domain.better))
 
     @property
     def required_lines(self) -> Lines:
@@ -510,9 +509,8 @@ class ComposedRelease(EffectRelease):
         used = len(self.basis.features) if self.form != "constant" else 0
         found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
-            reference, *arms = self.schema.arm_labels
-            means = zip(arms, self.average_effects.tolist(), strict=True)
-            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": reference}
+            means = zip(self.schema.arm_labels[1:], self.average_effects.tolist(), strict=True)
+            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.arm_labels[0]}
         elif self.lines is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}

@@ -326,11 +326,9 @@ class SubgroupRelease(Release):
             >>> [cell["cell"] for cell in found["cells"]], found["noise_dominated"]
             (['x0 < 0.5', 'x0 >= 0.5'], 0)
         """
-        table = self.table().drop(columns="partition")
-        table["cell"] = labelled(self.schema, table["cell"])
-        if self.arms:
-            table["arm"] = self.schema.arm_labels[1:] * self.subgroups.size
-        rows = table.to_dict("records")
+        table, arms = self.table().drop(columns="partition"), self.schema.arm_labels[1:] * self.subgroups.size
+        shown = {"cell": labelled(self.schema, table["cell"])} | ({"arm": list(arms)} if self.arms else {})
+        rows = table.assign(**shown).to_dict("records")
         wide = self.interval(simultaneous=True).tolist()
         found: dict[str, Any] = {
             "cells": [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)],

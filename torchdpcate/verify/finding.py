@@ -389,8 +389,7 @@ def _cells(release: ComposedRelease) -> list[str]:
     if not len(low):
         return []
     clear = (low > 0) | (high < 0)
-    cells = labelled(release.schema, lines.cells)
-    named = _named([name for name, there in zip(cells, clear, strict=True) if there])
+    named = _named(labelled(release.schema, [name for name, there in zip(lines.cells, clear, strict=True) if there]))
     return [
         f"In {int(clear.sum())} of {len(clear)} subgroups the interval of the effect, each by itself, leaves zero "
         f"out{named}."
