@@ -99,8 +99,8 @@ class TableSchema:
 
     def __post_init__(self) -> None:
         refuse_strings(type(self), vars(self))
-        arms = self._shown_arms  # may refuse
-        vars(self).update(treatment_label=arms.label, arm_labels=arms.labels)
+        shown = self._shown_arms  # may refuse
+        vars(self).update(treatment_label=shown.label, arm_labels=shown.labels)
         vars(self).update(outcome_label=self.outcome_label or self.outcome)
         names = [self.treatment, self.outcome, *self.columns]
         for name in names:
