@@ -102,7 +102,11 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         True
     """
     rows, about = _reference(release, reference)
-    found, balance, curves = Findings.of(release, None if reference is None else rows), getattr(release, "balance", None), _curves(release, rows)
+    found, balance, curves = (
+        Findings.of(release, None if reference is None else rows),
+        getattr(release, "balance", None),
+        _curves(release, rows),
+    )
     model = offline_model(release, [curve.name for curve in curves])
     names = {curve.name for curve in curves}
     return render(

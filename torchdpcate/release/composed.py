@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchdpcate._process import BATCH
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.averages import (
@@ -395,7 +396,7 @@ class ComposedRelease(EffectRelease):
         kinds |= dict.fromkeys(averages.policies, OF_POLICY) | {AVERAGE: EVERYBODY}
         kinds |= dict.fromkeys(tilts_of(names), WEIGHTED)
         kinds |= dict.fromkeys(names, EVERYBODY) if self.arms else {}
-        titles = dict(zip(averages.names, self.arm_titles or averages.titles(self.domain.better), strict=True))
+        titles = dict(zip(averages.names, self._line_titles, strict=True))
         everywhere = (EVERYBODY, WEIGHTED, None)  # with cells; groups by effect are other people elsewhere
         estimates, variances = averages.estimates[own].clone(), averages.variances[own]
         if not self.arms:
@@ -408,7 +409,7 @@ class ComposedRelease(EffectRelease):
             return found
 
         return Lines(
-            self.arm_titles or names,
+            tuple(self.arm_names) or names,
             tuple(titles[name] for name in names),
             tuple(kinds.get(name, SUBGROUPS) for name in names),
             estimates,
@@ -420,9 +421,14 @@ class ComposedRelease(EffectRelease):
             unshrunk=averages.estimates[own],
             common=variances[:, PARTS.index("nuisances")],
             disjoint=(BY_EFFECT,),
-            comparable=self.arm_titles
+            comparable=tuple(self.arm_names)
             or tuple(name for name in names if name not in kinds or kinds[name] in everywhere),
         )
+
+    @property
+    def _line_titles(self) -> list[str]:
+        """What each of the averages is of, in words."""
+        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles(self.domain.better))
 
     def _average_alone(self) -> Lines:
         law = self._required_law()
@@ -523,7 +529,7 @@ class ComposedRelease(EffectRelease):
     def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return some lines, each with its 95 % interval."""
         lines, rows = self.required_averages, []
-        titles = dict(zip(lines.names, lines.titles(self.domain.better), strict=True))
+        titles = dict(zip(lines.names, self._line_titles, strict=True))
         for name in names:
             low, high = lines.interval(name)
             rows.append({"of": titles[name], "estimate": lines.estimate(name), "low": low, "high": high})
@@ -540,8 +546,8 @@ class ComposedRelease(EffectRelease):
         used = len(self.basis.features) if self.form != "constant" else 0
         found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
-            means = zip(self.arms, self.average_effects.tolist(), strict=True)
-            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
+            means = zip(self.schema.arm_labels[1:], self.average_effects.tolist(), strict=True)
+            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.arm_labels[0]}
         elif self.averages is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}

@@ -29,7 +29,7 @@ from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import aim, contrast, outcome_words
+from torchdpcate.data.words import aim, contrast, labelled, outcome_words
 from torchdpcate.errors import InputError, MissingError, ReleaseFileError, VerificationError
 from torchdpcate.release.lines import Lines
 from torchdpcate.release.statement import PrivacyStatement
@@ -135,8 +135,12 @@ class Release(ABC):
     @property
     def arm_titles(self) -> tuple[str, ...]:
         """What the effect of each of ``arms`` is, in words."""
-        first, *others = self.schema.arm_labels
-        return tuple(f"{arm} instead of {first}" for arm in others if self.arms)
+        return tuple(labelled(self.schema, self.arm_names))
+
+    @property
+    def arm_names(self) -> list[str]:
+        """The same by the names of arms, which sites share."""
+        return [f"{arm} instead of {self.schema.reference}" for arm in self.arms]
 
     @property
     def function(self) -> Any:

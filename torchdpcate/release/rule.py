@@ -232,6 +232,8 @@ class PolicyRelease(DecisionRelease):
         """Its name with labels in the place of columns and arms."""
         return labelled(self.schema, self.policy.names)[0]
 
+    def score_tensor(self, x: Tensor) -> Tensor:
+        """Refuse.
 
         Raises:
             InputError: Always.
@@ -264,7 +266,7 @@ class PolicyRelease(DecisionRelease):
             >>> _policy_example().summary()
             {'policy': 'x0 > 0.5'}
         """
-        return {"policy": self.title}
+        return {"policy": self.name}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return nothing: the policy is public, and stated by ``facts``."""

@@ -97,10 +97,10 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         *_sites(release),
         (
             "as the file says" if signature is None else "as the signer says",
-            "released numbers, names of columns and levels, their order, who chose the budget, where bounds come from, "
-            f"that they hold, that {unit}, that n records were read, which outcomes are better and their standard "
-            "deviation, the propensity of the design, size and correlation of clusters, and what is under conditions "
-            "and tuning: nothing here follows from public facts",
+            "released numbers, names of columns and levels, their labels and order, who chose the budget, where bounds "
+            f"come from, that they hold, that {unit}, that n records were read, which outcomes are better and their "
+            "standard deviation, the propensity of the design, size and correlation of clusters, and what is under "
+            "conditions and tuning: nothing here follows from public facts",
         ),
         folder,
     ]
