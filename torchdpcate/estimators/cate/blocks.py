@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,6 @@ from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.planned_noise import OF_EFFECT, PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.nuisance_kinds import nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
@@ -101,7 +101,7 @@ class Blocks:
         """
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                "delta = 0: private nuisances (nuisance=convex, mlp and others) are only (epsilon, delta)-private; "
+                "delta = 0: private nuisances (nuisance=mlp and others) are only (epsilon, delta)-private; "
                 "give privacy.delta above 0, for instance 1e-5, or take second_stage=adaptive, which is pure then"
             )
         if self.split == 1:
@@ -291,9 +291,7 @@ def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
     """Return the nuisances, or a copy of them on another device than the CPU."""
     if device.type == "cpu":
         return nuisances
-    copy = nuisances_from_config(nuisances.config()).double()
-    copy.load_state_dict(nuisances.state_dict())
-    return copy.to(device).eval().requires_grad_(False)
+    return deepcopy(nuisances).to(device)
 
 
 @dataclass(frozen=True, eq=False)
