@@ -37,7 +37,7 @@ RUNS = shipped(
         "policy": [*POLICY, "data=confounded", "privacy.delta=1e-5"],
         "output": [*BLOCKS, "mechanism=output", "features=representation"],
         "gaussian process": [*BLOCKS, GAUSSIAN, "second_stage.loss=huber"],
-        "plug-in": ["second_stage=plug_in", "nuisance=convex"],
+        "plug-in": ["second_stage=plug_in", "nuisance.epochs=1"],
         "kernel": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN],
         "kernel queries": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN, "release=queries"],
         "doubly robust": [*BLOCKS, "learner=dr", "features=fourier", "features.pairs=20"],

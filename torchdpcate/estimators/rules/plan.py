@@ -15,8 +15,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome
-from torchdpcate.estimators.rules.weighted_erm import RuleMechanism, is_known, stated_loss, stated_mechanism
+from torchdpcate.estimators.rules.weighted_erm import LOSS, RuleMechanism, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.losses import LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
@@ -128,8 +129,7 @@ class RulePlan(Plan[RuleRelease]):
         assert mechanism is not None
         bounds, weights = _restated_weights(public, n, domain)
         parts = _parts(public) | weights
-        loss = stated_loss(public, mechanism.curved)
-        facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
+        facts = LossBounds.of(LOSS), bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
         fit = PrivateFit(*facts, n=n)
         first = share_of(budget, parts.get("weights_share", 1.0))
         noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
@@ -165,7 +165,7 @@ class RulePlan(Plan[RuleRelease]):
         named = {"mechanism": self.name, **self.parts}
         known = {
             "mechanism": of_library(self.mechanism),
-            "loss": is_known(self.parts["loss"]),
+            "loss": self.parts["loss"] == "huber_hinge",
             "outcome": self.parts["outcome"] in OUTCOMES,
             "learner": self.parts["learner"] in RULE_LEARNERS.class_names(),
         }
