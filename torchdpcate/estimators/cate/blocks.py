@@ -37,7 +37,7 @@ from torchdpcate.estimators.planned_noise import OF_EFFECT, PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import nuisances_from_config
-from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
+from torchdpcate.fit.nuisances import NetworkErrors, NuisanceModel, NuisanceRecipe, shrunk, smaller
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
@@ -209,20 +209,23 @@ class Blocks:
     def _networks(self, n: int, level: Level, queries: int) -> PlannedNoise:
         """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
         assert self.budget is not None
-        domain, recipe, (trained, fitted) = self.schema.domain, self.second_stage, self.sizes(n)
-        own = math.nan
-        if isinstance(self.nuisance, NuisanceConfig):
-            own = network_error(trained, domain.dimension, self.budget) * domain.outcome_range
-        parts = {"the networks' own effect": own}
-        remarks: tuple[str, ...] = ()
-        if isinstance(recipe, NeuralSecondStage):
-            bounds = self.score.bounds(domain)
-            ridge = recipe.ridge_for(fitted, self.budget, domain, bounds)
-            parts["noise of the head"] = recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
-            remarks = (f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect",)
+        domain, recipe, fitted = self.schema.domain, self.second_stage, self.sizes(n)[1]
         plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
         errors = effect_errors(plan, domain)
-        constant = errors.total / (errors.relative or 1.0)
+        constant, own = errors.total / (errors.relative or 1.0), self.network_errors(n, errors.deviation)
+        parts, remarks = {"the networks' own effect": math.nan}, list[str]()
+        head, neural = self.head_noise(n, queries), isinstance(recipe, NeuralSecondStage)
+        if own is not None:
+            noise = smaller(math.hypot(own.noise, head), errors.deviation) if neural else own.noise
+            parts = {"their mean": own.mean, "their noise": noise, "what they do not learn": own.missed}
+        elif neural:
+            parts["noise of the head"] = head
+        if isinstance(recipe, NeuralSecondStage):
+            ridge = recipe.ridge_for(fitted, self.budget, domain, self.score.bounds(domain))
+            remarks += [f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect"]
+            remarks += ["answers are shrunk toward their mean by the noise that is expected in them"] * (
+                own is not None
+            )
         return PlannedNoise.of_parts(
             parts,
             OF_EFFECT,
@@ -230,11 +233,31 @@ class Blocks:
             n,
             self.budget,
             level=level,
-            assumes=(f"effects vary by {shown(constant)} over people",),
+            assumes=(f"effects vary by {shown(errors.deviation)} over people",),
             left_out=("confounding that the networks do not learn",),
-            remarks=remarks,
-            relative=None if math.isnan(own) else math.hypot(*parts.values()) / constant,
+            remarks=tuple(remarks),
+            relative=None if own is None else math.hypot(*parts.values()) / constant,
         )
+
+    def network_errors(self, n: int, deviation: float = math.inf) -> NetworkErrors | None:
+        """Return the errors to expect of the effect of nuisance networks; None of other nuisances.
+
+        Args:
+            n: Number of records.
+            deviation: Of effects over people.
+        """
+        if self.budget is None or not isinstance(self.nuisance, NuisanceConfig):
+            return None
+        return NetworkErrors.expected(self.sizes(n)[0], self.schema.domain, self.budget, deviation)
+
+    def head_noise(self, n: int, queries: int) -> float:
+        """Return the noise to expect of a neural head; zero of none."""
+        recipe, fitted = self.second_stage, self.sizes(n)[1]
+        if self.budget is None or not isinstance(recipe, NeuralSecondStage):
+            return 0.0
+        domain, bounds = self.schema.domain, self.score.bounds(self.schema.domain)
+        ridge = recipe.ridge_for(fitted, self.budget, domain, bounds)
+        return recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
 
     @property
     def mechanism(self) -> str:
@@ -368,6 +391,10 @@ class FittedBlocks:
             bound = self.schema.domain.outcome_range
             answers = (self.plug_in_effect(queries) + private.output).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
+            errors = self.settings.network_errors(self.n)
+            if errors is not None and isinstance(self.settings.second_stage, NeuralSecondStage):
+                noise = math.hypot(errors.noise, self.settings.head_noise(self.n, len(queries)))
+                answers = shrunk(answers, noise)
         nuisances = self.nuisances if include_nuisances else None
         head = head_of(self.stage)
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
