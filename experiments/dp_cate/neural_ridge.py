@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 
 from experiments.defaults.random_laws import random_setting
+from experiments.defaults.sources import Case
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.evaluation.comparison import pehe
@@ -100,24 +100,23 @@ def network_errors() -> Iterator[dict[str, object]]:
         n = SIZES[law % len(SIZES)]
         for kind in ("continuous", "binary"):
             drawn = random_setting(law, n=n, kind=kind)
-            case = drawn.case
-            yield _errors(kind, drawn.epsilon, law, case.schema.domain, case.records, case.queries, case.truth)
+            yield _errors(kind, drawn.epsilon, law, drawn.case)
     for (name, source), n, epsilon in itertools.product(SOURCES.items(), SIZES[:2], EPSILONS):
         study = source(n=round(n / 0.9), seed=LAWS[0]).load()
-        assert study.queries is not None
-        assert study.effect is not None
-        yield _errors(name, epsilon, LAWS[0], study.domain, study.records, study.queries, study.effect)
+        schema = TableSchema.from_domain(study.domain)
+        yield _errors(name, epsilon, LAWS[0], Case(schema, study.records, study.queries, study.effect))
 
 
-def _errors(
-    law: str, epsilon: float, seed: int, domain: Domain, records: CausalData, queries: torch.Tensor, truth: torch.Tensor
-) -> dict[str, object]:
+def _errors(law: str, epsilon: float, seed: int, case: Case) -> dict[str, object]:
+    domain, records = case.schema.domain, case.records
     budget = PrivacyBudget(epsilon, DELTA)
     learner = RLearner(
         domain, budget, nuisance=NuisanceConfig(engine="chain"), second_stage=PlugInSecondStage(), seed=seed
     )
     learner.fit(records.x, records.a, records.y)
-    effect, truth = (part / domain.outcome_range for part in (torch.as_tensor(learner.plug_in_effect(queries)), truth))
+    effect, truth = (
+        part / domain.outcome_range for part in (torch.as_tensor(learner.plug_in_effect(case.queries)), case.truth)
+    )
     return {
         "law": law,
         "binary": domain.outcome_kind == "binary",

@@ -234,7 +234,10 @@ class Blocks:
             self.budget,
             level=level,
             assumes=(f"effects vary by {shown(errors.deviation)} over people",),
-            left_out=("confounding that the networks do not learn",),
+            left_out=(
+                "confounding that the networks do not learn",
+                *["that they learn medians of a skewed outcome"] * (domain.outcome_kind != "binary"),
+            ),
             remarks=tuple(remarks),
             relative=None if own is None else math.hypot(*parts.values()) / constant,
         )
