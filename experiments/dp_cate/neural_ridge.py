@@ -96,11 +96,9 @@ def network_errors() -> Iterator[dict[str, object]]:
 
     Half of the random laws have an outcome of two values.
     """
-    for law in LAWS:
-        n = SIZES[law % len(SIZES)]
-        for kind in ("continuous", "binary"):
-            drawn = random_setting(law, n=n, kind=kind)
-            yield _errors(kind, drawn.epsilon, law, drawn.case)
+    for law, kind in itertools.product(LAWS, ("continuous", "binary")):
+        drawn = random_setting(law, n=SIZES[law % len(SIZES)], kind=kind)
+        yield _errors(kind, drawn.epsilon, law, drawn.case)
     for (name, source), n, epsilon in itertools.product(SOURCES.items(), SIZES[:2], EPSILONS):
         study = source(n=round(n / 0.9), seed=LAWS[0]).load()
         schema = TableSchema.from_domain(study.domain)
@@ -109,14 +107,10 @@ def network_errors() -> Iterator[dict[str, object]]:
 
 def _errors(law: str, epsilon: float, seed: int, case: Case) -> dict[str, object]:
     domain, records = case.schema.domain, case.records
-    budget = PrivacyBudget(epsilon, DELTA)
-    learner = RLearner(
-        domain, budget, nuisance=NuisanceConfig(engine="chain"), second_stage=PlugInSecondStage(), seed=seed
-    )
-    learner.fit(records.x, records.a, records.y)
-    effect, truth = (
-        part / domain.outcome_range for part in (torch.as_tensor(learner.plug_in_effect(case.queries)), case.truth)
-    )
+    budget, networks = PrivacyBudget(epsilon, DELTA), NuisanceConfig(engine="chain")
+    learner = RLearner(domain, budget, nuisance=networks, second_stage=PlugInSecondStage(), seed=seed)
+    found = torch.as_tensor(learner.fit(records.x, records.a, records.y).plug_in_effect(case.queries))
+    effect, truth = found / domain.outcome_range, case.truth / domain.outcome_range
     return {
         "law": law,
         "binary": domain.outcome_kind == "binary",

@@ -210,16 +210,14 @@ class Blocks:
         """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
         assert self.budget is not None
         domain, recipe, fitted = self.schema.domain, self.second_stage, self.sizes(n)[1]
-        plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
-        errors = effect_errors(plan, domain)
+        errors = effect_errors(AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain), domain)
         constant, own = errors.total / (errors.relative or 1.0), self.network_errors(n, errors.deviation)
-        parts, remarks = {"the networks' own effect": math.nan}, list[str]()
-        head, neural = self.head_noise(n, queries), isinstance(recipe, NeuralSecondStage)
+        parts = {"the networks' own effect": math.nan, "noise of the head": self.head_noise(n, queries)}
+        remarks = list[str]()
         if own is not None:
-            noise = smaller(math.hypot(own.noise, head), errors.deviation) if neural else own.noise
+            noise = math.hypot(own.noise, parts["noise of the head"])
+            noise = smaller(noise, errors.deviation) if isinstance(recipe, NeuralSecondStage) else noise
             parts = {"their mean": own.mean, "their noise": noise, "what they do not learn": own.missed}
-        elif neural:
-            parts["noise of the head"] = head
         if isinstance(recipe, NeuralSecondStage):
             ridge = recipe.ridge_for(fitted, self.budget, domain, self.score.bounds(domain))
             remarks += [f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect"]
@@ -258,8 +256,8 @@ class Blocks:
         recipe, fitted = self.second_stage, self.sizes(n)[1]
         if self.budget is None or not isinstance(recipe, NeuralSecondStage):
             return 0.0
-        domain, bounds = self.schema.domain, self.score.bounds(self.schema.domain)
-        ridge = recipe.ridge_for(fitted, self.budget, domain, bounds)
+        bounds = self.score.bounds(self.schema.domain)
+        ridge = recipe.ridge_for(fitted, self.budget, self.schema.domain, bounds)
         return recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
 
     @property
