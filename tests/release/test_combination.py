@@ -309,8 +309,9 @@ def test_what_has_no_known_error_is_refused() -> None:
         combine([site], ["a"])
     with pytest.raises(InputError, match="give each of the 2 sites a name of its own"):
         combine([site, site], ["a", "a"])
-    with pytest.raises(InputError, match="is none of a site"):
-        combine([site, site], ["a", "b\n"])
+    for name in ("b\n", "", "all sites"):
+        with pytest.raises(InputError, match="is none of a site"):
+            combine([site, site], ["a", name])
     with pytest.raises(InputError, match="between = none: choose one of fixed, random"):
         combine([site, site], ["a", "b"], "none")
     with pytest.raises(InputError, match=r"^a: a decision has no known error"):

@@ -145,7 +145,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
     if isinstance(release, QueryRelease):
         return {"queries": True}
     if release.between is not None and release.function is None:
-        return {"sites": _sites(release), "assumptions": release.assumptions}
+        return {"sites": _sites(release), "assumptions": release.required_lines.assumptions}
     shown = _sliders(release) | _figures(release, given, rows, about) | _lines(release)
     shown |= _bands(release) if isinstance(release, EffectRelease) else {}
     return shown | ({"sites": _sites(release)} if release.between is not None else {})
