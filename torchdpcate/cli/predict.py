@@ -21,7 +21,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release, load_release
-from torchdpcate.release.subgroups import SubgroupRelease
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +118,9 @@ def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[s
         InputError: The release has none.
     """
     found_at: Callable[[Tensor, float], Any]
-    if isinstance(release, ComposedRelease) or getattr(release, "between", None) is not None:
+    if isinstance(release, ComposedRelease):
         found_at = release.interval
-    elif isinstance(release, SubgroupRelease):
+    elif hasattr(release, "interval_at"):
         found_at = release.interval_at
     else:
         what = f"a release of {release.kind}" if isinstance(release, Release) else "an online service"

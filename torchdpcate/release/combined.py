@@ -348,7 +348,10 @@ class SitesRelease(EffectRelease):
         Raises:
             InputError: As ``effect_tensor``, or a level outside (0, 1).
         """
-        x = self._covariates(X)
+        return self.interval_at(self._covariates(X), level)
+
+    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
+        """Return ``interval`` at encoded covariates x [m, q]."""
         if self.function is None:
             return self._of_cells(self.means(level)[:, 1:], x).numpy()
         pooled = self.pooled_at(x)
