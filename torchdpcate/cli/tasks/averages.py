@@ -21,7 +21,6 @@ from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
-from torchdpcate.release.averages import AVERAGE
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _LEVEL = 0.95
 _LINES = "torchdpcate.estimators.average.lines.AverageEffect"
 NONPRIVATE = "non-private"
 """The estimate that the curator sees beside the release, and that is not released."""
-_SAMPLE = "public_sample"
+_ENDS = ("low", "high", "width")
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -136,24 +135,36 @@ class Averages(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
-        release, truth = self.release, true_average(self.study, self.release.estimand)
-        value, ends = release.main.value, release.lines()[["low", "high"]].to_numpy()[0].tolist()
-        nonprivate = None if self._nonprivate is None else self._nonprivate.value
-        found: dict[str, Any] = {
+        (value, low, high), other, truth = self._row, self._exact_value, true_average(self.study, self._estimand)
+        known = not math.isnan(low)
+        return {
             "estimate": value,
-            "estimate_nonprivate": nonprivate,
+            "estimate_nonprivate": other,
             "error": None if truth is None else abs(value - truth),
-            "error_nonprivate": None if truth is None or nonprivate is None else abs(nonprivate - truth),
+            "error_nonprivate": None if truth is None or other is None else abs(other - truth),
             "truth": truth,
-            **dict.fromkeys(("low", "high", "width", "covered")),
+            **{name: found if known else None for name, found in zip(_ENDS, (low, high, high - low), strict=True)},
+            "covered": int(low <= truth <= high) if known and truth is not None else None,
+            "planned_error": self._planned_error,
         }
-        if not math.isnan(ends[0]):
-            low, high = ends
-            found |= {"low": low, "high": high, "width": high - low}
-            found["covered"] = None if truth is None else int(low <= truth <= high)
+
+    @property
+    def _estimand(self) -> str:
+        return self.release.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        """The estimate and the ends of its interval, which are NaN where none is known."""
+        return tuple(self.release.lines(_LEVEL)[["estimate", "low", "high"]].to_numpy()[0].tolist())
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._nonprivate is None else self._nonprivate.value
+
+    @property
+    def _planned_error(self) -> float | None:
         planned = self.learner.planned_error(self.study.records.n)
-        found["planned_error"] = None if planned is None else planned.total
-        return found
+        return None if planned is None else planned.total
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write the curator's table; return the balance of covariates, and the interval beside what is not private."""
@@ -163,8 +174,8 @@ class Averages(TaskSpec):
                 write_balance(balance, self.folder / "curator")
             mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
             figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
-        exact, truth = self._nonprivate, summary.get("truth")
-        nonprivate, known = (None if value is None else np.array([value]) for value in (exact and exact.value, truth))
+        beside = self._exact_value, summary.get("truth")
+        nonprivate, known = (None if value is None else np.array([value]) for value in beside)
         return {**figures, FOREST_FILE: lambda: plot_lines(self.release, nonprivate=nonprivate, truth=known)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
@@ -203,25 +214,19 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
         """Return the choices of groups, and the estimand."""
         return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
 
-    def results(self) -> dict[str, Any]:
-        """Return the estimate with its interval, and errors where the truth is known."""
-        line, lines, exact = self.learner.line, self._lines, self._exact
-        value, (low, high) = lines.estimate(line), lines.interval(line, _LEVEL)
-        if line == AVERAGE:
-            value, (low, high) = self.release.average_effect, self.release.average(_LEVEL).tolist()
-        truth = true_average(self.study, self.learner.estimand)
-        other = None if exact is None else exact.estimate(line)
-        found: dict[str, Any] = {
-            "estimate": value,
-            "estimate_nonprivate": other,
-            "low": low,
-            "high": high,
-            "width": high - low,
-            "truth": truth,
-            "planned_error": self.learner.expected_noise(self.n).value,
-        }
-        found |= dict.fromkeys(("error", "error_nonprivate", "covered"))
-        if truth is not None:
-            found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
-            found["error_nonprivate"] = None if other is None else abs(other - truth)
-        return found
+    @property
+    def _estimand(self) -> str:
+        return self.learner.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        found = self.release.required_lines.table(_LEVEL).loc[self.learner.line, ["estimate", "low", "high"]]
+        return tuple(found.tolist())
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._exact is None else self._exact.estimate(self.learner.line)
+
+    @property
+    def _planned_error(self) -> float:
+        return self.learner.expected_noise(self.n).value
