@@ -136,7 +136,7 @@ def test_policies_are_said_by_the_cells_whose_treatment_gains(tmp_path):
     own = table[table["group"] == "value of a policy"]
     against = [f"treating sex = {sex} over treating {of}" for sex in "fm" for of in ("nobody", "everybody")]
     assert list(own["line"]) == against
-    assert [row["of"] for row in release.summary()["averages"]][2:] == list(own["line"])
+    assert [row["line"] for row in release.summary()["averages"]][2:] == list(own["line"])
     said = next(words for words in findings(release) if words.startswith("Treating exactly"))
     assert said == (
         "Treating exactly the people of one subgroup improves pain over treating nobody in 2 of 2: sex = f; sex = m; "

@@ -208,14 +208,9 @@ class LinesRelease(Release):
             >>> [row["line"] for row in found["lines"]], found["noise_dominated"]
             (['x0 < 0.5', 'x0 >= 0.5'], 0)
         """
-        lines, rows = self.required_lines, self.lines(LEVEL).drop(columns="group").to_dict("records")
-        if len(rows) > 1:
-            wide = lines.interval(LEVEL, simultaneous=True).tolist()
-            rows = [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)]
-        known = [{name: _known(value) for name, value in row.items()} for row in rows]
-        reference = {"reference": self.schema.reference} if self.arms else {}
+        lines, reference = self.required_lines, {"reference": self.schema.reference} if self.arms else {}
         dominated = {"interval_level": LEVEL, "noise_dominated": sum(lines.dominated)}
-        return {"lines": known, **dominated, **reference, STATED_AS: self.assumptions}
+        return {"lines": lines.rows(), **dominated, **reference, STATED_AS: self.assumptions}
 
     @classmethod
     def build(
@@ -381,11 +376,6 @@ class AverageEffectRelease(LinesRelease):
             outcome,
             None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
         )
-
-
-def _known(value: Any) -> Any:
-    """Return a value as JSON has it: None of a number that is not known."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _vector(values: Any) -> Tensor:

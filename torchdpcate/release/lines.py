@@ -136,6 +136,14 @@ class Lines:
         shares = {} if self.weights is None else {"weight": self.weights}
         return pd.DataFrame({name: np.asarray(column) for name, column in (columns | shares).items()}, self.names)
 
+    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
+        """Return one mapping a line, as summaries have it: plain types, None of an end that is not known."""
+        table = self.table(level)[["line", "estimate", "low", "high", "records"]].astype(object)
+        if self.at_once is not None and len(table) > 1:
+            table["simultaneous"] = self.at_once(level).tolist()
+        found: list[dict[str, Any]] = table.where(table.notna(), None).to_dict("records")
+        return found
+
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return one row a line, see ``Release.summary_frame``."""
         import pandas as pd

@@ -127,7 +127,7 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     assert "over treating nobody" in said[1]
     assert ("less its cost of +0.200 a treatment" in said[1]) is (cost > 0)
     assert said[2].startswith("This rests on the following")
-    assert [row["of"] for row in rule.summary()["values"]] == list(table["line"])
+    assert [row["line"] for row in rule.summary()["values"]] == list(table["line"])
     path = rule.save(tmp_path / "rule.safetensors")
     page = reader_page(rule)
     assert "What the rule gains" in page

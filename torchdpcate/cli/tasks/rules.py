@@ -215,11 +215,7 @@ class EffectRules(Rules):
 
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
-        values = (
-            {}
-            if self.release.averages is None
-            else {"values": self.release.effect.rows_of(self.release.averages.values)}
-        )
+        values = {} if self.release.named is None else {"values": self.release.named.rows()}
         return {"form": self.release.effect.form, **super().results(), **values}
 
     def exact(self) -> dict[str, Tensor]:
