@@ -69,7 +69,7 @@ class OutcomeTable(RatioOfSums):
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``: the table and, given it, the variance."""
-        n, bounds = self.facts.n, self.facts.weight_bounds
+        n, bounds = self.facts.n, weight_bounds(self.facts)
         if query == "table":
             return Sums(CELLS, partial(_cells, bounds), n, (1.0,) * len(CELLS), unit=bounds.repeat_interleave(2, -1))
         means = self.means(numbers)
@@ -79,10 +79,10 @@ class OutcomeTable(RatioOfSums):
     def estimate(self, numbers: Mapping[str, Tensor]) -> TableEstimate:
         """See ``RatioOfSums``."""
         facts, means, scales = self.facts, self.means(numbers), self.scales(numbers)
-        most = facts.n * means.largest_term(facts.weight_bounds)
+        most = facts.n * means.largest_term(weight_bounds(facts))
         variance = upper_bound(numbers["variance"], scales["variance"], most)
         imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
-        polytope = means.pulls() * facts.weight_bounds.repeat_interleave(2, -1) * self.scale("table")
+        polytope = means.pulls() * weight_bounds(facts).repeat_interleave(2, -1) * self.scale("table")
         return TableEstimate(
             means.mu[:, 0] - means.mu[:, 1],
             (variance + imbalance.square()).sqrt(),
@@ -100,15 +100,28 @@ class OutcomeTable(RatioOfSums):
     @property
     def floors(self) -> Tensor:
         """2 W_z / epsilon of the treated and of the controls, [runs, 2]: the sums below which a mean is 1/2."""
-        least = self.facts.weight_bounds * 2 / self.epsilons["table"]
+        least = weight_bounds(self.facts) * 2 / self.epsilons["table"]
         return least if self.private else torch.zeros_like(least)
 
     def public(self) -> dict[str, Any]:
         """Return the noise scales, the sums below which an arm's mean is 1/2, and the weights that they follow from."""
         treated, control = self.floors[0].tolist()
         scales = {f"scale_{query}": law.scale for query, law in self.laws.items()}
-        ranges = {} if self.facts.ranges is None else self.facts.ranges.stated_weights
+        ranges = {} if self.facts.ranges is None else stated_weights(self.facts)
         return {**scales, "floor_treated": treated, "floor_control": control, **ranges}
+
+
+def weight_bounds(facts: EffectFacts) -> Tensor:
+    """Return W_1 and W_0, the largest weights by released coefficients, [runs, 2], or by all of them, [1, 2]."""
+    if facts.ranges is None:
+        return torch.tensor([[facts.estimand.most_treated, facts.estimand.most_control]], dtype=torch.float64)
+    return torch.stack([facts.ranges.treated[1], facts.ranges.control[1]], -1)
+
+
+def stated_weights(facts: EffectFacts) -> dict[str, list[float]]:
+    """Return the first run's ranges of weights, as statements have them."""
+    assert facts.ranges is not None
+    return {name: ends for name, ends in facts.ranges.stated.items() if name.endswith("weights")}
 
 
 def _cells(bounds: Tensor, batch: Weighted) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from experiments.covariate_balancing.outcome_table import stated_weights, weight_bounds
 from torchdpcate.data.records import public_permutation
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import (
@@ -72,7 +73,7 @@ class InverseWeights(RatioOfSums):
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``."""
-        treated, control = self.facts.weight_bounds.unbind(-1)
+        treated, control = weight_bounds(self.facts).unbind(-1)
         terms = partial(_inverse_weighted, self.facts, self.theta)
         return Sums.within("sum", terms, self.facts.n, (-control, treated), self.facts.estimand.largest)
 
@@ -85,7 +86,7 @@ class InverseWeights(RatioOfSums):
     def public(self) -> dict[str, Any]:
         """Return what the coefficients leave of the weights, and the scale of the sum's noise."""
         assert self.facts.ranges is not None
-        return {"sum_scale": self.scales({})["sum"][0].item(), **self.facts.ranges.stated_weights}
+        return {"sum_scale": self.scales({})["sum"][0].item(), **stated_weights(self.facts)}
 
 
 def _inverse_weighted(facts: EffectFacts, theta: Tensor | None, batch: Batch) -> Tensor:

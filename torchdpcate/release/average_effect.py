@@ -17,7 +17,7 @@ from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.averages import whom
 from torchdpcate.release.estimate import Estimate, IntervalLaw, checked_level
 from torchdpcate.release.file import Release, draw
-from torchdpcate.release.lines import EVERYBODY, LEVEL, WEIGHTED, Lines
+from torchdpcate.release.lines import EVERYBODY, LEVEL, NO_INTERVAL, WEIGHTED, Lines
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
@@ -173,9 +173,7 @@ class LinesRelease(Release):
         """
         found = self.required_lines.interval(checked_level(level), simultaneous)
         if bool(found.isnan().any()):
-            raise InputError(
-                "interval: no honest interval is known for this estimate; CovariateBalancingEffect has one"
-            )
+            raise InputError(f"interval: {NO_INTERVAL}")
         return found.numpy()
 
     @property

@@ -215,11 +215,6 @@ class ComposedRelease(EffectRelease):
         law, x, bound = self.law_of_persons, self._covariates(X), self.domain.outcome_range
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
-    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
-        low, high = self.interval(X, 1 - alpha).T
-        return low, high
-
     def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
@@ -249,11 +244,6 @@ class ComposedRelease(EffectRelease):
         )
         bound = self.domain.outcome_range
         return _hull(found, means).clamp(-bound, bound).numpy()
-
-    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
-        """Return the ends of ``mean_interval(X, 1 - alpha)`` over all rows of X; see ``EffectRelease``."""
-        low, high = self.mean_interval(X, 1 - alpha)[0]
-        return float(low), float(high)
 
     def effect_contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return intervals of the effect at X minus that at X2, row by row, [m, 2], in outcome units.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVERYBODY, WEIGHTED, BY_EFFECT, SUBGROUPS = "everybody", "weighted", "by effect", "subgroups"
 OF_RULE, OF_POLICY, QUERIES = "value of the rule", "value of a policy", "queries"
 """What lines are about where they are no partition's: the groups that tables and forest plots put them in."""
+NO_INTERVAL = "no honest interval is known for this estimate; CovariateBalancingEffect has one"
 LEVEL = 0.95
 """Probability of the intervals that cards and ``torchdpcate verify`` show."""
 
