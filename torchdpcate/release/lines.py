@@ -142,8 +142,7 @@ class Lines:
         table = self.table(level)[["line", "estimate", "low", "high", "records"]].astype(object)
         if self.at_once is not None and len(table) > 1:
             table["simultaneous"] = self.at_once(level).tolist()
-        found: list[dict[str, Any]] = table.where(table.notna(), None).to_dict("records")
-        return found
+        return table.where(table.notna(), None).to_dict("records")  # type: ignore[return-value]
 
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return one row a line, see ``Release.summary_frame``."""

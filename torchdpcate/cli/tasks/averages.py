@@ -220,8 +220,9 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
 
     @property
     def _row(self) -> tuple[float, float, float]:
-        found = self.release.required_lines.table(_LEVEL).loc[self.learner.line, ["estimate", "low", "high"]]
-        return tuple(found.tolist())
+        lines, place = self.release.required_lines, self.release.required_lines.place(self.learner.line)
+        low, high = lines.ends(_LEVEL)[place].tolist()
+        return float(lines.estimates[place]), low, high
 
     @property
     def _exact_value(self) -> float | None:
