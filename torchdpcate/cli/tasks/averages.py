@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from hydra.utils import instantiate
 
+from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec
-from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task, write_balance
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
+from torchdpcate.evaluation.curator_figures import overlap_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
+from torchdpcate.release.averages import Averages as Released
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -28,8 +35,11 @@ if TYPE_CHECKING:
 
     from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.learner import AverageEffectLearner
+    from torchdpcate.estimators.average.lines import AverageEffect
 
 _LEVEL = 0.95
+_Task = TypeVar("_Task", bound=TaskSpec)
+FOREST_FILE = "forest.png"
 _LINES = "torchdpcate.estimators.average.lines.AverageEffect"
 NONPRIVATE = "non-private"
 """The estimate that the curator sees beside the release, and that is not released."""
@@ -202,13 +212,91 @@ class Averages(TaskSpec):
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
 
 
-class LineAverages(OfLines, Averages):  # type: ignore[misc]
-    """``task=average_effect`` by one composition."""
+class OfLines(TaskSpec):
+    """What tasks have in common whose release is one composition's."""
+
+    learner: AverageEffect
+    release: ComposedRelease  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, task: TaskSpec) -> LineAverages:
+    def of(cls, task: TaskSpec) -> Self:
         """Return the task with what another was given."""
         return with_task(cls(task.name), task)
+
+    @property
+    def mechanism_name(self) -> str:
+        return "composed"
+
+    def size(self) -> int:
+        return TaskSpec.size(self)
+
+    def fit(self) -> None:
+        TaskSpec.fit(self)
+
+    def _fit_stream(self, stream: Any) -> None:
+        TaskSpec._fit_stream(self, stream)
+
+    def released(self) -> ComposedRelease:
+        """Return what the fit has paid for."""
+        return self.learner.release()
+
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write how treated and controls compare, which is the curator's."""
+        return write_arms(self)
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return nothing: findings say what was found."""
+        return []
+
+    @property
+    def _exact(self) -> Released | None:
+        """The same lines without privacy, where they are asked for; the curator's."""
+        return None if self.nonprivate is None else self.nonprivate.nonprivate_lines()
+
+
+def write_arms(task: TaskSpec) -> Figures:
+    """Write the balance of a composition's covariates, warn of propensities beyond the overlap, and return figures.
+
+    Args:
+        task: Whose learner is a composition's, or one that knows nothing of this.
+    """
+    balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
+    if balance is None:
+        return figures
+    with task.attempt("curator/balance.csv"):
+        write_balance(balance, task.folder / "curator")
+    figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
+    with task.attempt("how treated and controls compare"):
+        found = task.learner.nonprivate_comparability()
+        if found.overlap is not None:
+            own = found.propensity, found.treated, found.overlap
+            figures["overlap.png"] = lambda: overlap_figure(*own, words=found.words())
+        for words in found.words():
+            say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
+    return figures
+
+
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    columns = balance.columns()
+    with (
+        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(("feature", *columns))
+        names = map(spreadsheet_cell, balance.names)
+        writer.writerows(zip(names, *columns.values(), strict=True))
+
+
+def with_task(found: _Task, task: TaskSpec) -> _Task:
+    """Return a task with the settings, the study and the folder of another."""
+    found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
+    return found
+
+
+class LineAverages(OfLines, Averages):  # type: ignore[misc]
+    """``task=average_effect`` by one composition."""
 
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand."""

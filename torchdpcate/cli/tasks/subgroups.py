@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from omegaconf import OmegaConf
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task
+from torchdpcate.cli.tasks.averages import FOREST_FILE, OfLines, with_task
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-
-_MOST_FIGURES = 12
 
 
 class SubgroupTask(TaskSpec):
@@ -227,9 +224,7 @@ class ArmAverages(SubgroupTask):
                     f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"
                 )
-        found = cls("subgroups")
-        found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
-        return found
+        return with_task(cls("subgroups"), task)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
         """Return the learner of each arm's average effect."""
@@ -240,11 +235,6 @@ class ArmAverages(SubgroupTask):
 
 class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     """``task=subgroups`` by one composition: a line for each cell of public cuts."""
-
-    @classmethod
-    def of(cls, task: TaskSpec) -> LineSubgroups:
-        """Return the task with what another was given."""
-        return with_task(cls(task.name), task)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffect:  # type: ignore[override]
         """Return the learner of the cells' lines."""
