@@ -220,7 +220,7 @@ class LinesRelease(Release):
         weights = facts["weights"]
         released = None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain)
         own = SubgroupRelease if "subgroups" in facts else AverageEffectRelease
-        return own.of(tensors, facts, schema, privacy, released)
+        return own(**own.read(tensors, facts, schema), schema=schema, privacy=privacy, weights=released)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -348,32 +348,22 @@ class AverageEffectRelease(LinesRelease):
         facts["weights"] = None if self.weights is None else self.weights.facts()
         return facts
 
-    @classmethod
-    def of(
-        cls,
-        tensors: dict[str, Tensor],
-        facts: dict[str, Any],
-        schema: TableSchema,
-        privacy: PrivacyStatement,
-        weights: ReleasedWeights | None,
-    ) -> "AverageEffectRelease":
-        """Rebuild a release from ``tensors`` and ``facts``, given its weights."""
+    @staticmethod
+    def read(tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema) -> dict[str, Any]:
+        """Return its own fields by ``tensors`` and ``facts``."""
         names = facts["numbers"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
         if outcome is not None:
             require_tensor(outcome, tuple(tensors["theta"].shape), "outcome_theta")
-        return cls(
-            facts["estimand"],
-            Estimate.build(tensors["main"], facts["main"]),
-            dict(zip(names, tensors["numbers"].tolist(), strict=True)),
-            schema,
-            privacy,
-            weights,
-            outcome,
-            None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
-        )
+        return {
+            "estimand": facts["estimand"],
+            "main": Estimate.build(tensors["main"], facts["main"]),
+            "numbers": dict(zip(names, tensors["numbers"].tolist(), strict=True)),
+            "outcome_theta": outcome,
+            "balance": None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
+        }
 
 
 def _vector(values: Any) -> Tensor:

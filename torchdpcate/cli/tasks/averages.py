@@ -244,10 +244,6 @@ class OfLines(TaskSpec):
         """Write how treated and controls compare, which is the curator's."""
         return write_arms(self)
 
-    def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return nothing: findings say what was found."""
-        return []
-
     @property
     def _exact(self) -> Released | None:
         """The same lines without privacy, where they are asked for; the curator's."""
@@ -301,6 +297,10 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand."""
         return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return nothing: findings say what was found."""
+        return []
 
     @property
     def _estimand(self) -> str:

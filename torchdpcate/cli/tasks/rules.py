@@ -231,9 +231,6 @@ class EffectRules(Rules):
         everybody = "everybody" if constant else "nobody"
         return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
 
-    def _decided(self, x: Tensor) -> Tensor:
-        return self.release.answer(x)
-
     def _without_privacy(self, x: Tensor) -> Tensor:
         effect = torch.as_tensor(self.nonprivate.nonprivate_effect(x))
         return self.study.domain.direction * effect > self.release.cost + self.release.cutoff

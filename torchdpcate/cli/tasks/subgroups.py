@@ -21,7 +21,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import SUBGROUPS, Lines
+from torchdpcate.release.lines import Lines
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class SubgroupTask(TaskSpec):
                 f"in {sum(dominated)} of {len(dominated)} cells noise dominates the count of an arm: their "
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
-        return lines_of(self.release.lines())
+        return lines_of(self._shown.table(LEVEL))
 
     @property
     def _cells(self) -> Subgroups:
@@ -245,11 +245,6 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     def choices(self) -> dict[str, str | None]:
         """Return that the law is Gaussian, of scores of each cell."""
         return {"law": "gaussian", "released": "separate", "weights": "composed"}
-
-    def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return the cells."""
-        rows = self.release.lines(LEVEL)
-        return lines_of(rows if self.release.arms else rows[rows["group"] == SUBGROUPS])
 
     @property
     def _shown(self) -> Lines:
