@@ -111,7 +111,6 @@ class OutcomeTable(RatioOfSums):
         return {**scales, "floor_treated": treated, "floor_control": control, **stated_weights(self.facts)}
 
 
-
 def _cells(bounds: Tensor, batch: Weighted) -> tuple[Tensor, ...]:
     """Return what records add to the cells, over the largest weights of their arms [runs, 2]."""
     most_treated, most_control = bounds.split(1, -1)
