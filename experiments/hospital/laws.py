@@ -10,7 +10,7 @@ import torch
 
 from experiments.defaults.hospital_laws import FAMILIES, hospital_law
 from experiments.designs.hospital_law import LEVELS
-from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.assignment import Cluster
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 
@@ -73,7 +73,7 @@ class Draw:
         given = {"overlap": self.overlap, "outcome_kind": self.kind, "two_levels": levels, **known}
         domain = Domain(low, high, *self.bounds, **given)
         arms = () if self.arms == 2 else tuple(map(str, range(self.arms)))
-        return TableSchema("a", "y", domain.columns, domain, arms=arms, cluster=self.clusters)
+        return TableSchema("a", "y", domain.columns, domain, arms=arms, assignment=self.clusters)
 
     @property
     def arms(self) -> int:

@@ -130,13 +130,13 @@ def test_an_average_of_a_cluster_trial_counts_the_clusters(here, capsys):
     pay = (5 + treat + rng.normal(0, 0.5, 60)[school] + rng.normal(0, 1, 1200)).clip(0, 10)
     table(1200).assign(school=school, treat=treat, pay=pay).to_csv("people.csv", index=False)
     clusters, widths = {"name": "school", "size": 20, "correlation": 0.2}, []
-    for number, facts in enumerate(({}, {"cluster": clusters})):
+    for number, facts in enumerate(({}, {"assignment": {"clusters": clusters}})):
         redomained(propensity=0.5, **facts)
         words = [] if facts else ["task=subgroups", "subgroups=everybody", "privacy.delta=0"]
         assert main(["train", *MEANS, *words, f"run_dir={number}"]) == 0
         widths.append(np.ptp(load_release(str(number)).interval()))
     assert widths[1] > 1.7 * widths[0]
-    redomained(propensity=0.5, cluster="school")
+    redomained(propensity=0.5, assignment={"clusters": "school"})
     capsys.readouterr()
     assert main(["train", *MEANS]) == 2
     assert "an interval must count clusters" in one_line(capsys)

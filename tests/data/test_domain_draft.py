@@ -177,7 +177,8 @@ KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "
 ANSWERS = [
     "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
     "less", "lower", "yes", "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "",
-    "no", "0.5", "ward", "site 40", "site 1.5 0.05", "site 40 0.05", "2", ".1", "protocol",
+    "no", "0.5", "ward", "clusters site 40", "rule", "clusters site 1.5 0.05", "clusters site 40 0.05",
+    "2", ".1", "protocol",
 ]  # fmt: skip
 
 
@@ -195,8 +196,10 @@ def test_questions_make_a_file_that_is_read(here):
         "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
     }  # fmt: skip
     assert (facts["overlap"], facts["propensity"], facts["origin"]) == (0.1, 0.5, "protocol")
-    assert facts["cluster"] == {"name": "site", "size": 40, "correlation": 0.05}
-    assert shown.count("give one of site, alone or with two numbers") == 2
+    assert facts["assignment"] == {"clusters": {"name": "site", "size": 40, "correlation": 0.05}}
+    assert shown.count("give clusters, pairs or crossover with a column") == 2
+    assert "Are records of the same site or id alike" in shown
+    assert "nobody with the same covariates got the other arm" in shown
     assert "size of cluster 'site' is 1.5; give a positive integer" in shown
     assert {name: facts["outcome"][name] for name in ("better", "missing")} == {"better": "lower", "missing": "drop"}
     assert all(words in shown for words in ("left out: id, an identifier", "is no column", "inverted", "no share"))
@@ -227,19 +230,28 @@ def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, cap
     assert "exists already" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("answer", ["ward", "ward 40 0.05", ""])
-def test_a_study_may_name_its_clusters_or_none(here, answer):
+@pytest.mark.parametrize(
+    "answer", ["clusters ward", "clusters ward 40 0.05", "pairs ward name", "crossover ward age", ""]
+)
+def test_a_study_may_say_how_it_was_assigned(here, answer):
     kinds = {"arm": "numbers", "pain": "numbers", "age": "numbers", "ward": "words", "ward name": "words"}
     answers = ["", "0 10", "manual", "", "", "0 99", "", "0.5", answer, "0.1", "protocol"]
     found, shown = asked(kinds, answers, treatment="arm", outcome="pain", covariates=["age"])
     assert "Are records of the same ward or ward name alike, or were they treated together" in shown
     Path("d.yaml").write_text(found.text)
-    cluster = TableSchema.from_yaml("d.yaml").cluster
-    assert (None if cluster is None else (cluster.name, cluster.size)) == {
-        "ward": ("ward", None),
-        "ward 40 0.05": ("ward", 40),
-        "": None,
-    }[answer]
+    facts = yaml.safe_load(found.text)
+    assert (
+        facts.get("assignment")
+        == {
+            "clusters ward": {"clusters": "ward"},
+            "clusters ward 40 0.05": {"clusters": {"name": "ward", "size": 40, "correlation": 0.05}},
+            "pairs ward name": {"pairs": "ward name"},
+            "crossover ward age": {"crossover": "ward", "period": "age"},
+            "": None,
+        }[answer]
+    )
+    if "age" not in answer:  # which is a covariate
+        assert TableSchema.from_dict(facts).to_dict().get("assignment") == facts.get("assignment")
 
 
 def test_a_draft_asks_for_clusters_by_names_alone(here):
@@ -248,11 +260,11 @@ def test_a_draft_asks_for_clusters_by_names_alone(here):
     frame.to_csv("people.csv", index=False)
     text = draft_domain("people.csv", "treat", "pay")
     assert "# Are records of the same site alike, or were they treated together?" in text
-    (line,) = (line for line in text.splitlines() if "cluster:" in line)
-    assert line == "# cluster: {name: site, size: ???, correlation: ???}"
-    assert "cluster" not in yaml.safe_load(text)
+    (line,) = (line for line in text.splitlines() if "clusters:" in line)
+    assert line == "# assignment: {clusters: {name: site, size: ???, correlation: ???}}"
+    assert "assignment" not in yaml.safe_load(text)
     text = text.replace(line, line.removeprefix("# ").replace("???", "1"))
-    assert yaml.safe_load(text)["cluster"] == {"name": "site", "size": 1, "correlation": 1}
+    assert yaml.safe_load(text)["assignment"] == {"clusters": {"name": "site", "size": 1, "correlation": 1}}
     frame.drop(columns="site").to_csv("others.csv", index=False)
-    assert "cluster" not in draft_domain("others.csv", "treat", "pay")
-    assert "cluster" not in draft_domain("people.csv", "site", "pay")  # which is the treatment
+    assert "clusters" not in draft_domain("others.csv", "treat", "pay")
+    assert "clusters" not in draft_domain("people.csv", "site", "pay")  # which is the treatment

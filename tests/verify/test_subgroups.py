@@ -33,7 +33,7 @@ ARMS = TableSchema.from_dict(
 )
 CLUSTERS = TableSchema.from_dict(
     {key: fact for key, fact in ARMS.to_dict().items() if key not in ("treatment", "propensity")}
-    | {"treatment": "a", "propensity": 0.5, "cluster": {"name": "school", "size": 20, "correlation": 0.1}}
+    | {"treatment": "a", "propensity": 0.5, "assignment": {"clusters": {"name": "school", "size": 20, "correlation": 0.1}}}
 )
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}}, better="higher")
 WEIGHTS = {"weights": {"name": "w", "high": 2}}

@@ -98,7 +98,7 @@ def ask_domain(
     chosen = _chosen(Draft(kinds, treatment, outcome), answer, say) if covariates is None else list(covariates)
     say(f"\nCovariates: {SKIP} leaves one out, such as one that the treatment may have changed.")
     kept = [name for name in chosen if about(name, covariate_entries(kinds[name]))]
-    about("", design_entries(cluster_columns(kinds, (treatment, outcome))))
+    about("", design_entries(kinds, cluster_columns(kinds, (treatment, outcome))))
     text = Draft(kinds, treatment, outcome, kept, answers).text()
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))
 

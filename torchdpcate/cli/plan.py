@@ -107,7 +107,7 @@ def planned_targets(
     """
 
     def average(cells: Any) -> PlannedNoise:
-        if schema.cluster is None and budget.delta > 0:
+        if schema.assignment is None and budget.delta > 0:
             return AverageEffect(schema, budget, subgroups=cells).expected_noise(n)
         return SubgroupEffects(schema, budget, subgroups=cells or EVERYBODY).expected_noise(n)
 

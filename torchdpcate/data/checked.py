@@ -195,8 +195,13 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
         InputError: Values outside their bounds that are not to be clipped (which column, how many).
     """
     given = with_outcomes(without_missing(given, schema), schema)
-    x, y = schema.within(given.x), outcome_within(given.y, schema)
-    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity, follow_up=given.follow_up), schema)
+    x, y, follow_up = schema.within(given.x), given.y, given.follow_up
+    if schema.pairs is None or follow_up is None:
+        y = outcome_within(y, schema)
+    else:
+        follow_up = outcome_within(follow_up, schema)
+        y = schema.pairs.within(follow_up[:, 1] - follow_up[:, 0], schema.greatest, schema.out_of_bounds == "clip")
+    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity, follow_up=follow_up), schema)
     if given.weight is not None:
         kept = kept.with_weight(schema.domain.weigh(given.weight, schema.out_of_bounds == "clip"))
     return replace(kept, clipped=_clipped(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
@@ -439,9 +444,14 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
+    rows = schema.pairs is not None and is_frame(X)  # a pair is two of them
+    actions = schema.actions if rows else actions
     records = records_within(schema.records(X, A, Y, actions, propensity, weight), schema)
     check_kind_said(records, schema)
     warn_clipped(records.clipped, schema)
+    if schema.pairs is not None and rows:
+        folded = records_within(schema.pairs.fold(records, X, schema.domain.names, schema.two_levels), schema)
+        records = replace(folded, clipped=records.clipped)
     return records if noise is None else records.subset(noise.permutation(records.n))
 
 

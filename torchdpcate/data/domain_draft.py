@@ -6,7 +6,7 @@ What is asked of a column stands once, in ``treatment_entries``, ``outcome_entri
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,7 @@ from torchdpcate.data._frames import (
     file_kind,
     readable,
 )
-from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.assignment import REFUSED, Cluster
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
 from torchdpcate.errors import InputError
@@ -57,8 +57,10 @@ _IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identi
 _WHOSE = ("patient", "person", "subject", "participant", "record", "study", "case", "user", "hadm", "stay", "student")
 _WHERE = (
     *("school", "classroom", "teacher", "hospital", "ward", "clinic", "practice", "physician", "doctor", "provider"),
-    *("centre", "center", "site", "cluster", "village", "household", "family"),
+    *("centre", "center", "site", "cluster", "village", "household", "family", "pair"),
 )
+_FORMS = "give clusters, pairs or crossover with a column, such as clusters ward 40 0.05, or pairs eye"
+_FOLLOWED = {"clusters": (0, 2), "pairs": (0,), "crossover": range(1, 9)}  # words behind the column's name
 _OF_NAMES = re.compile(r"(id|ids|no|nr|num|number|code|name|key|\d+)$")
 
 
@@ -221,20 +223,14 @@ def _says_where(name: str) -> bool:
     return bool(words)
 
 
-def design_entries(clusters: Sequence[str] = ()) -> list[Entry]:
+def design_entries(kinds: Mapping[str, str], clusters: Sequence[str] = ()) -> list[Entry]:
     """Return what is asked of the study.
 
     Args:
-        clusters: See ``cluster_columns``; of none of them nothing is asked.
+        kinds: As of ``table_columns``.
+        clusters: See ``cluster_columns``.
     """
-    asked = Entry(
-        ("cluster",),
-        f"{_alike(clusters)}? Then name it, with the most records that one may have and their correlation at most, "
-        f"such as {next(iter(clusters), '')} 40 0.05 (Enter where neither is so)",
-        lambda answer: _cluster(clusters, answer),
-        default={},
-        drafted=False,
-    )
+    may = [*clusters, *(name for name, kind in kinds.items() if left_out(name, kind) == IDENTIFIER)]
     return [
         Entry(
             ("propensity",),
@@ -243,7 +239,16 @@ def design_entries(clusters: Sequence[str] = ()) -> list[Entry]:
             default={},
             drafted=False,
         ),
-        *([asked] if clusters else []),
+        Entry(
+            ("assignment",),
+            (f"{_alike(list(dict.fromkeys(may)))}? " if may else "")
+            + "How was treatment given, if not to each record by itself (Enter): clusters NAME 40 0.05, with the most "
+            "records of one and their correlation at most; pairs NAME, to one of two, such as matched people or eyes; "
+            "or crossover PERSON PERIOD, in one of two periods",
+            lambda answer: _assignment(kinds, answer),
+            default={},
+            drafted=False,
+        ),
         Entry(
             ("overlap",),
             "Neither arm is less likely than this, whatever the covariates, such as 0.05",
@@ -362,8 +367,10 @@ class Draft:
                 yield f"# {_alike([name])}? Intervals that count\n"
                 yield "# each record by itself are too narrow then. Take the # off, with public bounds of a cluster's "
                 yield "records and of\n# their correlation:\n"
-                yield f"# cluster: {{name: {quoted(name)}, size: {OPEN}, correlation: {OPEN}}}\n"
-        yield from self._lines("", design_entries(self.clusters), "")
+                yield f"# assignment: {{clusters: {{name: {quoted(name)}, size: {OPEN}, correlation: {OPEN}}}}}\n"
+            yield "# assignment: {pairs: NAME}   # where one of two is treated, such as matched people or eyes, or in\n"
+            yield "# one of two periods {crossover: PERSON, period: NAME}\n"
+        yield from self._lines("", design_entries(self.kinds), "")
 
 
 def draft_domain(
@@ -596,19 +603,22 @@ def _alike(names: Sequence[str]) -> str:
     return f"Are records of the same {' or '.join(names)} alike, or were they treated together"
 
 
-def _cluster(names: Sequence[str], answer: str) -> dict[str, str]:
-    """Read the name of a column, alone or with size and correlation, as clusters."""
-    said = " ".join(answer.split())
-    found = [name for name in names if f"{said} ".startswith(f"{name} ")]
-    name = max(found, key=len, default="")
-    bounds = said[len(name) :].replace(",", " ").split()
-    if not found or len(bounds) not in (0, 2):
-        raise InputError(f"give one of {', '.join(names)}, alone or with two numbers, such as {names[0]} 40 0.05")
-    if not bounds:
-        return {"cluster": quoted(name)}
-    size, correlation = (to_number(what, bound) for what, bound in zip(("size", "correlation"), bounds, strict=True))
+def _assignment(names: Collection[str], answer: str) -> dict[str, str]:
+    """Read how treatment was given: a word, the name of a column, and what follows it."""
+    kind, _, said = " ".join(answer.split()).partition(" ")
+    name = max((name for name in names if name and f"{said} ".startswith(f"{name} ")), key=len, default="")
+    rest = said[len(name) :].replace(",", " ").split()
+    if not name or kind not in _FOLLOWED or len(rest) not in _FOLLOWED[kind]:
+        raise InputError(REFUSED.get(kind, _FORMS))
+    if kind == "crossover" and (period := " ".join(rest)) not in names:
+        raise InputError(f"{period} is no column of the table; give that of the periods after the person's")
+    if not rest or kind == "crossover":
+        more = f", period: {quoted(' '.join(rest))}" if rest else ""
+        return {"assignment": f"{{{kind}: {quoted(name)}{more}}}"}
+    size, correlation = (to_number(what, bound) for what, bound in zip(("size", "correlation"), rest, strict=True))
     Cluster(name, int(size) if size == int(size) else size, correlation)  # type: ignore[arg-type] # may refuse
-    return {"cluster": f"{{name: {quoted(name)}, size: {_digits(size)}, correlation: {_digits(correlation)}}}"}
+    bounds = f"size: {_digits(size)}, correlation: {_digits(correlation)}"
+    return {"assignment": f"{{clusters: {{name: {quoted(name)}, {bounds}}}}}"}
 
 
 def _share(answer: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from torchdpcate.data._cells import INDICATOR, Code, check_codes, is_date
 from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.assignment import assignment_of
 from torchdpcate.data.censoring import Censoring
-from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
@@ -27,7 +27,7 @@ from torchdpcate.errors import InputError
 Made = TypeVar("Made")
 _NEEDED = {"treatment", "outcome", "covariates"}
 _OVERLAP = 0.05  # where the file states none
-_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
+_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "assignment", "codes", "weights"}
 _OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
 
 
@@ -55,7 +55,7 @@ def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]
         check_filled(facts)
         source = f"domain file {file.stem}{owner}"
         own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
-        if not facts.keys() & {"overlap", "propensity"}:
+        if not facts.keys() & {"overlap", "propensity"} and "pairs" not in (facts.get("assignment") or ()):
             warnings.warn(f"domain file {str(path)!r}: states no overlap; {_OVERLAP:g} is taken", stacklevel=2)
         return make({**facts, "origin": source + own})
     except InputError as error:
@@ -99,7 +99,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_codes": _codes("outcome", outcome, codes),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
-        "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
+        "assignment": assignment_of(entries.get("assignment"), entries.get("propensity")),
         "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
         "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }

@@ -20,9 +20,10 @@ from torchdpcate.data._arrays import (
     listed,
     missing_columns,
     numeric_column,
+    to_matrix,
 )
 from torchdpcate.data._cells import Code, without_codes
-from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.assignment import Cluster, Pairs
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
@@ -62,7 +63,8 @@ class TableSchema:
         outcome_codes: The same of an outcome.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
-        cluster: Clusters that a trial assigned as a whole; None where records are independent.
+        assignment: Clusters that a trial assigned as a whole, or pairs of which one is treated; None where each record
+            got its treatment by itself.
         outcome_unit: Unit of the outcome, in words; empty if nothing is said. Never compared.
         treatment_label: What readers see in the place of the treatment's name, which it is where nothing is said; never
             compared.
@@ -87,7 +89,7 @@ class TableSchema:
     arms: tuple[Any, ...] = ()
     out_of_bounds: str = field(default="refuse", compare=False)
     kind_said: bool | None = field(default=None, compare=False)
-    cluster: Cluster | None = None
+    assignment: Cluster | Pairs | None = None
     outcome_levels: tuple[Any, ...] = ()
     success: Any = None
     treatment_codes: tuple[Code, ...] = ()
@@ -139,6 +141,38 @@ class TableSchema:
             raise InputError(
                 f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
             )
+
+        if self.pairs is not None:
+            taken = sorted({self.treatment, self.outcome, *self.columns} & {*self.pairs.columns})
+            other = {
+                f"column {(*taken, '')[0]!r} has another role; give the pairs a column of its own": taken,
+                "treatment has more than two arms; put the records of two into a file of their own": self.compared,
+                "weights: are of a record; leave them out": self.domain.weights,
+                "an outcome by a horizon has no difference where follow-up ends before it; take the state at a time to "
+                "which all were followed": self.domain.censoring,
+            }
+            for words in (words for words, there in other.items() if there):
+                raise InputError(f"assignment by pairs: {words}")
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Clusters that a trial assigned as a whole."""
+        return self.assignment if isinstance(self.assignment, Cluster) else None
+
+    @property
+    def pairs(self) -> Pairs | None:
+        """Pairs of which one record is treated, each a record of a fit."""
+        return self.assignment if isinstance(self.assignment, Pairs) else None
+
+    @property
+    def greatest(self) -> float:
+        """Largest effect that there may be: of pairs the bound of a difference, else the outcome's range."""
+        return min(filter(None, (self.pairs and self.pairs.most, self.domain.outcome_range)))
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the bounds of what is summed, an outcome or a difference."""
+        return self.domain.outcome_range / 2 if self.pairs is None else self.greatest
 
     @property
     def _shown_arms(self) -> Categorical:
@@ -239,11 +273,13 @@ class TableSchema:
         return None if self.propensity_column is None else records.propensity
 
     def outcome_of(self, records: CausalData) -> Tensor:
-        """Return what learners' ``fit`` takes as Y: outcomes [n], or time and event [n, 2]."""
+        """Return what learners' ``fit`` takes as Y: outcomes [n], time and event, or control and treated [n, 2]."""
         return records.y if records.follow_up is None else records.follow_up
 
     def one_column(self, Y: Any) -> Any:
-        """Return outcomes as they are, or the times of time and event."""
+        """Return outcomes as they are, the times of time and event, or differences of pairs."""
+        if self.pairs is not None and np.ndim(Y) == 2:
+            return Y[:, 1] - Y[:, 0]
         return Y if self.domain.censoring is None else self.domain.censoring.columns_of(Y)[:, 0]
 
     def own(self, records: CausalData) -> dict[str, Any]:
@@ -441,7 +477,9 @@ class TableSchema:
         weight = self._column_beside(X, self.weight_column, weight)
         censoring = self.domain.censoring
         follow_up = None if censoring is None else censoring.columns_of(Y)
-        Y = Y if follow_up is None else follow_up[:, 0]
+        if self.pairs is not None and np.ndim(Y) == 2:
+            follow_up = to_matrix(Y)
+        Y = self.one_column(Y if follow_up is None else follow_up)
         records = CausalData.from_arrays(self.matrix(X), A, Y, actions, self.domain.dropped)
         records = replace(records, follow_up=follow_up)
         if propensity is not None:
@@ -549,7 +587,7 @@ class TableSchema:
             "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
-            "cluster": None if self.cluster is None else self.cluster.entry(),
+            "assignment": None if self.assignment is None else self.assignment.entry(),
             "weights": None if domain.weights is None else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
@@ -605,8 +643,8 @@ class TableSchema:
         design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with the
         records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
-        entries of ``RecordWeights.of``: a column, with its public bound. ``cluster`` names the column of the clusters
-        that a trial assigned as a whole, with what ``Cluster`` has.
+        entries of ``RecordWeights.of``: a column, with its public bound. ``assignment`` says how treatment was given,
+        see ``assignment_of``.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.

@@ -25,7 +25,7 @@ from torchdpcate.data.records import (
 )
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
-from torchdpcate.data.table_stream import TableStream, with_clusters
+from torchdpcate.data.table_stream import TableStream, with_assignment
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
@@ -114,8 +114,13 @@ class Table(CsvForm, StudySource):
             InputError: Several records of each person, and no column that names them; or a setting that is not allowed.
         """
         check_integer("data.per_person", self.per_person)
+        pairs = self._schema.pairs
         if self.person is not None:
+            if pairs is not None:
+                raise InputError(f"data.person: pairs ({pairs.name}) are protected as they are; leave it out")
             return PrivacyUnit.person(" + ".join(self._own()), self.per_person)
+        if pairs is not None:
+            return PrivacyUnit.person(pairs.name)
         if self.per_person != 1:
             raise MissingError(
                 "data.per_person: whose a record is must be known; name the column by data.person=COLUMN"
@@ -179,7 +184,7 @@ class Table(CsvForm, StudySource):
                 f"data.person = {', '.join(own)}: names persons by treatment, outcome or columns of the domain alone; "
                 "give a column that only names persons"
             )
-        names, text = with_clusters((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
+        names, text = with_assignment((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
         frame = read_frame(self.path, names, text, self.most_bytes, own, self._form)
         with about(self.path):
             with every_fault(frame, schema):
@@ -188,12 +193,15 @@ class Table(CsvForm, StudySource):
             check_kind_said(read, schema)
             warn_clipped(read.clipped, schema)
             if schema.cluster is not None:
-                schema.cluster.check(schema.cluster.sizes(frame[schema.cluster.name]))
+                schema.cluster.check(schema.cluster.sizes(frame[schema.cluster.name], read.a))
+            if schema.pairs is not None:
+                read = schema.pairs.fold(read, frame, schema.domain.names, schema.two_levels)
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed)
         records = read.subset(rows[subsample(len(rows), self.n, NoiseSource.system().permutation)].flatten())
-        check_treatment(records.a, actions=schema.actions)
+        if schema.pairs is None:
+            check_treatment(records.a, actions=schema.actions)
         return Study(records, schema, self._points(schema), None, table_name(self.path), unit=unit)
 
 

@@ -143,13 +143,13 @@ class TableStream(RecordStream):
                 self.schema.cluster.check(self.counted.clusters)
 
     def _batches(
-        self, path: str | Path, groups: RowGroups | None, clusters: Counter[str] | None = None
+        self, path: str | Path, groups: RowGroups | None, clusters: Counter[tuple[str, float]] | None = None
     ) -> Iterator[CausalData]:
         """Yield the records of one file; add those of each cluster to a count, where one is given."""
         done, cluster = 0 if groups is None else groups.before, None if clusters is None else self.schema.cluster
         columns, text = record_columns(self.schema), self.schema.text_columns
         if cluster is not None:
-            columns, text = with_clusters(columns, text, self.schema)
+            columns, text = with_assignment(columns, text, self.schema)
         own = None if groups is None else groups.groups
         frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form, own)
         for frame in frames:
@@ -158,7 +158,7 @@ class TableStream(RecordStream):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             if clusters is not None and cluster is not None:
-                clusters.update(cluster.sizes(frame[cluster.name]))
+                clusters.update(cluster.sizes(frame[cluster.name], batch.a))
             done += len(frame)
             if len(frame):
                 yield batch
@@ -175,22 +175,22 @@ class Counted(NamedTuple):
         sizes: Records of each arm, [K].
         clipped: How many values are moved to their bounds.
         outcomes: What values they have.
-        clusters: Records of each cluster.
+        clusters: Records of each arm of each cluster.
         seals: For each file, what shows that it was changed.
     """
 
     sizes: Tensor
     clipped: ClippedValues
     outcomes: Outcomes
-    clusters: Counter[str]
+    clusters: Counter[tuple[str, float]]
     seals: list[tuple[int, ...]]
 
 
-def with_clusters(
+def with_assignment(
     columns: Sequence[str], text: Set[str], schema: TableSchema
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return columns to read, and those that are text, with that of the clusters, which is text if it is no other."""
-    names = () if schema.cluster is None else (schema.cluster.name,)
+    """Return columns to read, and those that are text, with those of the design, text if they are no others."""
+    names = () if schema.assignment is None else schema.assignment.columns
     return tuple(dict.fromkeys((*columns, *names))), frozenset(text) | (set(names) - set(columns))
 
 

@@ -203,18 +203,27 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Why all records must count alike, with what to use instead, in words; None where they may have weights."""
         return f"{type(self).__name__} takes none"
 
+    takes_pairs = False
+    """Whether records may be pairs of which one is treated, see ``Pairs``."""
+
     @property
     def takes_censored(self) -> bool:
         """Whether outcomes may be censored: whether it has a step that releases a curve of that."""
         return False
 
     def check_weights(self) -> None:
-        """Refuse, before a record is read, weights of records and censored outcomes where they have no place.
+        """Refuse, before a record is read, weights of records, pairs and censored outcomes where they have no place.
 
         Raises:
             InputError: Says why, and what takes them.
         """
-        why, domain = self.needs_equal_records, TableSchema.of(self.domain).domain
+        why, schema = self.needs_equal_records, TableSchema.of(self.domain)
+        domain = schema.domain
+        if schema.pairs is not None and not self.takes_pairs:
+            raise InputError(
+                f"assignment: pairs ({schema.pairs.name}) have differences, and {type(self).__name__} needs records; "
+                "task=average_effect and task=subgroups (SubgroupEffects) take them"
+            )
         if domain.censoring is not None and not self.takes_censored:
             raise InputError(f"censoring: {type(self).__name__} takes no outcome by a horizon; {CENSORED}")
         if why is not None and domain.expected_weight is not None:

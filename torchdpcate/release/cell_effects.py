@@ -105,11 +105,12 @@ def cell_effects(
     after cell, so that there are K - 1 entries a cell where it says [cells].
 
     Args:
-        statistics: Released numbers of each stratum, controls before treated, [strata, arms, 3].
+        statistics: Released numbers of each stratum, controls before treated, [strata, arms, 3]; of differences, whose
+            mean is the effect, [strata, 1, 3].
         members: Which strata each cell is the union of, 0 or 1, [cells, strata].
         law: Law of the noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
-        half_range: Half of the outcome's range, R/2.
+        half_range: Half of the width of what is summed: R/2 of outcomes, R of differences.
         per_person: k, records of each person: a sum over records has at most k times the variance that independent
             ones would give it, whatever those of one person have to do with each other, and the laws count that; of
             clusters, times their design effect.
@@ -121,6 +122,7 @@ def cell_effects(
         (0.25, 0.043301)
     """
     arms = statistics.shape[1]
+    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)[-arms:]
     if arms > 2:
         facts = members, law, scale, half_range, per_person
         return _together([cell_effects(statistics[:, [0, arm]], *facts) for arm in range(1, arms)])
@@ -146,7 +148,7 @@ def cell_effects(
     else:
         variance = sampling + noise.square()
     dominated = (sums[..., 0] <= least).any(1)
-    estimate = half_range * (mean[:, 1] - mean[:, 0])
+    estimate = half_range * (mean @ signs)
     return CellEffects(
         estimate, half_range * variance.sqrt(), half_range * laplace, half_range * noise, count, dominated
     )

@@ -39,14 +39,13 @@ class SubgroupRelease(LinesRelease):
         subgroups: The cells.
         released: ``separate``: the numbers are of the cells of each partition; ``crossed``: of the cells of all
             partitions crossed.
-        statistics: Released numbers of each of those, controls before treated, float64 [strata, arms, 3]; of scores
+        statistics: Released numbers of each of those, controls before treated, float64 [strata, arms, 3]; of pairs
             [strata, 1, 3]; see ``cell_effects.BASES``.
         law: Law of their noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
         schema: Columns and public bounds.
         privacy: The privacy statement.
         weights: Released propensity; None where the effects use none, or a known one.
-        scores: What doubly robust scores were scaled by; None where outcomes are summed.
 
     Raises:
         InputError: No such law, or a scale that is not positive.
@@ -107,7 +106,7 @@ class SubgroupRelease(LinesRelease):
     def _effects(self, statistics: Tensor) -> CellEffects:
         """Return the effects of all arms but the first of these numbers, against the first."""
         members = self.subgroups.members(self.strata)
-        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
+        half, per_person = self.schema.half_width, self.privacy.protected.records * self.schema.design_effect
         return cell_effects(statistics, members, self.law, self.scale, half, per_person)
 
     @property
@@ -123,7 +122,7 @@ class SubgroupRelease(LinesRelease):
         others, and for arms that share a reference, because the noise is Gaussian or a mixture of Gaussians.
         """
         found = self.effects if list(order) == sorted(order) else self._effects(self.statistics[:, list(order)])
-        cells, bound = self.subgroups, self.domain.outcome_range
+        cells, bound = self.subgroups, self.schema.greatest
         names = tuple(self._titled(cells.names, order))
         titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
         groups = tuple(name for name in cells.of_partition for _ in self.arms or ("",))
@@ -235,7 +234,8 @@ class SubgroupRelease(LinesRelease):
         """Return its own fields by ``tensors`` and ``facts``."""
         subgroups = Subgroups.of(facts["subgroups"], schema)
         strata = strata_of(subgroups, facts["released"])
-        require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS), "statistics")
+        arms = len(schema.actions) if schema.pairs is None else 1
+        require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
         noise = {"law": facts["law"], "scale": float(facts["scale"]), "statistics": tensors["statistics"]}
         return {"subgroups": subgroups, "released": facts["released"], **noise}
 

@@ -99,7 +99,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
             "as the file says" if signature is None else "as the signer says",
             "released numbers, names of columns and levels, their labels and order, who chose the budget, where bounds "
             f"come from, that they hold, that {unit}, that n records were read, which outcomes are better and their "
-            "standard deviation, the propensity of the design, size and correlation of clusters, and what is under "
+            "standard deviation, the propensity of the design, how it was assigned, and what is under "
             "conditions and tuning: nothing here follows from public facts",
         ),
         folder,

@@ -415,7 +415,7 @@ class _Said:
     def whom(self) -> list[str]:
         """Return whom it is about."""
         unit, n = self.release.privacy.protected, self.release.privacy.n
-        people = f"{n // unit.records:,} {'persons' if unit.is_person else 'records'}"
+        people = f"{n // unit.records:,} {'pairs' if self.schema.pairs else 'persons' if unit.is_person else 'records'}"
         people += f" of {self.sites} sites" if self.sites else ""
         bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
         facts = {
@@ -493,16 +493,19 @@ class _Said:
         """Return what it assumes, the strongest first."""
         cohort, averages = not self.trial, getattr(self.effect, "averages", None)
         lacking = 0.0 if averages is None or self.trial else averages.lacking
-        alone, missing = self.schema.cluster is None, " or ".join(self.domain.dropped)
+        alone, pairs, clusters = self.schema.assignment is None, self.schema.pairs, self.schema.cluster
+        missing = " or ".join(self.domain.dropped)
         facts = {
             "Treatment was randomised person by person, as the design of the study says.": self.trial and alone,
             "Where whole schools or wards were treated at once, intervals are too narrow.": self.trial and alone,
-            "Whole groups were randomised, as the design says, which intervals count.": self.trial and not alone,
+            "Whole groups were randomised, as the design says, which intervals count.": self.trial and clusters,
+            "In each pair it was drawn who is treated, as the design says.": self.trial and pairs and not pairs.period,
+            "Which arm came first was drawn, and nothing of it is left in the second period.": pairs and pairs.period,
             "Nothing unmeasured drives both treatment and outcome.": cohort,
-            f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort,
+            f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort and not pairs,
             f"By released numbers, at least {lacking:.0%} of the people have less of a chance.": lacking >= _FEW[0],
             "For them it rests on the outcome's model alone: records without them would help.": lacking >= _FEW[0],
-            "The models of outcome and treatment are about right, or one of them is right.": cohort,
+            "The models of outcome and treatment are about right, or one of them is right.": cohort and not pairs,
             "Treatment does not depend on what missing covariates would have been.": cohort and self.schema.may_miss,
             f"Whether the {missing} is missing does not depend on what the outcome is.": missing,
             "When follow-up ends tells nothing of the event.": self.domain.censoring,

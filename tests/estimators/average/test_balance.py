@@ -94,7 +94,7 @@ def test_levels_whose_records_all_got_one_treatment_are_named():
     assert found.alike == ("ward",)
     assert found.overlap is None  # of a trial nothing is said of propensities
     assert [words.partition(":")[0] for words in found.words()] == ["all records of each ward got the same treatment"]
-    assert "cluster: ward" in found.words()[0]
+    assert "clusters: ward" in found.words()[0]
 
 
 def test_records_of_no_weight_say_nothing():

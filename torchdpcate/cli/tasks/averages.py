@@ -98,13 +98,13 @@ class Averages(TaskSpec):
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: ``LineAverages`` or ``ArmLines``; of clusters, or arms at delta = 0, ``ArmAverages``."""
+        """See ``TaskSpec``: ``LineAverages`` or ``ArmLines``; of a design, or arms at delta = 0, ``ArmAverages``."""
         from torchdpcate.cli.tasks.subgroups import ArmAverages, ArmLines
 
         schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
-        if not schema.compared and schema.cluster is None:
+        if not schema.compared and schema.assignment is None:
             return LineAverages.of(self) if by_lines else self
-        if by_lines and schema.cluster is None and self.config.privacy.delta > 0:
+        if by_lines and schema.assignment is None and self.config.privacy.delta > 0:
             return ArmLines.of(self)
         return ArmAverages.of(self)
 

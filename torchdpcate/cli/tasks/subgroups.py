@@ -75,7 +75,7 @@ class SubgroupTask(TaskSpec):
         if (
             self.config.privacy.delta == 0
             or len(schema.actions) > 2
-            or schema.cluster is not None
+            or schema.assignment is not None
             or given == RANDOMISED
         ):
             return self
@@ -202,7 +202,7 @@ class SubgroupTask(TaskSpec):
 
 
 class ArmAverages(SubgroupTask):
-    """``task=average_effect`` of more than two arms, or of clusters: effects of everybody, in tables of subgroups."""
+    """``task=average_effect`` of more arms, clusters or pairs: effects of everybody, in tables of subgroups."""
 
     @classmethod
     def of(cls, task: TaskSpec) -> ArmAverages:
@@ -219,7 +219,7 @@ class ArmAverages(SubgroupTask):
         for name, (value, known) in given.items():
             if value != known:
                 schema = task.study.schema
-                has = f"{len(schema.actions)} arms" if schema.compared else "clusters"
+                has = f"{len(schema.actions)} arms" if schema.compared else "clusters or pairs"
                 raise InputError(
                     f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"

@@ -93,8 +93,9 @@ class Comparability:
             )
         found += [
             f"all records of each {name} got the same treatment: the number of {name} levels, not of records, decides "
-            f"the interval, which is too narrow. Where {name} is a cluster state cluster: {name} in the place of the "
-            "covariate; where the treatment follows from it, leave out whom one arm cannot reach"
+            f"the interval, which is too narrow. Where {name} is a cluster state assignment: "
+            f"{{clusters: {name}}} in the place of the covariate; where the treatment follows from it, leave out whom "
+            "one arm cannot reach"
             for name in self.alike
         ]
         return found

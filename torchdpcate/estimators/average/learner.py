@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.data.cluster import NO_INTERVALS
+from torchdpcate.data.assignment import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

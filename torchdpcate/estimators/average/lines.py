@@ -6,7 +6,7 @@ from typing import Any
 from torchdpcate.composition.line_laws import lines_of
 from torchdpcate.composition.planned import planned_line
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.cluster import NO_INTERVALS
+from torchdpcate.data.assignment import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups

@@ -15,8 +15,8 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import effect_errors
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, LightningFit, WideAndDeep
+from torchdpcate.data.assignment import NO_INTERVALS
 from torchdpcate.data.checked import keyed_digest
-from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream

@@ -28,7 +28,7 @@ from torchdpcate.composition.planned import (
     why_none,
 )
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
-from torchdpcate.data.cluster import NO_INTERVALS
+from torchdpcate.data.assignment import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups

@@ -36,6 +36,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cell_effects
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
@@ -54,7 +55,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     .. math:: \tau_c = \bar y_{c1} - \bar y_{c0}, \qquad
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
-    It is of trials with delta = 0, of K arms, and of clusters; else ``AverageEffect`` has lines of subgroups.
+    It is of trials with delta = 0, of K arms, of clusters and of pairs; else ``AverageEffect`` has lines of subgroups.
 
     Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
     Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
@@ -172,16 +173,21 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             InputError: Not fitted.
         """
         self._require_fitted("nonprivate_effects")
-        plan, half = self.plan_, self.schema_.domain.outcome_range / 2
+        plan = self.plan_
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
-        return cell_effects(self._sums, members, plan.law, _NONE, half, times)
+        return cell_effects(self._sums, members, plan.law, _NONE, plan.half, times)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)
 
     def _arms(self) -> Sequence[int]:
-        return self.schema_.actions
+        return self.schema_.actions if self.schema_.pairs is None else (1,)
+
+    def _start(self) -> None:
+        super()._start()
+        if self.schema_.pairs is not None:
+            self.protect(PrivacyUnit.person(self.schema_.pairs.name))
 
     def _cells(self) -> Subgroups:
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
@@ -202,21 +208,24 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return {RECORDS: n}
 
     @property
-    def needs_all_records(self) -> None:
-        """See ``PrivateEstimator``: all of it is sums over records."""
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``: all of it is sums over records, or pairs of them."""
+        paired = TableSchema.of(self.domain).pairs is not None
+        return "a stream does not bring pairs together: take data.stream=false" if paired else None
 
+    takes_pairs = True
     needs_equal_records = None
     """See ``PrivateEstimator``: terms are multiplied by the weights."""
 
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
-        known, actions = plan.weighting.way == KNOWN, self.schema_.actions
+        known, actions, paired = plan.weighting.way == KNOWN, self._arms(), self.schema_.pairs is not None
 
         def outcomes(batch: CausalData) -> Tensor:
             weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
-            numbers = record_numbers(batch.y, weights, plan.law, domain)
-            return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
+            numbers = record_numbers(batch.y, weights, plan.law, plan.middle, plan.half)
+            return cell_sums(numbers, None if paired else batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
         self._sums = rows_of(records, domain, actions).total(outcomes)
 
@@ -251,7 +260,7 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
             y[0] = 0.0
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
-        numbers = record_numbers(y, torch.ones_like(y), plan.law, _DOMAIN)
+        numbers = record_numbers(y, torch.ones_like(y), plan.law, plan.middle, plan.half)
         datasets.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
     return datasets[0], datasets[1]
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import plural
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
@@ -90,6 +89,8 @@ class Weighting:
         if given not in PROPENSITIES:
             raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
         known = schema.domain.known_propensity
+        if schema.pairs is not None:
+            return cls(EQUAL, 0.5, 0.5, shares=(1.0,))
         if len(schema.actions) > 2:
             return cls._of_arms(given, schema)
         if schema.domain.censoring is not None:
@@ -166,16 +167,17 @@ class Weighting:
         }
 
 
-def record_numbers(y: Tensor, weights: Tensor, law: str, domain: Domain) -> Tensor:
+def record_numbers(y: Tensor, weights: Tensor, law: str, middle: float, half: float) -> Tensor:
     """Return what each record adds to the numbers of its cells and arm, float64 [n, 3].
 
     Args:
-        y: Outcomes [n] within the domain.
+        y: Outcomes [n] within the domain, or differences of pairs.
         weights: Weights [n] in [0, 1].
         law: Law of the noise, which decides the basis.
-        domain: Public bounds.
+        middle: Of their bounds.
+        half: Half the width between these.
     """
-    u = ((y - domain.outcome_middle) / (domain.outcome_range / 2)).clamp(-1, 1)
+    u = ((y - middle) / half).clamp(-1, 1)
     return weights[:, None] * (powers(u) @ basis(law).T)
 
 
@@ -328,7 +330,9 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     @property
     def assumed(self) -> str:
         """What estimates and intervals rest on, in words."""
-        cluster = self.schema.cluster
+        cluster, pairs = self.schema.cluster, self.schema.pairs
+        if pairs is not None:
+            return pairs.assumption(drawn=self.schema.domain.known_propensity is not None)
         return self.weighting.assumption + ("" if cluster is None else f"; {cluster.assumption}")
 
     @classmethod
@@ -360,6 +364,16 @@ class SubgroupPlan(Plan[SubgroupRelease]):
             self.schema,
             privacy,
         )
+
+    @property
+    def middle(self) -> float:
+        """Middle of the bounds of an outcome, or of a difference."""
+        return 0.0 if self.schema.pairs is not None else self.schema.domain.outcome_middle
+
+    @property
+    def half(self) -> float:
+        """Half the width of these bounds."""
+        return self.schema.half_width
 
     @property
     def scale(self) -> float:
@@ -396,13 +410,12 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         end: 1.3 times as much at an end, 0.9 in the middle. Of more than two arms of the one with the most.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
-        half = self.schema.domain.outcome_range / 2
         pull = float(mean_noise(self.law, torch.tensor(_TYPICAL_MEAN, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
         each = deviation[:, None] / (self.records[:, None] * mass)
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
-        return half * each.norm(dim=1)
+        return self.half * each.norm(dim=1)
 
     @property
     def expected_noise(self) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchdpcate.data.cluster import Cluster
+from torchdpcate.data.assignment import Cluster
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
@@ -21,14 +21,15 @@ SCHOOLS = {"name": "school", "size": 4, "correlation": 0.05}
 
 def table(path, schools):
     n = len(schools)
-    columns = {"treated": np.arange(n) % 2, "score": np.linspace(0, 10, n), "age": 9, "school": schools}
+    treated = np.array([name > "a" for name in schools])
+    columns = {"treated": treated.astype(int), "score": np.linspace(0, 10, n), "age": 9, "school": schools}
     pd.DataFrame(columns).to_csv(path, index=False)
     return path
 
 
 def test_a_domain_file_states_clusters_and_keeps_them():
     for entry in ("school", SCHOOLS):
-        schema = TableSchema.from_dict(FACTS | {"cluster": entry})
+        schema = TableSchema.from_dict(FACTS | {"assignment": {"clusters": entry}})
         assert schema.cluster == Cluster.of(entry)
         assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
         assert schema != TableSchema.from_dict(FACTS)
@@ -37,7 +38,7 @@ def test_a_domain_file_states_clusters_and_keeps_them():
     with pytest.raises(
         InputError, match=r"cluster 'school': an interval must count clusters.*\{name: school, size: 40"
     ):
-        _ = TableSchema.from_dict(FACTS | {"cluster": "school"}).design_effect
+        _ = TableSchema.from_dict(FACTS | {"assignment": {"clusters": "school"}}).design_effect
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,11 @@ def test_a_domain_file_states_clusters_and_keeps_them():
 )
 def test_clusters_that_are_none_are_refused(entry, words):
     with pytest.raises(InputError, match=words):
-        TableSchema.from_dict(FACTS | {"cluster": entry})
+        TableSchema.from_dict(FACTS | {"assignment": {"clusters": entry}})
 
 
 def test_a_table_with_a_larger_cluster_is_refused_without_its_size(tmp_path):
-    facts = FACTS | {"cluster": SCHOOLS}
+    facts = FACTS | {"assignment": {"clusters": SCHOOLS}}
     assert Table(table(tmp_path / "t.csv", list("aaaabbbb")), facts).load().records.n == 8
     with pytest.raises(
         InputError, match="column 'school' has a cluster of more than size = 4 records; give"
@@ -66,7 +67,7 @@ def test_a_table_with_a_larger_cluster_is_refused_without_its_size(tmp_path):
 
 
 def test_a_stream_counts_clusters_over_batches_and_files(tmp_path):
-    facts, first, second = FACTS | {"cluster": SCHOOLS}, tmp_path / "1.csv", tmp_path / "2.csv"
+    facts, first, second = FACTS | {"assignment": {"clusters": SCHOOLS}}, tmp_path / "1.csv", tmp_path / "2.csv"
     table(first, [*"aab", " a"])
     stream = TableStream([table(second, ["b", "b", "", ""]), first], facts, batch_rows=2)
     assert [batch.n for batch in stream] == [2, 2, 2, 2]
@@ -77,12 +78,12 @@ def test_a_stream_counts_clusters_over_batches_and_files(tmp_path):
         TableStream([first, table(second, list("aabb"))], facts, batch_rows=2)
     assert "5" not in str(refused.value).replace(str(tmp_path), "")
     with pytest.raises(InputError, match="no school"):
-        TableStream(table(first, list("abab")), FACTS | {"cluster": SCHOOLS | {"name": "no school"}})
+        TableStream(table(first, list("abab")), FACTS | {"assignment": {"clusters": SCHOOLS | {"name": "no school"}}})
 
 
 def test_a_cluster_that_is_a_covariate_is_counted_too(tmp_path):
     covariates = FACTS["covariates"] | {"school": {"categories": ["a", "b"]}}
-    facts = FACTS | {"cluster": SCHOOLS, "covariates": covariates}
+    facts = FACTS | {"assignment": {"clusters": SCHOOLS}, "covariates": covariates}
     assert TableStream(table(tmp_path / "t.csv", list("aaaabbbb")), facts).n == 8
     with pytest.raises(InputError, match="more than size = 4"):
         TableStream(table(tmp_path / "t.csv", list("aaaaabbb")), facts)
