@@ -31,9 +31,10 @@ ARMS = TableSchema.from_dict(
         "propensity": [0.25, 0.25, 0.5],
     }
 )
-CLUSTERS = TableSchema.from_dict(
-    {key: fact for key, fact in ARMS.to_dict().items() if key not in ("treatment", "propensity")}
-    | {"treatment": "a", "propensity": 0.5, "assignment": {"clusters": {"name": "school", "size": 20, "correlation": 0.1}}}
+TWO = {key: fact for key, fact in ARMS.to_dict().items() if key != "treatment"} | {"treatment": "a", "propensity": 0.5}
+CLUSTERS, PAIRS = (
+    TableSchema.from_dict(TWO | {"assignment": entry})
+    for entry in ({"clusters": {"name": "school", "size": 20, "correlation": 0.1}}, {"pairs": "pair"})
 )
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}}, better="higher")
 WEIGHTS = {"weights": {"name": "w", "high": 2}}
@@ -53,6 +54,7 @@ OF_ARMS = {
     "arms": (ARMS, SOME, {}),
     "arms, gaussian": (ARMS, SOME, {"propensity": "randomised", "law": GAUSSIAN}),
     "clusters": (CLUSTERS, SOME, {}),
+    "pairs": (PAIRS, SOME, {}),
     "arms, of everybody": (ARMS, SOME, {"subgroups": "everybody"}),
 }
 
@@ -69,6 +71,8 @@ def released(name: str) -> SubgroupRelease:
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
     if domain is ARMS:
         a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), 1500, True, generator=generator).double()
+    if domain is PAIRS:
+        a, y = torch.ones_like(a), torch.stack([y.roll(1), y], 1)
     facts = domain.domain if isinstance(domain, TableSchema) else domain
     own = {} if facts.weights is None else {"weight": 1 + x[:, 1]}
     with patch.object(

@@ -21,7 +21,9 @@ FACTS = {
 }
 PLAIN = TableSchema.from_dict(FACTS)
 NAMED = TableSchema.from_dict(FACTS | {"assignment": {"clusters": "school"}})
-STATED = TableSchema.from_dict(FACTS | {"assignment": {"clusters": {"name": "school", "size": SIZE, "correlation": RHO}}})
+STATED = TableSchema.from_dict(
+    FACTS | {"assignment": {"clusters": {"name": "school", "size": SIZE, "correlation": RHO}}}
+)
 COHORT = TableSchema.from_dict({key: fact for key, fact in STATED.to_dict().items() if key != "propensity"})
 BUDGET = PrivacyBudget(2.0, 1e-5)
 

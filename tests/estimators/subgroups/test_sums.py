@@ -5,17 +5,15 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.subgroups.plan import cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, basis, powers
 
-DOMAIN = Domain([0.0], [1.0], -3.0, 5.0)
 N = 12
 
 
 def sums_of(y, a, w, cells, law, strata):
-    return cell_sums(record_numbers(y, w, law, DOMAIN), a, cells, strata)
+    return cell_sums(record_numbers(y, w, law, 1.0, 4.0), a, cells, strata)
 
 
 def neighbours(law, seed, pairs=4000, arms=2):
@@ -29,7 +27,7 @@ def neighbours(law, seed, pairs=4000, arms=2):
         w = torch.where(torch.rand(2, 100, generator=generator) < 0.7, 1.0, torch.rand(2, 100, generator=generator))
         a = torch.randint(0, arms, (2, 100), generator=generator)
         cells = torch.randint(0, 3, (2, 100, 2), generator=generator) + torch.tensor([0, 3])
-        numbers = [record_numbers(-3 + 8 * u[k], w[k].double(), law, DOMAIN) for k in (0, 1)]
+        numbers = [record_numbers(-3 + 8 * u[k], w[k].double(), law, 1.0, 4.0) for k in (0, 1)]
         at = torch.zeros(2, 100, 6, arms, 3, dtype=torch.float64)
         for k in (0, 1):
             for partition in (0, 1):
@@ -48,7 +46,7 @@ def test_the_sensitivity_is_that_of_the_pages(law, one, two):
 
 
 @pytest.mark.parametrize("law", BASES)
-@pytest.mark.parametrize(("seed", "arms"), [(0, 2), (1, 2), (2, 2), (3, 5)])
+@pytest.mark.parametrize(("seed", "arms"), [(0, 2), (1, 2), (2, 1), (3, 5)])
 def test_no_pair_of_records_moves_the_sums_further(law, seed, arms):
     found = neighbours(law, seed, arms=arms)
     assert found <= sensitivity(law, 2, N) * (1 + 1e-12)

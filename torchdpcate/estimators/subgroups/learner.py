@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
+from torchdpcate.data.assignment import Pairs
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
@@ -236,16 +237,17 @@ _RECORDS = 50
 _RUNS = 30_000  # each of 24 exact draws
 
 
-def _planned(budget: PrivacyBudget, law: str) -> SubgroupPlan:
-    cells = Subgroups.of(_CELLS, TableSchema.from_domain(_DOMAIN))
-    weighting = Weighting.of(RANDOMISED, TableSchema.from_domain(_DOMAIN))
-    return SubgroupPlan(_RECORDS, TableSchema.from_domain(_DOMAIN), cells, budget, weighting, law, SEPARATE)
+def _planned(budget: PrivacyBudget, law: str, pairs: Pairs | None = None) -> SubgroupPlan:
+    schema = replace(TableSchema.from_domain(_DOMAIN), assignment=pairs)
+    cells, weighting = Subgroups.of(_CELLS, schema), Weighting.of(RANDOMISED, schema)
+    return SubgroupPlan(_RECORDS, schema, cells, budget, weighting, law, SEPARATE)
 
 
 def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
-    """Return the sums of two neighbouring data sets, each [strata, 2, 3].
+    """Return the sums of two neighbouring data sets, each [strata, 2, 3], or of pairs [strata, 1, 3].
 
-    A treated record of the highest outcome becomes one of the lowest in its cells, or a control in other cells.
+    A treated record of the highest outcome becomes one of the lowest in its cells, or a control in other cells; a pair
+    of the largest difference one of the least.
 
     Args:
         plan: The plan, of two covariates in [0, 1].
@@ -254,14 +256,16 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
     datasets = []
     for moved in (False, True):
         x = torch.full((_RECORDS, 2), 0.4, dtype=torch.float64)
-        a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), 0.5, dtype=torch.float64)
-        x[0], a[0], y[0] = 0.9, 1.0, 1.0
+        a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), plan.middle, dtype=torch.float64)
+        x[0], a[0], y[0] = 0.9, 1.0, plan.middle + plan.half
         if moved:
-            y[0] = 0.0
+            y[0] -= 2 * plan.half
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
         numbers = record_numbers(y, torch.ones_like(y), plan.law, plan.middle, plan.half)
-        datasets.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
+        datasets.append(
+            cell_sums(numbers, a if plan.schema.pairs is None else None, plan.strata.positions(x), plan.strata.size)
+        )
     return datasets[0], datasets[1]
 
 
@@ -284,3 +288,14 @@ def _laplace(budget: PrivacyBudget) -> Game:
 def _gaussian(budget: PrivacyBudget) -> Game:
     plan = _planned(budget, GAUSSIAN)
     return plan.game("sums", *worst_sums(plan, same_cell=True), most_runs=_RUNS)
+
+
+@worst_case(
+    "subgroups_pairs",
+    SubgroupPlan,
+    attacks=[Target(Charge(Purpose.RELEASE, SubgroupPlan.name), {"pairs": None})],
+    pair="a pair of the largest difference becomes one of the least in other cells of two partitions",
+)
+def _pairs(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE, Pairs("pair"))
+    return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)

@@ -318,6 +318,7 @@ class SubgroupPlan(Plan[SubgroupRelease]):
             "strata": self.strata.size,
             **self.weighting.public(),
             "assumptions": self.assumed,
+            **({} if self.schema.pairs is None else {"pairs": self.schema.pairs.name}),
         }
 
     def __post_init__(self) -> None:
