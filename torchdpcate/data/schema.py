@@ -17,6 +17,7 @@ from torchdpcate.data._arrays import (
     MEND_CODES,
     category_codes,
     check_aligned,
+    is_frame,
     listed,
     missing_columns,
     numeric_column,
@@ -282,6 +283,12 @@ class TableSchema:
             return Y[:, 1] - Y[:, 0]
         return Y if self.domain.censoring is None else self.domain.censoring.columns_of(Y)[:, 0]
 
+    def two_columns(self, Y: Any) -> Tensor | None:
+        """Return time and event, or the outcomes of control and treated, [n, 2]; None of outcomes [n]."""
+        if self.domain.censoring is not None:
+            return self.domain.censoring.columns_of(Y)
+        return to_matrix(Y) if self.pairs is not None and np.ndim(Y) == 2 else None
+
     def own(self, records: CausalData) -> dict[str, Any]:
         """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
         found: dict[str, Any] = {"propensity": self.own_propensity(records)}
@@ -475,10 +482,9 @@ class TableSchema:
         check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
         propensity = self._column_beside(X, self.propensity_column, propensity)
         weight = self._column_beside(X, self.weight_column, weight)
-        censoring = self.domain.censoring
-        follow_up = None if censoring is None else censoring.columns_of(Y)
-        if self.pairs is not None and np.ndim(Y) == 2:
-            follow_up = to_matrix(Y)
+        follow_up = self.two_columns(Y)
+        if self.pairs is not None and follow_up is None and not is_frame(X):
+            raise InputError(f"X is no frame with the column {self.pairs.name!r} of assignment:; give one")
         Y = self.one_column(Y if follow_up is None else follow_up)
         records = CausalData.from_arrays(self.matrix(X), A, Y, actions, self.domain.dropped)
         records = replace(records, follow_up=follow_up)

@@ -175,12 +175,7 @@ def covered(law, eps, n, partitions, seeds, level=0.95):
     y = (torch.rand(size, generator=generator) < 0.2 + a * effect[at]).double()
     strata = (torch.arange(size) // n) * cells + at
     domain = Domain([0.0], [1.0], 0.0, 1.0)
-    sums = cell_sums(
-        record_numbers(y, torch.ones_like(y), law, domain.outcome_middle, domain.outcome_range / 2),
-        a,
-        strata[:, None],
-        seeds * cells,
-    )
+    sums = cell_sums(record_numbers(y, torch.ones_like(y), law, 0.5, 0.5), a, strata[:, None], seeds * cells)
     moved = sensitivity(law, partitions, n)
     budget = PrivacyBudget(eps, 1e-5)
     schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))

@@ -144,7 +144,7 @@ def test_a_pair_with_a_missing_outcome_counts_nothing():
 
 @pytest.mark.slow
 def test_intervals_hold_the_effect_of_pairs_and_of_crossovers_with_a_period_effect():
-    """Of 400 runs each: fewer than 366 at .95 come by chance in one of a thousand."""
+    """Of 400 runs each: fewer than 366 of a coverage of .95 come by chance once in 900 times."""
     for facts, period in ((PAIRED, 0.0), (CROSSED, 4.0)):
         runs = (fitted(table(seed=seed, period=period), facts, PrivacyBudget(1.0, 0.0)) for seed in range(400))
         ends = np.array([learner.release().interval(0.95)[0] for learner in runs])

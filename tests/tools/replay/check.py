@@ -310,6 +310,7 @@ def neighbours_for_replay(
     outcomes = (schema.domain.outcome_low, schema.domain.outcome_high)
     first, second = public_split(records.n, split, seed)
     arms = sorted({*schema.actions, *map(int, records.a.unique().tolist())})  # a learner may name more than its domain
+    arms = arms if schema.pairs is None else [1]  # records treated of each pair
     following = dict(zip(arms, (*arms[1:], arms[0]), strict=True))
     made = []
     for index in dict.fromkeys([0, records.n - 1, int(first[0]), int(second[0])]):
@@ -327,6 +328,9 @@ def neighbours_for_replay(
                 follow_up = follow_up.clone()
                 follow_up[index] = torch.tensor([0.0 if y == outcomes[0] else censoring.horizon, float(corner[0] > 0)])
                 outcome_[index] = censoring.outcome(follow_up[index][None])[0]
+            if follow_up is not None and schema.pairs is not None:
+                follow_up = follow_up.clone()
+                follow_up[index] = torch.tensor([*outcomes] if y == outcomes[0] else [*outcomes][::-1])
             made.append(CausalData(x, a, outcome_, known, weight=weight, follow_up=follow_up))
     return made
 
