@@ -1,5 +1,6 @@
 """How treatment was given: records drawn one by one, clusters of them, or one record of each pair."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,8 @@ class Cluster:
             a: Treatment [n].
         """
         names = column.where(column.isna(), column.astype(str).str.strip())
-        return names.groupby([names, a.numpy()]).size().to_dict()  # type: ignore[no-any-return]
+        there = names.notna().to_numpy()
+        return Counter(zip(names[there], a.numpy()[there].tolist(), strict=True))
 
     def check(self, sizes: Mapping[tuple[str, float], int]) -> None:
         """Refuse a table in which a cluster has records of several arms, or is larger than stated.
@@ -244,8 +246,8 @@ class Pairs:
         sizes, treated = np.bincount(codes), np.bincount(codes, records.a.numpy())
         if wrong := int(((sizes != 2) | (treated != 1)).sum()):
             raise InputError(
-                f"column {self.name!r} has {plural(wrong, 'name')} without one treated and one untreated record; leave "
-                "these records out, so that the number of pairs is public, and of missing outcomes keep them and say "
+                f"column {self.name!r} has {plural(wrong, 'name')} without one treated and one untreated record; bring "
+                "both of each pair that the protocol lists, and where an outcome is missing keep its row and say "
                 "missing: drop"
             )
         order = np.lexsort((records.a.numpy(), codes))

@@ -168,12 +168,14 @@ class TableSchema:
     @property
     def greatest(self) -> float:
         """Largest effect that there may be: of pairs the bound of a difference, else the outcome's range."""
-        return min(filter(None, (self.pairs and self.pairs.most, self.domain.outcome_range)))
+        most = None if self.pairs is None else self.pairs.most
+        return self.domain.outcome_range if most is None else min(most, self.domain.outcome_range)
 
     @property
-    def half_width(self) -> float:
-        """Half the width of the bounds of what is summed, an outcome or a difference."""
-        return self.domain.outcome_range / 2 if self.pairs is None else self.greatest
+    def summed(self) -> tuple[float, float]:
+        """Middle and half width of what is summed, outcomes or differences of pairs."""
+        own = self.domain.outcome_middle, self.domain.outcome_range / 2
+        return own if self.pairs is None else (0.0, self.greatest)
 
     @property
     def _shown_arms(self) -> Categorical:

@@ -154,8 +154,7 @@ class Table(CsvForm, StudySource):
         """Refuse a stream with fewer records than the table has."""
         if self.unit.is_person:
             raise InputError(
-                f"data.person is {', '.join(self._own())}; a stream does not bring a person's records together: leave "
-                "data.stream out"
+                f"{self.unit.column}: a stream does not bring a person's records together: leave data.stream out"
             )
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")

@@ -106,7 +106,7 @@ class SubgroupRelease(LinesRelease):
     def _effects(self, statistics: Tensor) -> CellEffects:
         """Return the effects of all arms but the first of these numbers, against the first."""
         members = self.subgroups.members(self.strata)
-        half, per_person = self.schema.half_width, self.privacy.protected.records * self.schema.design_effect
+        half, per_person = self.schema.summed[1], self.privacy.protected.records * self.schema.design_effect
         return cell_effects(statistics, members, self.law, self.scale, half, per_person)
 
     @property

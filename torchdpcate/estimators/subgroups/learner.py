@@ -177,7 +177,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan = self.plan_
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
-        return cell_effects(self._sums, members, plan.law, _NONE, plan.half, times)
+        return cell_effects(self._sums, members, plan.law, _NONE, plan.schema.summed[1], times)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)
@@ -225,7 +225,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
         def outcomes(batch: CausalData) -> Tensor:
             weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
-            numbers = record_numbers(batch.y, weights, plan.law, plan.middle, plan.half)
+            numbers = record_numbers(batch.y, weights, plan.law, *plan.schema.summed)
             return cell_sums(numbers, None if paired else batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
         self._sums = rows_of(records, domain, actions).total(outcomes)
@@ -253,16 +253,16 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
         plan: The plan, of two covariates in [0, 1].
         same_cell: Whether it stays where it is.
     """
-    datasets = []
+    datasets, (middle, half) = [], plan.schema.summed
     for moved in (False, True):
         x = torch.full((_RECORDS, 2), 0.4, dtype=torch.float64)
-        a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), plan.middle, dtype=torch.float64)
-        x[0], a[0], y[0] = 0.9, 1.0, plan.middle + plan.half
+        a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), middle, dtype=torch.float64)
+        x[0], a[0], y[0] = 0.9, 1.0, middle + half
         if moved:
-            y[0] -= 2 * plan.half
+            y[0] -= 2 * half
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
-        numbers = record_numbers(y, torch.ones_like(y), plan.law, plan.middle, plan.half)
+        numbers = record_numbers(y, torch.ones_like(y), plan.law, middle, half)
         datasets.append(
             cell_sums(numbers, a if plan.schema.pairs is None else None, plan.strata.positions(x), plan.strata.size)
         )

@@ -367,16 +367,6 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         )
 
     @property
-    def middle(self) -> float:
-        """Middle of the bounds of an outcome, or of a difference."""
-        return 0.0 if self.schema.pairs is not None else self.schema.domain.outcome_middle
-
-    @property
-    def half(self) -> float:
-        """Half the width of these bounds."""
-        return self.schema.half_width
-
-    @property
     def scale(self) -> float:
         """Scale of the noise of each number; 0 without privacy."""
         return 0.0 if self.budget is None else self.sums_law.scale
@@ -416,7 +406,7 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         each = deviation[:, None] / (self.records[:, None] * mass)
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
-        return self.half * each.norm(dim=1)
+        return self.schema.summed[1] * each.norm(dim=1)
 
     @property
     def expected_noise(self) -> float:
