@@ -411,6 +411,11 @@ def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
             detail = (
                 f"data.skip_lines = {form.skip_lines} passes over all of it; give the number of lines before the header"
             )
+        elif "block" in detail:
+            detail = (
+                f"its first line is empty, or one is longer than {BLOCK_BYTES:,} bytes; write a table of the columns "
+                "that are read"
+            )
         elif isinstance(error, UnicodeError) or "UTF8" in detail:
             known = "UTF-8" if form.encoding == "utf-8" else f"{form.encoding}, as data.encoding says"
             detail = (

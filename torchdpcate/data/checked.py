@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data._csv import setting
 from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.records import CausalData, ClippedValues, arm_sizes
 from torchdpcate.data.schema import TableSchema
@@ -476,6 +477,13 @@ def every_fault(frame: "pd.DataFrame", schema: TableSchema, what: str = "covaria
         found = list(column_faults(frame, schema, what))
         if len(found) < 2:
             raise
+        columns = len(schema.columns) + 2 * (what == "covariate")
+        if len(found) == columns and len(frame) > 1 and not any(column_faults(frame.iloc[1:], schema, what)):
+            raise InputError(
+                f"all {columns} columns are not as the domain file says in the first row, and in no other: if it holds "
+                "labels or units, and is no record, leave it out, of a csv file by "
+                f"{setting('skip_after_header', '1')}; else correct it"
+            ) from None
         lines = "".join(f"\n- {fault}" for fault in found)
         raise InputError(f"{len(found)} columns are not as the domain file says:{lines}") from None
 

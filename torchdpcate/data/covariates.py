@@ -19,9 +19,11 @@ from torchdpcate.data._cells import (
     Code,
     are_dates,
     check_codes,
+    check_format,
+    code_entries,
     days_since,
+    read_cells,
     to_date,
-    without_codes,
 )
 from torchdpcate.data.facts import check_bounds, check_distinct, check_name, to_number
 from torchdpcate.errors import InputError
@@ -206,8 +208,9 @@ class Numeric:
 
     Attributes:
         missing: Whether values may be missing.
-        codes: What else means that a value is missing, see ``check_codes``.
+        codes: What else means that a value is missing, or stands for another, see ``check_codes``.
         start: Lower bound of dates; None for numbers.
+        format: How dates are written, see ``check_format``.
 
     Example:
         >>> import pandas as pd
@@ -227,6 +230,7 @@ class Numeric:
     missing: bool = False
     codes: tuple[Code, ...] = ()
     start: datetime.date | None = None
+    format: str = ""
 
     def __post_init__(self) -> None:
         what = f"covariate {self.name!r}"
@@ -236,6 +240,7 @@ class Numeric:
         scale = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
         object.__setattr__(self, "typical", scale[1])
         object.__setattr__(self, "codes", check_codes(what, self.codes))
+        check_format(what, self.format)
         if self.missing and self.two_levels:
             raise InputError(
                 f"{what} has two levels, and values that may be missing; give categories: [{low:g}, {high:g}] in the "
@@ -288,11 +293,11 @@ class Numeric:
         Raises:
             InputError: Missing or other values; says which column and how many.
         """
-        column = without_codes(column, self.codes)
+        column = read_cells(column, self.codes)
         if self.start is None:
             values = numeric_column(column, self.name, missing=self.missing)
         else:
-            values = days_since(column, self.name, self.start, missing=self.missing)
+            values = days_since(column, self.name, self.start, self.format, missing=self.missing)
         if not self.missing:
             return values[:, None]
         gone = np.isnan(values)
@@ -300,10 +305,10 @@ class Numeric:
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values ``encode`` can read, bool [n]."""
-        column = without_codes(column, self.codes)
+        column = read_cells(column, self.codes)
         if self.start is None:
             return readable_rows(column, missing=self.missing)
-        return are_dates(column, self.missing)
+        return are_dates(column, self.missing, self.format)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer.
@@ -346,6 +351,7 @@ class Numeric:
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
         facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
         facts |= {"unit": self.unit} if self.unit else {}
+        facts |= {"format": self.format} if self.format else {}
         return facts | _missing_entries(self) | said(self.origin)
 
     def _entry(self, value: float) -> float | str:
@@ -361,7 +367,7 @@ class Categorical:
 
     Attributes:
         missing: Whether values may be missing.
-        codes: What else means that a value is missing, see ``check_codes``.
+        codes: What else means that a value is missing, or stands for a category, see ``check_codes``.
 
     Example:
         >>> Categorical("site", ("north", "south"), missing=True).levels
@@ -392,9 +398,9 @@ class Categorical:
                 f"the list, and add codes: [{MISSING_LEVEL}] where it is a word in cells"
             )
         check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
-        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes))
+        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes, levels=self.categories))
         categories = set(self.categories)
-        both = [code for code in self.codes if code in categories]
+        both = [code for code in self.codes if (code[0] if isinstance(code, tuple) else code) in categories]
         if both:
             raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 
@@ -420,12 +426,12 @@ class Categorical:
         Raises:
             InputError: Missing or unknown values; says which column and how many.
         """
-        column = without_codes(column, self.codes, text=self.is_text)
+        column = read_cells(column, self.codes, text=self.is_text)
         return self._one_hot(category_codes(column, self.name, self.categories, missing=self.missing))
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values are among the categories, bool [n]."""
-        return readable_rows(without_codes(column, self.codes, text=self.is_text), self.categories, self.missing)
+        return readable_rows(read_cells(column, self.codes, text=self.is_text), self.categories, self.missing)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Give each level the same share of [0, 1)."""
@@ -443,7 +449,7 @@ class Categorical:
 
 def _missing_entries(covariate: "Covariate") -> dict[str, Any]:
     found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
-    return found | ({"codes": list(covariate.codes)} if covariate.codes else {})
+    return found | code_entries(covariate.codes)
 
 
 Covariate: TypeAlias = Numeric | Categorical
