@@ -74,10 +74,10 @@ def missing_columns(needed: Sequence[str], there: Sequence[Any]) -> str | None:
         return f"column {twice!r} is there {names.count(twice)} times; rename the others"
     if not missing:
         return None
-    if len(missing) == len(needed):
+    similar = next((name for name in names if _folded(name) == _folded(missing[0])), None)
+    if len(missing) == len(needed) and similar is None:
         return f"none of the columns {listed(needed)} is there: has the file a header, with commas between the names?"
     more = f" (and {plural(len(missing) - 1, 'other')})" if len(missing) > 1 else ""
-    similar = next((name for name in names if _folded(name) == _folded(missing[0])), None)
     hint = f"{len(needed) - len(missing)} of the {len(needed)} needed are" if similar is None else f"{similar!r} is"
     return f"column {missing[0]!r} is missing{more}; {hint} there"
 

@@ -400,7 +400,7 @@ class Categorical:
         check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
         object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes, levels=self.categories))
         categories = set(self.categories)
-        both = [code for code in self.codes if (code[0] if isinstance(code, tuple) else code) in categories]
+        both = [cell for code in self.codes if (cell := code[0] if isinstance(code, tuple) else code) in categories]
         if both:
             raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 
