@@ -225,8 +225,8 @@ def as_frame(X: Any) -> Any:
         [[0.5]]
     """
     package, X = type(X).__module__.partition(".")[0], collected(X)
-    if package != "pandas":
-        X = next((getattr(X, way)() for way in ("to_pandas", "df") if hasattr(X, way)), X)
+    for way in () if package == "pandas" else ("to_pandas", "df"):
+        X = getattr(X, way)() if hasattr(X, way) else X
     if package == "pandas" and hasattr(X, "index") and not hasattr(X, "columns") and _has_names(X.index):
         X = X.to_dict()
     if isinstance(X, Mapping):
@@ -239,8 +239,10 @@ def as_frame(X: Any) -> Any:
 
 def collected(value: Any) -> Any:
     """Return what a lazy table or column computes, such as of polars, dask or Spark; anything else as it is."""
-    lazy = () if type(value).__module__.startswith("pandas") else ("toPandas", "collect", "compute")
-    return next((getattr(value, way)() for way in lazy if hasattr(value, way)), value)
+    for way in ("toPandas", "collect", "compute"):
+        if hasattr(value, way) and not hasattr(value, "iloc"):  # a column of pandas may have that name
+            return getattr(value, way)()
+    return value
 
 
 def treatment_and_outcome(A: Any, Y: Any, treatment: Any) -> tuple[Any, Any]:

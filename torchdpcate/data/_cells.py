@@ -68,8 +68,8 @@ def _pair(code: Code) -> tuple[Any, Any]:
 
 def code_entries(codes: Sequence[Code]) -> dict[str, Any]:
     """Return the entries of a domain file from which ``check_codes`` makes the same."""
-    plain, words = [code for code in codes if not isinstance(code, tuple)], dict(map(_pair, codes))
-    words = {code: value for code, value in words.items() if value is not None}
+    words = {code[0]: code[1] for code in codes if isinstance(code, tuple)}
+    plain = [code for code in codes if not isinstance(code, tuple)]
     return ({"codes": plain} if plain else {}) | ({"words": words} if words else {})
 
 
@@ -90,32 +90,23 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
     """
     import pandas as pd
 
-    pairs, kinds = list(map(_pair, codes)), pd.api.types
-    meanings: dict[Any, Any] = {str(code).strip(): value for code, value in pairs}
-    if not text:
-        numbers = {float(code): value for code, value in meanings.items() if DECIMAL.fullmatch(code)}
-        meanings |= numbers
+    if not codes:
+        return column
+    kinds, meanings = pd.api.types, {str(code).strip(): value for code, value in map(_pair, codes)}
+    numbers = {float(code): value for code, value in meanings.items() if not text and DECIMAL.fullmatch(code)}
     if kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
-        coded = column.isin(list(numbers)).to_numpy(dtype=bool)
-        keys: list[Any] = column[coded].to_numpy(dtype=np.float64).tolist()
-        if kinds.is_integer_dtype(column) and codes:
-            # integers stay integers: those that float64 cannot distinguish are refused later
+        cells = column.to_numpy(np.float64, na_value=np.nan)
+        if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
             column = column.astype(
                 "Int64" if all(float(value or 0).is_integer() for value in numbers.values()) else float
             )
-    elif codes:
-        every = [_key(cell, text) for cell in column.astype(object)]
-        coded, keys = (
-            np.array([key in meanings for key in every], dtype=bool),
-            [key for key in every if key in meanings],
-        )
-        column = column.astype(object)
-    if not codes or not coded.any():
+        for number, value in numbers.items():
+            column = column.mask(cells == number, np.nan if value is None else value)
         return column
-    column, stands = column.mask(coded), [place for place, key in enumerate(keys) if meanings[key] is not None]
-    if stands:
-        column.iloc[np.flatnonzero(coded)[stands]] = [meanings[keys[place]] for place in stands]
-    return column
+    stands, keys = {**meanings, **numbers}, [_key(cell, text) for cell in column.astype(object)]
+    if stands.keys().isdisjoint(keys):
+        return column
+    return pd.Series([stands.get(key, cell) for key, cell in zip(keys, column, strict=True)], column.index, object)
 
 
 def _key(cell: Any, text: bool) -> str | float | None:

@@ -200,6 +200,11 @@ class Censoring:
         """Whether there may be events that compete with this one."""
         return not self.levels or len(self.levels) > 1 + len(self.success)
 
+    @property
+    def known_ends(self) -> int:
+        """How many kinds of events end a follow-up of which Y is another: those that compete by a horizon are one."""
+        return 2 if self.competes and self.kind == EVENT_BY_HORIZON else 1
+
     def columns_of(self, Y: Any) -> "Tensor | pd.DataFrame":
         """Return time and d, float64 [n, 2], of a tensor that has them; of anything else a frame with their columns.
 

@@ -240,7 +240,8 @@ class Numeric:
         scale = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
         object.__setattr__(self, "typical", scale[1])
         object.__setattr__(self, "codes", check_codes(what, self.codes))
-        check_format(what, self.format)
+        if self.format:
+            check_format(what, self.format)
         if self.missing and self.two_levels:
             raise InputError(
                 f"{what} has two levels, and values that may be missing; give categories: [{low:g}, {high:g}] in the "
@@ -449,7 +450,7 @@ class Categorical:
 
 def _missing_entries(covariate: "Covariate") -> dict[str, Any]:
     found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
-    return found | code_entries(covariate.codes)
+    return found | (code_entries(covariate.codes) if covariate.codes else {})
 
 
 Covariate: TypeAlias = Numeric | Categorical

@@ -409,9 +409,11 @@ class TableSchema:
         Raises:
             InputError: See ``encode`` and ``Domain.matrix``.
         """
-        folded = {str(name).strip().casefold() for name in X.columns} if hasattr(X, "columns") else ()
-        named = any(name.strip().casefold() in folded for name in self.columns)
-        return self.encode(X) if named else self.domain.matrix(X, what)
+        if hasattr(X, "columns"):
+            folded = {str(name).strip().casefold() for name in X.columns}
+            if any(name.strip().casefold() in folded for name in self.columns):
+                return self.encode(X)
+        return self.domain.matrix(X, what)
 
     def records(
         self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None, weight: Any = None
@@ -525,12 +527,13 @@ class TableSchema:
             treatment |= {"missing": DROP}
         entries = [covariate.to_dict() for covariate in self.covariates]
         every = {self.treatment_codes, self.outcome_codes, *(covariate.codes for covariate in self.covariates)}
-        shared = () if len(every) > 1 or any(isinstance(code, tuple) for code in self.outcome_codes) else every.pop()
-        if not shared:
+        own = code_entries(self.outcome_codes) if self.outcome_codes else {}
+        shared = every.pop() if len(every) == 1 and "words" not in own else ()
+        if self.treatment_codes and not shared:
             treatment |= code_entries(self.treatment_codes)
         facts = {
             "treatment": {"name": self.treatment, **treatment} if treatment else self.treatment,
-            "outcome": self._outcome_entry() | ({} if shared else code_entries(self.outcome_codes)),
+            "outcome": self._outcome_entry() | ({} if shared else own),
             "covariates": {
                 covariate.name: {key: fact for key, fact in entry.items() if key != "codes" or not shared}
                 for covariate, entry in zip(self.covariates, entries, strict=True)
