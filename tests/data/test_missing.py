@@ -189,7 +189,7 @@ def test_dates_of_files(tmp_path: Path) -> None:
         ({"low": 2015}, [], "low of covariate 'age' is 2015; give a date as 2015-01-31"),
         ({"high": "2015-01-01"}, [], "give the earlier date as low"),
         ({"scale": "log"}, [], "covariate 'age' has the unknown entry 'scale'"),
-        ({"typical": "2015-02-01"}, [], "give two dates"),
+        ({"typical": "2015-02-01"}, [], "give two numbers"),
         ({"kind": "day"}, [], "kind of covariate 'age' is 'day'; choose date"),
     ],
 )

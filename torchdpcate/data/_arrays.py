@@ -43,6 +43,7 @@ _REMEDY = f"a number has a decimal point; correct these cells, {MEND_WORDS}, or 
 _TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
 _TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
 _DATES = f"holds dates; declare them: kind: date, with {MEND_DATES}"
+_LAZY = ("toPandas", "collect", "compute")  # by which Spark, polars and dask bring rows
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
@@ -118,10 +119,8 @@ def to_float64(value: Any, what: str) -> Tensor:
         array = np.asarray(value)
         if array.dtype.kind in "OU":
             read, wrong = _read(pd.Series(array.ravel(), dtype=object), True)
-            array = None if wrong.any() else read.reshape(array.shape)
-        if (
-            array is None or array.dtype.kind not in "biuf"
-        ):  # NumPy would take moments for numbers, parts of complex ones
+            array = read.reshape(array.shape) if not wrong.any() else array.astype("U")
+        if array.dtype.kind not in "biuf":  # NumPy would take moments for numbers, and drop imaginary parts
             raise TypeError
         return torch.from_numpy(array.astype(np.float64, order="C"))
     except (TypeError, ValueError, OverflowError, RuntimeError):  # their messages would show a value
@@ -136,12 +135,17 @@ def is_frame(value: Any) -> bool:
 def check_aligned(**arguments: Any) -> None:
     """Refuse pandas arguments whose indexes differ: rows are paired by position, which labels then contradict.
 
+    What is lazy is refused too: the rows of two queries of a table may come in another order.
+
     Args:
         arguments: What is given, by its name; what has no index, or is of another length, is not looked at.
 
     Raises:
         InputError: Names two arguments and what to do.
     """
+    for name, value in arguments.items():
+        if any(hasattr(value, way) for way in _LAZY) and not type(value).__module__.startswith("pandas"):
+            raise InputError(f"{name} is lazy; collect the table once, and give columns of that, in one order of rows")
     pandas = ("index", "to_numpy", "iloc")  # what its frames and series have, without importing it
     labelled = [pair for pair in arguments.items() if all(hasattr(pair[1], word) for word in pandas)]
     for name, value in labelled[1:]:
@@ -224,10 +228,10 @@ def as_frame(X: Any) -> Any:
         >>> as_frame([[0.5]])
         [[0.5]]
     """
-    package, X = type(X).__module__.partition(".")[0], collected(X)
-    for way in () if package == "pandas" else ("to_pandas", "df"):
-        X = getattr(X, way)() if hasattr(X, way) else X
-    if package == "pandas" and hasattr(X, "index") and not hasattr(X, "columns") and _has_names(X.index):
+    for way in (*_LAZY, "to_pandas", "df"):
+        if hasattr(X, way) and not type(X).__module__.startswith("pandas"):  # of pandas it is a column
+            X = getattr(X, way)()
+    if hasattr(X, "iloc") and not hasattr(X, "columns") and _has_names(X.index):
         X = X.to_dict()
     if isinstance(X, Mapping):
         import pandas as pd
@@ -235,14 +239,6 @@ def as_frame(X: Any) -> Any:
         one = not any(hasattr(value, "__len__") and not isinstance(value, str) for value in X.values())
         return pd.DataFrame([dict(X)] if one else dict(X))
     return X
-
-
-def collected(value: Any) -> Any:
-    """Return what a lazy table or column computes, such as of polars, dask or Spark; anything else as it is."""
-    for way in ("toPandas", "collect", "compute"):
-        if hasattr(value, way) and not hasattr(value, "iloc"):  # a column of pandas may have that name
-            return getattr(value, way)()
-    return value
 
 
 def treatment_and_outcome(A: Any, Y: Any, treatment: Any) -> tuple[Any, Any]:

@@ -92,7 +92,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
 
     if not codes:
         return column
-    kinds, meanings = pd.api.types, {str(code).strip(): value for code, value in map(_pair, codes)}
+    kinds = pd.api.types
+    meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
     numbers = {float(code): value for code, value in meanings.items() if not text and DECIMAL.fullmatch(code)}
     if kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
         cells = column.to_numpy(np.float64, na_value=np.nan)
@@ -103,7 +104,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
         for number, value in numbers.items():
             column = column.mask(cells == number, np.nan if value is None else value)
         return column
-    stands, keys = {**meanings, **numbers}, [_key(cell, text) for cell in column.astype(object)]
+    stands: dict[Any, Any] = meanings | numbers
+    keys = [_key(cell, text) for cell in column.astype(object)]
     if stands.keys().isdisjoint(keys):
         return column
     return pd.Series([stands.get(key, cell) for key, cell in zip(keys, column, strict=True)], column.index, object)

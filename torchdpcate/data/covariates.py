@@ -264,9 +264,7 @@ class Numeric:
         days = (to_date(f"high of {what}", high) - start).days
         if days < 1:
             raise InputError(f"bounds of {what} are {low} and {high}; give the earlier date as low")
-        if typical is not None:
-            if isinstance(typical, str) or not isinstance(typical, Sequence) or len(typical) != 2:
-                raise InputError(f"typical of {what} is {typical!r}; give two dates, [low, high]")
+        if isinstance(typical, list | tuple):
             typical = tuple(float((to_date(f"typical of {what}", end) - start).days) for end in typical)
         return cls(name, 0.0, float(days), typical=typical, start=start, **facts)
 

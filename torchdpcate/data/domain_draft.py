@@ -17,11 +17,9 @@ from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import DATE, MISSING, is_number
 from torchdpcate.data._cells import INDICATOR
 from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
-from torchdpcate.data._foreign import foreign_schema
 from torchdpcate.data._frames import (
     CSV,
     NUMBERS,
-    PARQUET,
     TRUTHS,
     WORDS,
     arrow_path,
@@ -30,6 +28,7 @@ from torchdpcate.data._frames import (
     column_kind,
     file_kind,
     readable,
+    schema_of,
 )
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Numeric
@@ -78,8 +77,7 @@ _OF_COVARIATES = (
     "#   typical: [ , ]   where nine of ten values lie, if the range is much wider",
     "#   scale: log   of values over decades",
     "#   kind: date   of dates, with low and high in the place of categories, and format: '%d.%m.%Y' if written so",
-    "#   words: {'> 89': 90}   what words in its cells stand for",
-    "#   scores: {none: 0, mild: 1}   in the place of low and high, of words with an order",
+    "#   words: {'> 89': 90}   what words in its cells stand for; scores: {none: 0, mild: 1} of words with an order",
     "#   missing: indicator   where values may be missing",
 )
 _OF_OUTCOMES = (
@@ -87,12 +85,8 @@ _OF_OUTCOMES = (
     "# unit: points   # as readers are to see it, here and of covariates that are numbers",
     "# sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise",
     "# missing: drop   # where it may be missing; of the treatment too",
-    "# words: {'> 89': 90}   # what words in its cells stand for",
-    "# scores: {none: 0, mild: 1}   # in the place of low and high, of words with an order",
-    "# of a time up to an event, in the place of name, low and high; its other codes are competing events:",
-    "# time: months",
-    "# event: {name: status, success: 1, censored: 0}",
-    "# horizon: 24",
+    "# words: {'> 89': 90}   # what words in its cells stand for; all words of an order: scores: {none: 0, mild: 1}",
+    "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, for name, low, high",
 )
 
 
@@ -170,7 +164,7 @@ def outcome_entries(kind: str) -> list[Entry]:
 
 def covariate_entries(kind: str) -> list[Entry]:
     """Return what is asked of a covariate's column."""
-    return [*_values(kind), _missing(INDICATOR)]
+    return [*_of_values(kind), _missing(INDICATOR)]
 
 
 def _missing(rule: str) -> Entry:
@@ -178,13 +172,11 @@ def _missing(rule: str) -> Entry:
     return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
 
 
-def _values(kind: str) -> list[Entry]:
+def _of_values(kind: str) -> list[Entry]:
     if kind == TRUTHS:
         return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
     if kind == WORDS:
-        return [
-            Entry(("categories",), f"All levels that there may be, such as north, south, west{_MORE}", _values_or_words)
-        ]
+        return [Entry(("categories",), f"All levels that there may be, such as north, south, west{_MORE}", _values)]
     if kind == DATES:
         return [
             Entry(
@@ -199,7 +191,7 @@ def _values(kind: str) -> list[Entry]:
         Entry(
             ("low", "high"),
             f"Lowest and highest value that anybody may have, such as 18 90, or its codes, such as [1, 2, 3]{_MORE}",
-            _values_or_words,
+            _values,
         )
     ]
 
@@ -523,7 +515,7 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
 
 
 def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
-    schema = _schema_of(path, kind)
+    schema = schema_of(path, kind)
     numbers = list(map(_like_a_number, schema.names))
     if schema.names == [str(place) for place in range(len(numbers))]:
         numbers = [False] * len(numbers)  # pandas' own names
@@ -532,21 +524,9 @@ def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
     return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
 
 
-def _schema_of(path: str | Path, kind: str) -> "pa.Schema":
-    from pyarrow import parquet
-
-    return parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
-
-
 def _by_type(type_: "pa.DataType") -> str:
-    from pyarrow import types
-
-    if types.is_dictionary(type_):
-        return WORDS
-    if types.is_date(type_) or types.is_timestamp(type_):
-        return DATES
     kind = column_kind(type_)
-    return kind if kind in (NUMBERS, TRUTHS, WORDS) else OTHER
+    return kind if kind in (NUMBERS, TRUTHS, WORDS, DATES) else OTHER
 
 
 def _by_majority(column: "pa.Array", form: CsvForm) -> str:
@@ -639,46 +619,40 @@ def _rule(answer: str, rule: str) -> dict[str, str]:
     return {"missing": rule} if answer.lower().startswith("y") else {}
 
 
-def _levels(answer: str) -> dict[str, str]:
+def _levels(answer: str, key: str = "categories") -> dict[str, str]:
     """Read levels, separated by commas, as categories."""
     levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
-    if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
+    if (len(levels) < 2 and key == "categories") or not all(levels) or len(set(levels)) < len(levels):
         raise InputError("give two or more levels, each once, separated by commas")
-    return {"categories": f"[{', '.join(map(_cell, levels))}]"}
+    return {key: f"[{', '.join(map(_cell, levels))}]"}
 
 
-def _range_or_levels(answer: str) -> dict[str, str]:
-    """Read two numbers as bounds, or other words as categories."""
-    words = answer.replace(",", " ").split()
-    if answer.strip().startswith("[") or not all(map(_is_number, words)):
-        return _levels(answer)
-    if len(words) != 2:
-        raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
-    low, high = check_bounds("these values", words[0], words[1])
-    return {"low": _digits(low), "high": _digits(high)}
-
-
-def _values_or_words(answer: str) -> dict[str, str]:
-    """Read bounds or categories, and what words stand for; words alone are scores."""
+def _values(answer: str) -> dict[str, str]:
+    """Read two numbers as bounds, or levels as categories, and then what words stand for; words alone are scores."""
     parts = answer.split(";")
-    values, pairs = [part for part in parts if "=" not in part], [part.rpartition("=") for part in parts if "=" in part]
+    values = next((part for part in parts if "=" not in part), "")
+    pairs = [part.rpartition("=") for part in parts if "=" in part]
+    if len(parts) != len(pairs) + bool(values.strip()):
+        raise InputError("give two numbers, or levels; and after a ; words, each with = and what it stands for")
     words = ", ".join(f"{json.dumps(word.strip(), ensure_ascii=False)}: {_cell(value)}" for word, _, value in pairs)
-    if len(values) > 1 or not values + pairs:
-        raise InputError("give two numbers, levels, or words with =, separated by ;")
     found = {"words" if values else "scores": f"{{{words}}}"} if pairs else {}
-    return (_range_or_levels(values[0]) if values else {}) | found
+    numbers = values.replace(",", " ").split()
+    if not values or values.strip().startswith("[") or not all(map(_is_number, numbers)):
+        return (_levels(values) if values else {}) | found
+    if len(numbers) != 2:
+        raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
+    low, high = check_bounds("these values", *numbers)
+    return {"low": _digits(low), "high": _digits(high)} | found
 
 
 def _outcome_values(answer: str) -> dict[str, str]:
-    """Read what ``_values_or_words`` does, or levels and those that count as 1, or an event with codes and horizon."""
+    """Read what ``_values`` does, or levels and those that count as 1, or an event, two codes of it and the horizon."""
     values, _, success = answer.partition(";")
     words = values.split()
     if len(words) == 4 and not values.startswith("["):
         event = f"{{name: {quoted(words[0])}, success: {_cell(words[1])}, censored: {_cell(words[2])}}}"
         return {"event": event, "horizon": _digits(to_number("horizon", words[3]))}
-    if "=" in answer or not success:
-        return _values_or_words(answer)
-    return _levels(values) | {"success": f"[{', '.join(map(_cell, success.split(',')))}]"}
+    return _levels(values) | _levels(success, "success") if success and "=" not in success else _values(answer)
 
 
 def _cell(word: str) -> str:
