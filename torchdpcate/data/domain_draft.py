@@ -86,7 +86,7 @@ _OF_OUTCOMES = (
     "# sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise",
     "# missing: drop   # where it may be missing; of the treatment too",
     "# words: {'> 89': 90}   # what words in its cells stand for; all words of an order: scores: {none: 0, mild: 1}",
-    "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, for name, low, high",
+    "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, in their place",
 )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_number
 from torchdpcate.data.facts import check_name
 from torchdpcate.errors import InputError
 
@@ -273,11 +272,7 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
     words = {str(level): level for level in reversed(levels)}
     numbers: dict[float | None, Any] = {float(level): level for level in reversed(levels) if not isinstance(level, str)}
     for key, value in entries.items():
-        level = (
-            None
-            if isinstance(key, bool)
-            else words.get(str(key), numbers.get(float(str(key)) if is_number(key) else None))
-        )
+        level = None if isinstance(key, bool) else words.get(str(key), numbers.get(_number(key)))
         if level is None or level in found:
             problem = "twice" if level in found else "not among its levels"
             raise InputError(f"propensity by {covariate!r}: {key!r} is {problem}; they are {list(levels)}, each once")
@@ -286,6 +281,14 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
     if missing:
         raise InputError(f"propensity by {covariate!r} has no number for the level {missing[0]!r}; give one for each")
     return found
+
+
+def _number(key: Any) -> float | None:
+    """Return the number that a key means, None where it is none."""
+    try:
+        return float(key)
+    except (OverflowError, TypeError, ValueError):
+        return None
 
 
 def _column(name: str, names: Sequence[str]) -> str:
