@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
-from torchdpcate.data._arrays import DATE, MISSING, is_number
+from torchdpcate.data._arrays import DATE, DECIMAL, MISSING
 from torchdpcate.data._cells import INDICATOR
 from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
 from torchdpcate.data._frames import (
@@ -538,18 +538,14 @@ def _by_majority(column: "pa.Array", form: CsvForm) -> str:
     known = [value for value in values if value.lower() not in MISSING]
     if 2 * sum(bool(DATE.fullmatch(value)) for value in known) > len(known):
         return DATES
-    numbers = sum(_is_number(value) or form.is_number(value) for value in known)
+    numbers = sum(DECIMAL.fullmatch(value) is not None or form.is_number(value) for value in known)
     return WORDS if 2 * numbers < len(known) else NUMBERS
-
-
-def _is_number(text: str) -> bool:
-    return is_number(text) and text.strip().lower() not in MISSING
 
 
 def _like_a_number(name: str) -> bool:
     """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
     letters = any(map(str.isalpha, name))
-    return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+    return DECIMAL.fullmatch(name.strip()) is not None or (not letters and any(map(str.isdigit, name)))
 
 
 def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
@@ -637,7 +633,7 @@ def _values(answer: str) -> dict[str, str]:
     words = ", ".join(f"{json.dumps(word.strip(), ensure_ascii=False)}: {_cell(value)}" for word, _, value in pairs)
     found = {"words" if values else "scores": f"{{{words}}}"} if pairs else {}
     numbers = values.replace(",", " ").split()
-    if not values or values.strip().startswith("[") or not all(map(_is_number, numbers)):
+    if not values or values.strip().startswith("[") or not all(map(DECIMAL.fullmatch, numbers)):
         return (_levels(values) if values else {}) | found
     if len(numbers) != 2:
         raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
@@ -657,7 +653,7 @@ def _outcome_values(answer: str) -> dict[str, str]:
 
 def _cell(word: str) -> str:
     """Return a number or a word as yaml reads it back."""
-    return _digits(float(word)) if _is_number(word) else quoted(word.strip())
+    return _digits(float(word)) if DECIMAL.fullmatch(word.strip()) else quoted(word.strip())
 
 
 def _days(answer: str) -> dict[str, str]:
