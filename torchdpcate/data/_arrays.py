@@ -111,13 +111,13 @@ def to_float64(value: Any, what: str) -> Tensor:
     Raises:
         InputError: ``value`` is not made of real numbers; the message starts with ``what``.
     """
-    import pandas as pd
-
     if isinstance(value, Tensor) and not value.is_complex():
         return value.detach().to(torch.float64)
     try:
         array = np.asarray(value)
         if array.dtype.kind in "OU":
+            import pandas as pd
+
             read, wrong = _read(pd.Series(array.ravel(), dtype=object), True)
             array = read.reshape(array.shape) if not wrong.any() else array.astype("U")
         if array.dtype.kind not in "biuf":  # NumPy would take moments for numbers, and drop imaginary parts
