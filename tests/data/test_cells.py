@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate import AverageEffect, PrivacyBudget
-from torchdpcate.composition.censoring import CountedByFollowUp
+from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.checked import checked_records
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
@@ -184,7 +185,7 @@ def test_such_a_schema_travels() -> None:
 
 
 def test_a_row_of_labels_is_told(tmp_path) -> None:
-    file, streamed = files(tmp_path)[0], TableSchema.from_dict({**FACTS, "treatment": "arm"})
+    file = tmp_path / "t.csv"
     facts = {
         "treatment": "a",
         "outcome": {"name": "y", "low": 0, "high": 9},
@@ -200,7 +201,6 @@ def test_a_row_of_labels_is_told(tmp_path) -> None:
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,?\n1,2,3\n")
     with pytest.raises(InputError, match="3 columns are not as the domain file says:"):
         Table(file, facts).load()
-    assert streamed.text_columns == {"sex", "seen"}
 
 
 def test_names_that_differ_by_case_are_told() -> None:
@@ -249,16 +249,14 @@ def test_competing_events_never_have_it_and_are_known(event, tmp_path) -> None:
 
 def test_a_competing_event_is_no_censoring() -> None:
     frame = pd.DataFrame({"t": TIMES, "s": CODES})
-    for event, words in {
-        "s": "has 2 values outside .* a competing event is no censoring: give a column of 0 and 1, or its codes",
-        ("s", 0, 1): "has 2 values outside",
-    }.items():
-        named = event if isinstance(event, str) else {"name": event[0], "categories": list(event[1:])}
-        with pytest.raises(InputError, match=words):
-            by_horizon(named).encode_follow_up(frame)
-    for wrong in ({"name": "s", "success": 1}, {"name": "s", "categories": [0, 1, 2]}, {"name": "s", "categories": 2}):
+    for event in ("s", {"name": "s", "categories": [0, 1]}):
+        with pytest.raises(
+            InputError, match="has 2 values outside .* a competing event is no censoring: give a column"
+        ):
+            by_horizon(event).encode_follow_up(frame)
+    for wrong in ({"success": 1}, {"categories": [0, 1, 2]}, {"categories": 2}):
         with pytest.raises(InputError, match="a competing event is no censoring; give a column"):
-            by_horizon(wrong)
+            by_horizon({"name": "s", **wrong})
     for wrong in ({"success": 1, "censored": 1}, {"success": 1, "censored": 0, "categories": [1, 2]}):
         with pytest.raises(InputError, match="list two or more, each once|without"):
             by_horizon({"name": "s", **wrong})
@@ -273,9 +271,6 @@ def test_the_chance_of_an_event_is_right_where_others_compete() -> None:
     outcome = Censoring("t", "s", 2.0, "event_by_horizon", bins=40, by_arm=False, levels=(), floor=0.05)
 
     def chance(code: Tensor) -> float:
-        from torchdpcate.composition.censoring import FollowUpCells
-        from torchdpcate.data.records import CausalData
-
         follow_up = outcome.within(torch.stack([time, code], 1))
         records = CausalData(time[:, None], 0 * time, outcome.outcome(follow_up), follow_up=follow_up)
         weighed = CountedByFollowUp(outcome, FollowUpCells(outcome)(records))(records)
