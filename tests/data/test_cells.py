@@ -194,7 +194,7 @@ def test_a_row_of_labels_is_told(tmp_path) -> None:
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,2\n1,2,3\n")
     for read in (lambda: Table(file, facts).load(), lambda: TableStream(file, facts)):
         with pytest.raises(
-            InputError, match="all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
+            InputError, match=r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
         ):
             read()
     assert Table(file, facts, skip_after_header=1).load().records.y.tolist() == [1.0, 2.0]
@@ -251,14 +251,14 @@ def test_a_competing_event_is_no_censoring() -> None:
     frame = pd.DataFrame({"t": TIMES, "s": CODES})
     for event in ("s", {"name": "s", "categories": [0, 1]}):
         with pytest.raises(
-            InputError, match="has 2 values outside .* a competing event is no censoring: give a column"
+            InputError, match=r"has 2 values outside .* a competing event is no censoring: give a column"
         ):
             by_horizon(event).encode_follow_up(frame)
     for wrong in ({"success": 1}, {"categories": [0, 1, 2]}, {"categories": 2}):
         with pytest.raises(InputError, match="a competing event is no censoring; give a column"):
             by_horizon({"name": "s", **wrong})
     for wrong in ({"success": 1, "censored": 1}, {"success": 1, "censored": 0, "categories": [1, 2]}):
-        with pytest.raises(InputError, match="list two or more, each once|without"):
+        with pytest.raises(InputError, match=r"list two or more, each once|without"):
             by_horizon({"name": "s", **wrong})
 
 
