@@ -250,16 +250,12 @@ class AverageEffectPlan(Plan):
         schema: Columns and public bounds.
         estimand: Estimand and clip.
         learner: Name of the learner's class.
-        uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
-        options: Fields of its own, by which learners and statements call them; None is not stated.
         assumption: Which models must follow the truth, in words; the full warning where a class does not say it.
     """
 
     kinds: ClassVar[tuple[str, ...]] = (AverageEffectRelease.kind,)
-    uses_delta: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
     assumption: ClassVar[str] = UNSTATED
 
     n: int
@@ -292,16 +288,14 @@ class AverageEffectPlan(Plan):
 
     def own_settings(self) -> dict[str, Any]:
         """Return the settings that statements have, besides those of all average effects."""
-        options = {name: getattr(self, name) for name in self.options}
-        stated = {name: value for name, value in options.items() if value is not None}
         laws = {} if self.budget is None else self.readout({}).laws
         pure = {name: law.event for name, law in laws.items() if isinstance(law.event, PureEvent)}
-        return {**stated, **{f"epsilon_{name}": event.epsilon for name, event in pure.items()}}
+        return {f"epsilon_{name}": event.epsilon for name, event in pure.items()}
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
         """Return its further fields by name, by the public facts of a release; each may be forged."""
-        return {name: release.privacy.public.get(name) for name in cls.options}
+        return {}
 
     @property
     def fits(self) -> dict[str, FirstFit]:
@@ -410,12 +404,12 @@ class AverageEffectPlan(Plan):
     def stated_budget(self) -> dict[str, Any]:
         """Return the budget as statements have it: of a pure mechanism, its epsilon."""
         assert self.budget is not None
-        return {"epsilon": self.budget.epsilon, **({"delta": self.budget.delta} if self.uses_delta else {})}
+        return {"epsilon": self.budget.epsilon}
 
     @classmethod
     def budget_of(cls, public: Mapping[str, Any], block: Block) -> PrivacyBudget:
         """Return the budget that a statement has; see ``requested_budget``."""
-        return requested_budget(block, public["epsilon"], public["delta"] if cls.uses_delta else 0.0)
+        return requested_budget(block, public["epsilon"], 0.0)
 
     @classmethod
     def restated(cls, release: Release) -> Self:

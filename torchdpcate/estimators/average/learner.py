@@ -131,8 +131,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Raises:
             InputError: See ``check``.
         """
-        options = {name: getattr(self, name) for name in self.mechanism.options}
-        return self.mechanism(**self._facts(n), **options)
+        return self.mechanism(**self._facts(n))
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """Return the error to expect for n records, from public facts and a stated prior; nothing is spent.
@@ -198,8 +197,8 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Return the planned error of the same learner for the other estimands that it can estimate, by name."""
         return {
             name: clone(self).set_params(estimand=name).planned_error(n).total
-            for name, kind in ESTIMANDS.items()
-            if name != self.target.name and self.supports(kind)
+            for name in ESTIMANDS
+            if name != self.target.name
         }
 
     def nonprivate_estimate(self) -> Estimate:
@@ -215,11 +214,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     def target(self) -> Estimand:
         """The estimand, with the domain's overlap as the public clip of the propensity."""
         return make_estimand(self.estimand, TableSchema.of(self.domain).domain.overlap)
-
-    @classmethod
-    def supports(cls, estimand: type[Estimand]) -> bool:
-        """Whether this learner can estimate it."""
-        return True
 
     @property
     def level(self) -> Level:
@@ -245,22 +239,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         return self._plan.without_noise(records, None if self.budget else self._learnt)  # type: ignore[no-any-return]
 
     def _prepare(self, records: Any) -> None:
-        self._refuse_estimand()
         self.check(records.n)
         told = self.warning(records.n)
         if told is not None:
             warnings.warn(told, stacklevel=5)
         self._own_conditions = self._user_conditions()
-
-    def _planned(self, n: int) -> PrivacyBudget:
-        self._refuse_estimand()
-        return super()._planned(n)
-
-    def _refuse_estimand(self) -> None:
-        target = self.target  # refuses estimand and overlap
-        if not self.supports(type(target)):
-            able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
-            raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
 
     def _conditional(self) -> bool:
         return bool(self._own_conditions) or super()._conditional()
