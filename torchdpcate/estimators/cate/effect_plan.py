@@ -18,7 +18,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
-from torchdpcate.fit.kernels import SMOOTHNESS
+from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
@@ -241,7 +241,7 @@ def _head_problems(release: QueryRelease) -> Iterator[str]:
         yield f"it states no kernel, without which mechanism {mechanism!r} may claim nothing"
     elif "kernel" in head:
         kernel = head["kernel"]
-        known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] in SMOOTHNESS
+        known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] == UnitKernel.name
         if not known or as_number(kernel["bandwidth"]) <= 0:
             yield "its kernel is none of the library's"
     elif head["features"]["name"] not in FEATURE_MAPS and release.privacy.level == Level.CERTIFIED:
