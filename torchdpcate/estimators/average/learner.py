@@ -18,7 +18,6 @@ from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
-from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise, told
 from torchdpcate.fit.feature_maps import FeatureMap, on_domain
@@ -182,7 +181,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if self.budget is None or planned.total <= LARGE * unit:
             return None
         said = f"estimand = {self.target.name}, n = {n}, epsilon = {self.budget.epsilon:g}: {planned.words(unit)}"
-        others = self._other_estimands(n)
+        others = {
+            name: clone(self).set_params(estimand=name).planned_error(n).total
+            for name in ESTIMANDS
+            if name != self.target.name
+        }
         best = min(others, key=others.__getitem__, default=None)
         if best is None or others[best] > BETTER * planned.total:
             return f"{said}; more records, more epsilon or a larger overlap would help"
@@ -193,14 +196,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         told = self.warning(n)
         return () if told is None else (told,)
 
-    def _other_estimands(self, n: int) -> dict[str, float]:
-        """Return the planned error of the same learner for the other estimands that it can estimate, by name."""
-        return {
-            name: clone(self).set_params(estimand=name).planned_error(n).total
-            for name in ESTIMANDS
-            if name != self.target.name
-        }
-
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
 
@@ -208,7 +203,9 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             InputError: Not fitted.
         """
         self._require_fitted("nonprivate_estimate")
-        return self._estimate(self._without_noise(self._records))
+        return self._plan.without_noise(self._records, None if self.budget else self._learnt).in_units(
+            self.schema_.domain.outcome_range, self._plan.intervals
+        )
 
     @property
     def target(self) -> Estimand:
@@ -233,10 +230,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     def _user_conditions(self) -> tuple[Condition, ...]:
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return user_code("estimand", self.target)
-
-    def _without_noise(self, records: Any) -> NoisyEstimate:
-        """Return the estimate without noise in its last step."""
-        return self._plan.without_noise(records, None if self.budget else self._learnt)  # type: ignore[no-any-return]
 
     def _prepare(self, records: Any) -> None:
         self.check(records.n)
@@ -267,10 +260,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if schema.cluster is not None:
             raise InputError(f"{learner}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
-
-    def _estimate(self, found: NoisyEstimate) -> Estimate:
-        """Return an estimate in outcome units."""
-        return found.in_units(self.schema_.domain.outcome_range, self._plan.intervals)
 
     def _sizes(self, n: int) -> dict[str, int]:
         """Return the records per block."""

@@ -323,11 +323,6 @@ class FittedBlocks:
         """Columns and public bounds."""
         return self.settings.schema
 
-    @property
-    def _pays(self) -> str:
-        """The block that pays for releases."""
-        return list(self.session.sizes)[-1]
-
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> FunctionRelease:
         """Release the function by a function mechanism; see ``CATELearner.release_function``."""
         chosen = self._able(mechanism)
@@ -420,7 +415,7 @@ class FittedBlocks:
         budget = self.session.budget if mechanism.free else budget
         charge = Charge(Purpose.RELEASE, mechanism.name)
         with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
-            return self.session.spend(run, [self._pays], charge, budget, mechanism.gaussian)
+            return self.session.spend(run, [list(self.session.sizes)[-1]], charge, budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared, own: set[int]) -> PrivacyStatement:
         plan = EffectPlan(

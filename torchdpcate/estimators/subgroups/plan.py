@@ -357,7 +357,7 @@ class SubgroupPlan(Plan):
         return SubgroupRelease(
             self.subgroups,
             self.released,
-            self.by_cell(answers["sums"]),
+            answers["sums"].reshape(self.strata.size, -1, NUMBERS).to(torch.float64),
             self.law,
             self.scale,
             self.schema,
@@ -373,10 +373,6 @@ class SubgroupPlan(Plan):
     def strata(self) -> Subgroups:
         """The cells whose sums get noise."""
         return strata_of(self.subgroups, self.released)
-
-    def by_cell(self, numbers: Tensor) -> Tensor:
-        """Return the numbers of all sums by cell and arm, [strata, arms, 3]."""
-        return numbers.reshape(self.strata.size, -1, NUMBERS).to(torch.float64)
 
     @property
     def unions(self) -> Tensor:
