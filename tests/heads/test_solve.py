@@ -23,16 +23,14 @@ def quadratic(eigenvalues: torch.Tensor, seed: int = 0) -> tuple[HessianVectorPr
 @given(
     seed=st.integers(0, 1000),
     decades=st.floats(0, 4),
-    damping=st.sampled_from([0.0, 1e-3, 1.0]),
     columns=st.integers(1, 5),
 )
-def test_solves_as_dense_linear_algebra_does(solver, seed, decades, damping, columns):
+def test_solves_as_dense_linear_algebra_does(solver, seed, decades, columns):
     product, H = quadratic(torch.logspace(-decades, 0, 12, dtype=torch.float64), seed)
     B = draws(12, columns, seed=seed + 1)
-    X = solver(product, B, damping)
-    damped = H + damping * torch.eye(12, dtype=torch.float64)
-    assert relative(damped @ X, B) < 1e-9
-    assert relative(X, torch.linalg.solve(damped, B)) < 1e-5
+    X = solver(product, B)
+    assert relative(H @ X, B) < 1e-9
+    assert relative(X, torch.linalg.solve(H, B)) < 1e-5
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -41,7 +39,6 @@ def test_negative_curvature_stops_and_names_the_ridge(solver, smallest):
     product, _ = quadratic(torch.tensor([smallest, 0.5, 1.0, 2.0], dtype=torch.float64))
     with pytest.raises(NumericalError, match="ridge"):
         solver(product, draws(4, 2))
-    solver(product, draws(4, 2), -2 * smallest)
 
 
 def test_too_few_iterations_miss_the_tolerance():

@@ -127,18 +127,15 @@ _NO_MINIMUM = (
 )
 
 
-def solve_hessian(hessian: HessianVectorProduct, B: Tensor, damping: float = 0.0) -> Tensor:
-    """Return ``(H + damping I)^{-1} B``, [p, k] -> [p, k], densely up to ``DENSE_PARAMETERS``.
+def solve_hessian(hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+    """Return ``H^{-1} B``, [p, k] -> [p, k], densely up to ``DENSE_PARAMETERS``.
 
     Args:
         hessian: H.
         B: Right-hand sides.
-        damping: Added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
-            anti-conservative: it shrinks the influence function, hence the noise, so that a release
-            calibrated with it is heuristic.
 
     Raises:
-        NumericalError: H + damping I is not positive definite, or the tolerance is missed.
+        NumericalError: H is not positive definite, or the tolerance is missed.
 
     Example:
         >>> H = HessianVectorProduct(lambda t: (t**2).sum(), torch.ones(2, dtype=torch.float64))
@@ -146,31 +143,27 @@ def solve_hessian(hessian: HessianVectorProduct, B: Tensor, damping: float = 0.0
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]], dtype=torch.float64)
     """
-    return (solve_densely if hessian.size <= DENSE_PARAMETERS else solve_by_products)(hessian, B, damping)
+    return (solve_densely if hessian.size <= DENSE_PARAMETERS else solve_by_products)(hessian, B)
 
 
-def solve_densely(hessian: HessianVectorProduct, B: Tensor, damping: float = 0.0) -> Tensor:
-    """Return ``(H + damping I)^{-1} B`` by a dense Hessian's Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
+def solve_densely(hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+    """Return ``H^{-1} B`` by a dense Hessian's Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
 
     Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
     """
     H = hessian.dense()
-    H.diagonal().add_(damping)
     L, failed_at = torch.linalg.cholesky_ex(H)
     if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
         raise NumericalError(
-            f"the Hessian plus damping={damping} is not positive definite (leading minor {int(failed_at)} of "
-            f"{hessian.size}): {_NO_MINIMUM}"
+            f"the Hessian is not positive definite (leading minor {int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
         )
     X, norms = torch.cholesky_solve(B, L), B.norm(dim=0)
     _check(float(((B - H @ X).norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax()), 1e-8)
     return X
 
 
-def solve_by_products(
-    hessian: HessianVectorProduct, B: Tensor, damping: float = 0.0, max_iterations: int = 5_000
-) -> Tensor:
-    """Return ``(H + damping I)^{-1} B`` by conjugate gradients (Hestenes & Stiefel, 1952), in a few vectors of memory.
+def solve_by_products(hessian: HessianVectorProduct, B: Tensor, max_iterations: int = 5_000) -> Tensor:
+    """Return ``H^{-1} B`` by conjugate gradients (Hestenes & Stiefel, 1952), in a few vectors of memory.
 
     Products in float32, where the Hessian has them, do most of the work, and residuals in float64 correct them
     (iterative refinement): the true residual is that of float64.
@@ -180,13 +173,12 @@ def solve_by_products(
     """
 
     def apply(V: Tensor, which: Tensor) -> Tensor:
-        return hessian.matmat(V) + damping * V
+        return hessian.matmat(V)
 
     def refuse_negative(curvature: Tensor) -> None:
         if not bool((curvature > 0).all()):
             raise NumericalError(
-                f"the Hessian plus damping={damping} has curvature {float(curvature.min()):.1e} along a search "
-                f"direction: {_NO_MINIMUM}"
+                f"the Hessian has curvature {float(curvature.min()):.1e} along a search direction: {_NO_MINIMUM}"
             )
 
     rough, solved = apply if hessian.in_float32 else None, []
@@ -237,7 +229,6 @@ class InfluenceFunction:
         w: Weights, [n].
         ridge: Weight of ``||theta||^2`` in the objective (no one half), at least 0.
         queries: Covariates of the d queries, [d, q].
-        damping: Not 0 makes every use heuristic, see ``solve_hessian``.
 
     Attributes:
         rows: ``J H^{-1}``, [d, p].
@@ -264,12 +255,11 @@ class InfluenceFunction:
         w: Tensor,
         ridge: float,
         queries: Tensor,
-        damping: float = 0.0,
     ):
         self.model, self.theta = model, theta.detach()
         x, s, w, queries = (t.to(self.theta) for t in (x, s, w, queries))
         hessian = _hessian(model, self.theta, x, s, w, ridge)
-        self.rows = solve_hessian(hessian, self._gradients(queries).detach().T, damping).T
+        self.rows = solve_hessian(hessian, self._gradients(queries).detach().T).T
         self.offset = -2 * ridge * self.rows @ self.theta
         self._short = self._shortened()
 

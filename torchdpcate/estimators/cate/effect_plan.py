@@ -122,7 +122,7 @@ class EffectPlan(StatedPlan):
         if not kind.free:
             budget = requested_budget(paid, public["epsilon"], public["delta"])
         law, sizes = kind.stated_law(public, head, budget), {block.name: block.n for block in blocks}
-        mechanism = kind(**{name: public[name] for name in kind.settings})
+        mechanism = kind()
         return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes)
 
     def answers(self, release: Release) -> dict[str, Tensor]:
