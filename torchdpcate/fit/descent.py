@@ -23,7 +23,6 @@ def conjugate_gradients(
     tolerance: float,
     most: int,
     *,
-    precondition: Callable[[Tensor], Tensor] | None = None,
     look: Callable[[Tensor], None] | None = None,
     rough: Apply | None = None,
 ) -> tuple[Tensor, float]:
@@ -38,7 +37,6 @@ def conjugate_gradients(
         B: Right-hand sides, [p, k].
         tolerance: Largest relative true residual of a column that is aimed at.
         most: Products a column.
-        precondition: R [p, k] -> M^{-1} R, for M like A; of R's type.
         look: Sees the curvature d'Ad / d'd of each direction, [k], and may raise; not of rough products, which are too
             inexact to judge by.
         rough: Products with nearly A, float32 -> float32. They take the iteration as far as they can, with residuals by
@@ -68,11 +66,11 @@ def conjugate_gradients(
             return X, worst
         goal = 0.9 * tolerance * norms
         if rough is None:
-            correction, used = _iterate(apply, residual, goal**2, left, precondition, look)
+            correction, used = _iterate(apply, residual, goal**2, left, look)
             X = X + correction
             residual = B - apply(X, every)
         else:
-            correction, used = _iterate_roughly(rough, residual, goal, min(left, _ROUGH_STEPS), precondition)
+            correction, used = _iterate_roughly(rough, residual, goal, min(left, _ROUGH_STEPS))
             found = B - apply(X + correction, every)
             better = found.norm(dim=0) < residual.norm(dim=0)
             X = torch.where(better, X + correction, X)
@@ -80,14 +78,12 @@ def conjugate_gradients(
         left, before = left - used, worst
 
 
-def _iterate_roughly(
-    rough: Apply, residual: Tensor, goal: Tensor, most: int, precondition: Callable[[Tensor], Tensor] | None
-) -> tuple[Tensor, int]:
+def _iterate_roughly(rough: Apply, residual: Tensor, goal: Tensor, most: int) -> tuple[Tensor, int]:
     """Return a correction worked out in float32, zero where that is not finite, and the iterations it took."""
     norms = residual.norm(dim=0)
     scale = torch.where(norms > 0, norms, 1.0)  # columns of norm 1: float32 has few small numbers
     target = (goal / scale).clamp(min=_ROUGH).square()
-    X, used = _iterate(rough, (residual / scale).float(), target.float(), most, precondition, None)
+    X, used = _iterate(rough, (residual / scale).float(), target.float(), most, None)
     return torch.where(torch.isfinite(X), X, 0.0).to(residual) * scale, used
 
 
@@ -96,14 +92,12 @@ def _iterate(
     B: Tensor,
     target: Tensor,
     most: int,
-    precondition: Callable[[Tensor], Tensor] | None,
     look: Callable[[Tensor], None] | None,
 ) -> tuple[Tensor, int]:
     """Return an approximate solution, and the number of iterations it took."""
     X, R = torch.zeros_like(B), B.clone()
     square = (R * R).sum(0)
-    D = R.clone() if precondition is None else precondition(R)
-    product = square.clone() if precondition is None else (R * D).sum(0)
+    D = R.clone()
     for iteration in range(most):
         (active,) = torch.where(square > target)
         if len(active) == 0:
@@ -115,15 +109,13 @@ def _iterate(
             look(curvature / (d * d).sum(0))
         if not bool((curvature > 0).all()):
             return X, iteration + 1
-        step = product[active] / curvature
+        before = square[active]
+        step = before / curvature
         X[:, active] += step * d
         r = R[:, active] - step * q
         R[:, active] = r
         square[active] = (r * r).sum(0)
-        z = r if precondition is None else precondition(r)
-        new = square[active] if precondition is None else (r * z).sum(0)
-        D[:, active] = z + new / product[active] * d
-        product[active] = new
+        D[:, active] = r + square[active] / before * d
     return X, most
 
 
