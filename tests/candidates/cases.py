@@ -23,3 +23,6 @@ def older(x: np.ndarray) -> np.ndarray:
 
 def third(x: np.ndarray) -> np.ndarray:
     return np.full(len(x), 3)
+
+
+not_a_function = 7

@@ -192,6 +192,7 @@ def test_every_setting_that_takes_a_path_is_among_those_tried():
 NO_PATH = {
     "dir",
     "data.most_bytes",
+    "policies.allow",
     "queries.count",
     "trainer.logger",
 }

@@ -178,3 +178,18 @@ def test_a_domain_whose_numbers_are_a_pickle_and_a_policies_file_run_nothing(wid
     assert width in one_line(capsys)
     assert not made.exists()
     assert not Path("r").exists()
+
+
+def test_a_function_of_a_module_that_is_allowed_is_used(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("guidelines_of_ours.py").write_text("def offer(x):\n    return x[:, 0] > 0\n")
+    Path("policies.yaml").write_text("- {kind: constants, actions: [0, 1]}\n- guidelines_of_ours:offer\n")
+    words = ["train", "task=policy_selection", "data.n=600", "privacy.delta=0"]
+    words += ["queries.count=5", "policies.path=policies.yaml"]
+    assert main([*words, "run_dir=no"]) == 2
+    assert "policies.allow=[guidelines_of_ours]" in one_line(capsys)
+    assert main([*words, "policies.allow=guidelines_of_ours", "run_dir=no"]) == 2
+    assert "give a list of names of modules" in one_line(capsys)
+    assert main([*words, "policies.allow=[guidelines_of_ours]", "run_dir=r"]) == 0
+    assert "guidelines_of_ours:offer" in Path("r/curator/policies.csv").read_text()

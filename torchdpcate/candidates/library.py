@@ -1,10 +1,12 @@
 """Public policies that a selector chooses from: Python functions, and libraries that follow from public facts alone."""
 
 import copy
+import importlib
 import os
+import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, permutations
 from pathlib import Path
@@ -47,17 +49,18 @@ class FunctionPolicies(PolicyFamily):
     no guarantee holds. That is tried on public points when the family is set up, and cannot be proved.
 
     Args:
-        functions: Each a function of encoded covariates as NumPy [n, q] that gives labels [n]; in what a release holds,
-            the import path ``package.module:function`` that it had, or None, until ``bind`` gives the function.
+        functions: Each an import path ``package.module:function``, or a function of encoded covariates as NumPy
+            [n, q] that gives labels [n]. A path is imported by ``setup``, not before.
         names: Names of the policies; the functions' own if left out.
         fitted_on: ``fingerprint`` of the records that they were made from, if any; None takes the attribute
             ``fitted_on`` of the functions, where they have one.
 
-    No file makes Python code run: a path is a name, and is never imported.
+    A path in a configuration file is less trusted than one in code: a family that ``from_config`` made imports only
+    from modules that ``allowing`` names.
 
     Raises:
-        InputError: No function, or what is none; on ``setup``, a name alone, an action that is none of the labels, or a
-            function that does not decide row by row.
+        InputError: No function, or what is none; on ``setup``, a path that leads to none or into a module that is not
+            allowed, an action that is none of the labels, or a function that does not decide row by row.
 
     Example:
         >>> from torchdpcate.data.domain import Domain
@@ -77,16 +80,44 @@ class FunctionPolicies(PolicyFamily):
     ) -> None:
         self.functions = tuple([functions] if isinstance(functions, str) or callable(functions) else functions)
         if not self.functions:
-            raise InputError("functions is empty; give one function at least")
+            raise InputError("functions is empty; give one import path or function at least")
         for function in self.functions:
             if not (function is None or isinstance(function, str) or callable(function)):
-                raise InputError(f"functions holds {function!r}; give functions of encoded covariates")
+                raise InputError(f"functions holds {function!r}; give import paths package.module:function")
         super().__init__(check_names(names, [_name(f) for f in self.functions]), fitted_on)
         self.fitted_on = self._source(self.functions)
         self._ready: tuple[Function, ...] = ()
+        self._allowed: frozenset[str] | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Rebuild a family from ``config``, not set up; it imports from no module until ``allowing`` names it."""
+        return super().from_config(config).allowing(())
+
+    def allowing(self, modules: Collection[str]) -> Self:
+        """Return this family with the modules whose functions its paths may name.
+
+        Args:
+            modules: Their exact names.
+        """
+        allowed = copy.copy(self)
+        allowed._allowed = frozenset(modules)
+        return allowed
+
+    def check_allowed(self) -> None:
+        """Refuse paths into modules that are not allowed, before anything is imported.
+
+        Raises:
+            InputError: Such a path, or one that leads through the module to what another one holds.
+        """
+        if self._allowed is None:
+            return
+        for function in self.functions:
+            if isinstance(function, str):
+                _check_allowed(function, self._allowed)
 
     def bind(self, function: Function) -> Self:
-        """Return this family of one with its function given; its name stays as it was.
+        """Return this family of one with its function given; the import path stays as it was, and is not imported.
 
         Raises:
             InputError: Several policies, no domain, no function, or see ``setup``.
@@ -98,8 +129,9 @@ class FunctionPolicies(PolicyFamily):
         return bound
 
     def unbound(self, domain: Domain, actions: Sequence[int]) -> Self:
-        """Return this family on a domain, its functions known by name alone: nothing is decided."""
+        """Return this family on a domain, its functions known by name alone: nothing is imported, nothing decided."""
         kept = type(self)([_path(f) for f in self.functions], self.names, self.fitted_on)
+        kept._allowed = self._allowed
         kept.domain, kept.actions = domain, check_actions(actions)
         return kept
 
@@ -115,13 +147,9 @@ class FunctionPolicies(PolicyFamily):
         return [_path(f) or (name if f is None else id(f)) for f, name in pairs]
 
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
-        ready = tuple(f for f in self.functions if callable(f))
-        if len(ready) < len(self):
-            raise InputError(
-                f"policies {listed(self.names)}: a file names functions and runs none; give the functions, in Python: "
-                "PolicySelector(..., policies=[function]), or bind(function) to a release"
-            )
-        self._use(ready, domain)
+        self.check_allowed()
+        own = self._allowed is not None
+        self._use(tuple(_load(f, name, own) for f, name in zip(self.functions, self.names, strict=True)), domain)
 
     def _use(self, functions: tuple[Function, ...], domain: Domain) -> None:
         """Decide by these functions, after they were tried on public points."""
@@ -169,7 +197,9 @@ class FunctionPolicies(PolicyFamily):
         return found.to(torch.int8)
 
     def _one(self, index: int) -> Self:
-        return type(self)([self.functions[index]], [self.names[index]], self.fitted_on)
+        one = type(self)([self.functions[index]], [self.names[index]], self.fitted_on)
+        one._allowed = self._allowed
+        return one
 
     def _settings(self) -> dict[str, Any]:
         return {"functions": [_path(f) for f in self.functions]}
@@ -188,12 +218,44 @@ def _path(function: str | Function | None) -> str | None:
     return f"{module}:{names}" if found is function else None
 
 
+def _check_allowed(path: str, allowed: frozenset[str]) -> None:
+    module, _, name = path.partition(":")
+    if module not in allowed:
+        raise InputError(
+            f"function {path!r}: Python code of the module {module!r}, named by a file; read that code, and if you "
+            f"trust it allow the module by policies.allow=[{module}] (in Python: PolicyLibrary.of(file, "
+            f"allow=[{module!r}]))"
+        )
+    if not name.isidentifier():
+        raise InputError(f"function {path!r}: {name!r} is no name of a function of {module}; give {module}:function")
+
+
+def _load(function: str | Function | None, name: str, own: bool) -> Function:
+    """Return a function; of one given by path, ``own`` requires that the module itself defines it."""
+    if not isinstance(function, str):
+        if function is None:
+            raise InputError(f"policy {name!r} is a function without an import path; give it by bind(function)")
+        return function
+    module, _, names = function.partition(":")
+    try:
+        loaded: Any = reduce(getattr, names.split("."), importlib.import_module(module))
+    except Exception as error:  # whatever the module raises when it is imported
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise InputError(f"policy {name!r}: {function} cannot be imported ({reason}); check the path") from None
+    if not callable(loaded):
+        raise InputError(f"policy {name!r}: {function} is no function")
+    home = getattr(loaded, "__module__", None)
+    if own and home != module:
+        raise InputError(f"policy {name!r}: {function} is defined in {home}, not in {module}; define a function there")
+    return loaded
+
+
 POLICY_FAMILIES: dict[str, type[PolicyFamily]] = {
     kind.kind: kind for kind in (Constants, FunctionPolicies, LinearPolicies, Thresholds)
 }
 """Families of policies by the kind under which files know them."""
 
-_ONE = "a policy family, a function or entries with a kind"
+_ONE = "a policy family, a function, an import path 'package.module:function' or entries with a kind"
 
 
 class PolicyLibrary:
@@ -235,23 +297,30 @@ class PolicyLibrary:
         return f"PolicyLibrary({len(self)} policies)"
 
     @classmethod
-    def of(cls, policies: Any) -> "PolicyLibrary":
+    def of(cls, policies: Any, allow: Collection[str] = ()) -> "PolicyLibrary":
         """Return the library that is meant.
 
         Args:
-            policies: A library, a family, a function of encoded covariates as NumPy [n, q] that gives labels [n],
-                entries with a ``kind`` (as in yaml), a list of these, or the path of a yaml file with such a list.
+            policies: A library, a family, a function of encoded covariates as NumPy [n, q] that gives labels [n], an
+                import path ``package.module:function``, entries with a ``kind`` (as in yaml), a list of these, or the
+                path of a yaml file with such a list.
+            allow: Exact names of the modules whose functions a file, or entries with a ``kind``, may name; without one
+                neither makes Python code run.
 
         Raises:
-            InputError: None of these, no such file, or see the class.
+            InputError: None of these, no such file, a function of a module that is not allowed, or see the class.
         """
+        if isinstance(allow, str):
+            raise InputError(f"allow = {allow!r}: give a list of names of modules, [{allow!r}]")
         if isinstance(policies, PolicyLibrary):
             return policies
-        if isinstance(policies, Path | str):
-            return cls._read(Path(policies))
-        single = isinstance(policies, Mapping) or not isinstance(policies, Iterable)
+        if isinstance(policies, Path) or (isinstance(policies, str) and not _is_import_path(policies)):
+            return cls._read(Path(policies), allow)
+        single = isinstance(policies, str | Mapping) or not isinstance(policies, Iterable)
         listed = [policies] if single else list(policies)
-        return cls([_family(entry, "policies" if single else f"policies[{i}]") for i, entry in enumerate(listed)])
+        return cls(
+            [_family(entry, "policies" if single else f"policies[{i}]", allow) for i, entry in enumerate(listed)]
+        )
 
     def config(self) -> list[dict[str, Any]]:
         """Return the families as plain types: the list that a yaml file holds, and that ``of`` takes."""
@@ -277,23 +346,23 @@ class PolicyLibrary:
         return self.families[family].one(index - ([0, *self._ends][family]))
 
     @classmethod
-    def _read(cls, path: Path) -> "PolicyLibrary":
+    def _read(cls, path: Path, allow: Collection[str]) -> "PolicyLibrary":
         """Read a yaml list of policies."""
         if not os.path.isfile(path):
-            raise InputError(f"policies = {path}: no such file")
+            raise InputError(f"policies = {path}: no such file, and no import path package.module:function")
         try:
             entries = read_yaml(path)
             if not isinstance(entries, list):
                 raise InputError("it holds no list; start each policy with '- kind: ...'")
-            kinds = [kind for kind in POLICY_FAMILIES if kind != FunctionPolicies.kind]  # no file makes code run
             for place, entry in enumerate(entries):
-                if not isinstance(entry, Mapping) or str(entry.get("kind")) not in kinds:
+                kind = entry.get("kind") if isinstance(entry, Mapping) else None
+                if not (isinstance(entry, str) and _is_import_path(entry)) and str(kind) not in POLICY_FAMILIES:
                     # the file may hold records: nothing of it is shown before it is known to hold policies
-                    raise InputError(
-                        f"policies[{place}] is no policy; start it with '- kind: ...', one of {', '.join(kinds)} (a "
-                        "function is given in Python)"
-                    )
-            return cls.of(entries)
+                    kinds = ", ".join(POLICY_FAMILIES)
+                    raise InputError(f"policies[{place}] is no policy; start it with '- kind: ...', one of {kinds}")
+            # a bare path in a file is the file's word, not the caller's
+            listed = [{"kind": "functions", "functions": [e]} if isinstance(e, str) else e for e in entries]
+            return cls.of(listed, allow)
         except InputError as error:
             raise InputError(f"policy file {path}: {error}") from None
 
@@ -323,18 +392,26 @@ def policy_family(config: Mapping[str, Any]) -> PolicyFamily:
     return POLICY_FAMILIES[kind].from_config(config)
 
 
-def _family(entry: Any, what: str) -> PolicyFamily:
+def _family(entry: Any, what: str, allow: Collection[str]) -> PolicyFamily:
     if isinstance(entry, PolicyFamily):
         return entry
-    if callable(entry) and not isinstance(entry, type):
+    if (isinstance(entry, str) and _is_import_path(entry)) or (callable(entry) and not isinstance(entry, type)):
         return FunctionPolicies([entry])
     if not isinstance(entry, Mapping):
         shown = repr(entry) if isinstance(entry, str) else f"of type {type(entry).__name__}"
         raise InputError(f"{what} is {shown}; give {_ONE}")
     try:
-        return policy_family(entry)
+        family = policy_family(entry)
+        if isinstance(family, FunctionPolicies):
+            family = family.allowing(allow)
+            family.check_allowed()
+        return family
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
+
+
+def _is_import_path(text: str) -> bool:
+    return re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", text) is not None and not text.endswith((".yaml", ".yml"))
 
 
 def threshold_grid(

@@ -196,7 +196,7 @@ class PolicyRelease(DecisionRelease):
     """The policy that a selection mechanism chose from a public library.
 
     Only the choice was made from records, by a private mechanism; the policy itself is public. A policy that is a
-    Python function is stated by its import path, which nothing imports: give the function by ``bind``.
+    Python function is stated by its import path, which loading a file never imports: give the function by ``bind``.
 
     Attributes:
         policy: A family of one policy, set up.

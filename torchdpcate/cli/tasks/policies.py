@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path
@@ -20,6 +20,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.task import Figures, Measure, TaskSpec
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.curator_figures import policy_figure
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -195,5 +196,12 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
         InputError: No such file, or no library.
     """
     if config.policies.path is not None:
-        return PolicyLibrary.of(Path(str(config.policies.path)))
+        return PolicyLibrary.of(Path(str(config.policies.path)), _modules(config.policies.allow))
     return PolicyLibrary.of(instantiate(config.policies.make)(schema))
+
+
+def _modules(allow: Any) -> list[str]:
+    """Return the modules whose functions a policies file may name."""
+    if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
+        raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
+    return list(allow)
