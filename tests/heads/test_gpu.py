@@ -8,7 +8,7 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.heads import influence
 from torchdpcate.heads.influence import InfluenceFunction, solve_by_products, solve_densely
-from torchdpcate.heads.kernel_system import DualSystem
+from torchdpcate.heads.kernel_system import DenseSystem, ProductSystem
 from torchdpcate.heads.neural import NeuralHead
 
 N, Q = 300, 3
@@ -33,7 +33,8 @@ def test_influence_is_that_of_the_cpu(solver, device, monkeypatch):
         torch.testing.assert_close(there, here, rtol=1e-7, atol=1e-9)
 
 
-def test_kernel_solves_are_those_of_the_cpu(device):
+@pytest.mark.parametrize("system", [DenseSystem, ProductSystem])
+def test_kernel_solves_are_those_of_the_cpu(system, device):
     generator = torch.Generator().manual_seed(1)
     z = torch.rand(N, Q, dtype=torch.float64, generator=generator)
     w, B = torch.rand(2, N, dtype=torch.float64, generator=generator)
@@ -41,7 +42,7 @@ def test_kernel_solves_are_those_of_the_cpu(device):
     found = []
     for place in ("cpu", device):
         on = [part.to(place) for part in (z, w, B[:, None], active)]
-        made = DualSystem(lambda a, b: torch.exp(-torch.cdist(a, b).square()), *on[:2], math.sqrt(N) / 10)
+        made = system(lambda a, b: torch.exp(-torch.cdist(a, b).square()), *on[:2], math.sqrt(N) / 10)
         first = made.solve(on[2], torch.ones_like(on[3]))  # then a set of records that differs by few
         found.append([first.cpu(), made.solve(*on[2:]).cpu(), made.product(on[2]).cpu()])
     for here, there in zip(*found, strict=True):

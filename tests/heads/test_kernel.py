@@ -15,11 +15,10 @@ from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.heads import kernel_system
 from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
-from torchdpcate.heads.kernel_system import SQUARED, DualSystem, ResidualLoss, minimise
+from torchdpcate.heads.kernel_system import SQUARED, DenseSystem, ResidualLoss, minimise
 from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
 from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -129,6 +128,52 @@ def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     assert all(objective(other) > value for other in perturbed)
 
 
+@pytest.mark.parametrize("loss", LOSSES[1:])
+def test_tiles_in_float32_give_the_fit_of_the_factor(loss, monkeypatch):
+    """Tiles that do not divide n, few landmarks, and no array of n^2 numbers anywhere."""
+    monkeypatch.setattr(kernel_system, "_TILE", 32)
+    monkeypatch.setattr(kernel_system, "_LANDMARKS", 8)
+    dense, lazy = random_stage(loss), random_stage(loss, largest_dense=10)
+    seen = []
+    rough = lazy.system._rough
+
+    def watched(z, other):
+        seen.append((z.dtype, len(z) * len(other)))
+        return rough(z, other)
+
+    lazy.system._rough = watched
+    assert dense.system.norm(dense.fit.u - lazy.fit.u) <= dense.tolerance / dense.ridge
+    assert lazy.gradient_norm <= lazy.tolerance
+    assert {size for _, size in seen} == {32 * 32, 32 * 22, 22 * 22}
+    assert {dtype for dtype, _ in seen} == {torch.float32}
+    # the gradient norm is not of the fit's own products: by the whole matrix of differences
+    excess = loss.pull(lazy.block.s - lazy.block.w * (lazy.covariance(lazy.block.x, lazy.block.x) @ lazy.coefficients))
+    excess = excess - lazy.system.shift * lazy.fit.u
+    assert 2 / lazy.n * dense.system.norm(excess) <= 1.01 * lazy.tolerance
+
+
+def test_a_preconditioner_and_groups_change_no_solution(monkeypatch):
+    stage, active = random_stage(largest_dense=10), torch.arange(150) % 5 > 0
+    B = torch.randn(150, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w, shift = stage.block.w * active, stage.system.shift
+    A = shift * torch.eye(150, dtype=torch.float64) + w[:, None] * stage.covariance(stage.block.x, stage.block.x) * w
+    expected = torch.linalg.solve(A, B)
+    for landmarks, elements in ((1, 2**24), (100, 2**24), (100, 300)):
+        monkeypatch.setattr(kernel_system, "_LANDMARKS", landmarks)
+        monkeypatch.setattr(kernel_system, "_GROUP_ELEMENTS", elements)
+        found = dataclasses.replace(stage).system.solve(B, active)
+        assert float((found - expected).norm() / expected.norm()) < 1e-8
+
+
+@pytest.mark.parametrize(("bandwidth", "exact"), [(0.1, False), (0.5, True), (3.0, True)])
+def test_distances_by_products_are_used_where_they_are_exact(bandwidth, exact):
+    kernel = dataclasses.replace(note_stage().kernel, bandwidth=bandwidth)
+    assert kernel.exact_by_products is exact
+    z = kernel.units(torch.linspace(0, 1, 60, dtype=torch.float64)[:, None])
+    gap = (kernel.between_by_products(z, z.clone()) - kernel.between(z, z)).abs().max().item()
+    assert gap <= 1e-14 * max(1.0, 1 / bandwidth**2)
+
+
 def test_updates_of_a_factor_are_exact():
     """Records come and go; the restricted systems are solved densely beside."""
     stage = random_stage()
@@ -153,11 +198,13 @@ def test_a_missed_tolerance_releases_nothing(monkeypatch):
         _ = random_stage(ResidualLoss(0.1)).fit
 
 
-def test_a_kernel_matrix_that_is_not_positive_definite_is_refused():
+@pytest.mark.parametrize("largest_dense", [1_000, 10])
+def test_a_kernel_matrix_that_is_not_positive_definite_is_refused(largest_dense, monkeypatch):
     """So wide a kernel has rank 20 in float64, and so small a ridge does not show beside it."""
-    stage = random_stage()
+    monkeypatch.setattr(kernel_system, "_CG_STEPS", 30)
+    stage = random_stage(largest_dense=largest_dense)
     wide = dataclasses.replace(stage, kernel=dataclasses.replace(stage.kernel, bandwidth=50.0), ridge=1e-22)
-    with pytest.raises(NumericalError, match=r"not positive definite.*raise second_stage\.ridge"):
+    with pytest.raises(NumericalError, match=r"(not positive definite|residual).*raise second_stage\.ridge"):
         _ = wide.fit
 
 
@@ -251,7 +298,7 @@ def test_the_squared_bound_is_nearly_attained():
     """The linear head's worst pair, solved with its own kernel."""
     pair, thetas = worst_pair(0.9, 1.0, 0.02, 400), []
     for problem in (pair.first, pair.second):
-        system = DualSystem(lambda z, other: z @ other.T, problem.psi, problem.w, 400 * 0.02)
+        system = DenseSystem(lambda z, other: z @ other.T, problem.psi, problem.w, 400 * 0.02)
         thetas.append(problem.psi.T @ (problem.w * minimise(system, problem.s, ResidualLoss(), 1e-12).u))
     bound = random_stage(n=400, ridge=0.02).sensitivity
     moved = (thetas[0] - thetas[1]).norm().item()
@@ -277,13 +324,6 @@ def test_recipe_gives_the_stage():
     assert KernelSecondStage(threshold=0.2, ridge=0.1).fit(records).loss == ResidualLoss(0.2)
     assert KernelSecondStage(loss="squared").fit(records).loss == ResidualLoss()
     assert stage.correction(QUERIES).shape == (8,)
-
-
-def test_more_records_than_a_matrix_is_kept_of_are_refused_before_anything_is_spent():
-    learner = RLearner(DOMAIN, PrivacyBudget(1.0, 1e-6), second_stage=KernelSecondStage())
-    learner.check(30_000, "gaussian_process")
-    with pytest.raises(InputError, match=r"second_stage = kernel_ridge: .* n = 15,001 .*=adaptive or linear"):
-        learner.check(30_002, "gaussian_process")
 
 
 def test_the_median_bandwidth_is_of_the_domain_alone():

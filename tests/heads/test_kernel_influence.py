@@ -127,8 +127,9 @@ def _weighted_huber(psi: torch.Tensor, c: torch.Tensor, stage: KernelStage) -> t
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_sample_average_is_zero(loss):
-    stage = random_stage(loss)
+@pytest.mark.parametrize("largest_dense", [100, 10])
+def test_the_sample_average_is_zero(loss, largest_dense):
+    stage = random_stage(loss, largest_dense=largest_dense)
     moved = KernelInfluenceFunction(stage, grid(6)).at(stage.block.x, stage.block.s, stage.block.w)
     assert moved.mean(0).norm().item() < 1e-9 * moved.norm(dim=1).max().item()
 

@@ -23,6 +23,7 @@ def conjugate_gradients(
     tolerance: float,
     most: int,
     *,
+    precondition: Callable[[Tensor], Tensor] | None = None,
     look: Callable[[Tensor], None] | None = None,
     rough: Apply | None = None,
 ) -> tuple[Tensor, float]:
@@ -37,6 +38,7 @@ def conjugate_gradients(
         B: Right-hand sides, [p, k].
         tolerance: Largest relative true residual of a column that is aimed at.
         most: Products a column.
+        precondition: R [p, k] -> M^{-1} R, for M like A; of R's type.
         look: Sees the curvature d'Ad / d'd of each direction, [k], and may raise; not of rough products, which are too
             inexact to judge by.
         rough: Products with nearly A, float32 -> float32. They take the iteration as far as they can, with residuals by
@@ -66,11 +68,11 @@ def conjugate_gradients(
             return X, worst
         goal = 0.9 * tolerance * norms
         if rough is None:
-            correction, used = _iterate(apply, residual, goal**2, left, look)
+            correction, used = _iterate(apply, residual, goal**2, left, precondition, look)
             X = X + correction
             residual = B - apply(X, every)
         else:
-            correction, used = _iterate_roughly(rough, residual, goal, min(left, _ROUGH_STEPS))
+            correction, used = _iterate_roughly(rough, residual, goal, min(left, _ROUGH_STEPS), precondition)
             found = B - apply(X + correction, every)
             better = found.norm(dim=0) < residual.norm(dim=0)
             X = torch.where(better, X + correction, X)
@@ -78,12 +80,14 @@ def conjugate_gradients(
         left, before = left - used, worst
 
 
-def _iterate_roughly(rough: Apply, residual: Tensor, goal: Tensor, most: int) -> tuple[Tensor, int]:
+def _iterate_roughly(
+    rough: Apply, residual: Tensor, goal: Tensor, most: int, precondition: Callable[[Tensor], Tensor] | None
+) -> tuple[Tensor, int]:
     """Return a correction worked out in float32, zero where that is not finite, and the iterations it took."""
     norms = residual.norm(dim=0)
     scale = torch.where(norms > 0, norms, 1.0)  # columns of norm 1: float32 has few small numbers
     target = (goal / scale).clamp(min=_ROUGH).square()
-    X, used = _iterate(rough, (residual / scale).float(), target.float(), most, None)
+    X, used = _iterate(rough, (residual / scale).float(), target.float(), most, precondition, None)
     return torch.where(torch.isfinite(X), X, 0.0).to(residual) * scale, used
 
 
@@ -92,12 +96,14 @@ def _iterate(
     B: Tensor,
     target: Tensor,
     most: int,
+    precondition: Callable[[Tensor], Tensor] | None,
     look: Callable[[Tensor], None] | None,
 ) -> tuple[Tensor, int]:
     """Return an approximate solution, and the number of iterations it took."""
     X, R = torch.zeros_like(B), B.clone()
     square = (R * R).sum(0)
-    D = R.clone()
+    D = R.clone() if precondition is None else precondition(R)
+    product = square.clone() if precondition is None else (R * D).sum(0)
     for iteration in range(most):
         (active,) = torch.where(square > target)
         if len(active) == 0:
@@ -109,13 +115,15 @@ def _iterate(
             look(curvature / (d * d).sum(0))
         if not bool((curvature > 0).all()):
             return X, iteration + 1
-        before = square[active]
-        step = before / curvature
+        step = product[active] / curvature
         X[:, active] += step * d
         r = R[:, active] - step * q
         R[:, active] = r
         square[active] = (r * r).sum(0)
-        D[:, active] = r + square[active] / before * d
+        z = r if precondition is None else precondition(r)
+        new = square[active] if precondition is None else (r * z).sum(0)
+        D[:, active] = z + new / product[active] * d
+        product[active] = new
     return X, most
 
 

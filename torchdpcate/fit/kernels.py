@@ -9,6 +9,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
 
+_LONGEST = 4.0  # bandwidths from the middle of the box to its corner up to which products give distances exactly
+
 
 @dataclass(frozen=True)
 class UnitKernel:
@@ -45,14 +47,32 @@ class UnitKernel:
 
         Products leave 1e-8 between equal points.
         """
-        from gpytorch.constraints import Positive
-        from gpytorch.kernels import RBFKernel
-
-        kernel = RBFKernel(lengthscale_constraint=Positive(transform=None, inv_transform=None)).to(z)
-        kernel.lengthscale = 1.0
+        kernel = _gaussian().to(z.device)
         kernel.covar_dist = _by_differences
-        return kernel.requires_grad_(False).forward(z, other)  # type: ignore[no-any-return]
+        return kernel.forward(z, other)  # type: ignore[no-any-return]
+
+    def between_by_products(self, z: Tensor, other: Tensor) -> Tensor:
+        """Return ``between`` with distances by a matrix product: some 5 times faster, of z's type, and less exact.
+
+        In float64 the kernel of covariates of length R bandwidths is off by some 1e-16 R^2.
+        """
+        return _gaussian().to(z).forward(z, other)  # type: ignore[no-any-return]
+
+    @property
+    def exact_by_products(self) -> bool:
+        """Whether ``between_by_products`` is as exact as rounding in float64 is: the kernel is not too narrow."""
+        return self.domain.dimension <= (_LONGEST * self.bandwidth) ** 2
 
 
 def _by_differences(z: Tensor, other: Tensor, **_: Any) -> Tensor:
     return torch.cdist(z, other, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def _gaussian() -> Any:
+    """Return the kernel with length scale one."""
+    from gpytorch.constraints import Positive
+    from gpytorch.kernels import RBFKernel
+
+    kernel = RBFKernel(lengthscale_constraint=Positive(transform=None, inv_transform=None)).double()
+    kernel.lengthscale = 1.0
+    return kernel.requires_grad_(False)

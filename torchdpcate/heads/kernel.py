@@ -14,8 +14,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.heads.kernel_system import (
     SQUARED,
+    DenseSystem,
     DualSystem,
     KernelFit,
+    ProductSystem,
     ResidualLoss,
     minimise,
 )
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 
 _MEDIAN_POINTS = 1_024
-MOST_RECORDS = 15_000
-"""Of kernel ridge: two matrices of n^2 numbers, three while a Huber threshold is at work."""
 _COARSE_RECORDS = 2_000  # beyond which a fit with a threshold starts from one to fewer records
 _BLOCK_ELEMENTS = 2**22  # of the kernel between records and queries
 
@@ -47,12 +47,16 @@ class KernelStage(RKHSStage):
         kernel: The unit kernel.
         ridge: lambda, public.
         loss: The loss; its threshold is public or private.
+        largest_dense: Records up to which the kernel matrix is held in memory (two matrices of n^2 numbers, three
+            while a Huber threshold is at work: 5 GiB at 15,000); beyond, conjugate gradients, which keep
+            4 x 512 n bytes and some vectors: below 1 GiB at 100,000.
     """
 
     block: SecondStageBlock
     kernel: UnitKernel
     ridge: float
     loss: ResidualLoss = SQUARED
+    largest_dense: int = 15_000
 
     def __post_init__(self) -> None:
         """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
@@ -89,8 +93,12 @@ class KernelStage(RKHSStage):
     @cached_property
     def system(self) -> DualSystem:
         """The dual system n lambda I + W K W."""
-        z = self.kernel.units(self.block.x)
-        return DualSystem(self.kernel.between, z, self.block.w, self.n * self.ridge)
+        kernel, w, shift = self.kernel, self.block.w, self.n * self.ridge
+        z = kernel.units(self.block.x)
+        if self.n <= self.largest_dense:
+            return DenseSystem(kernel.between, z, w, shift)
+        between = kernel.between_by_products if kernel.exact_by_products else kernel.between
+        return ProductSystem(between, z, w, shift, rough=kernel.between_by_products)
 
     @cached_property
     def fit(self) -> KernelFit:
@@ -190,18 +198,6 @@ class KernelSecondStage(RidgeSecondStage):
         if given and not (isinstance(self.bandwidth, int | float) and 0 < self.bandwidth < math.inf):
             raise InputError(
                 f"second_stage.bandwidth = {self.bandwidth}: give a positive length, median, or null for sqrt(q)"
-            )
-
-    def check(self, domain: "Domain", n: int) -> None:
-        """See ``SecondStage``: records whose kernel matrix takes too much memory (5 GiB at the most that there may be).
-
-        Raises:
-            InputError: There are too many.
-        """
-        if n > MOST_RECORDS:
-            raise InputError(
-                f"second_stage = kernel_ridge: holds a matrix of n = {n:,} by n numbers in memory, {MOST_RECORDS:,} at "
-                "most; use second_stage=adaptive or linear"
             )
 
     def bandwidth_for(self, domain: "Domain") -> float:

@@ -1,6 +1,7 @@
-"""The linear system of weighted kernel ridge regression, and its Newton steps."""
+"""The linear system of weighted kernel ridge regression, and its Newton steps: in memory, or by products alone."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,20 +10,24 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import NumericalError
+from torchdpcate.fit.descent import conjugate_gradients
 
 _BLOCK_ELEMENTS = 2**20  # of the kernel at once: 8 MiB, so that all passes over a block find it in the cache
+_TILE = 512  # records on a side of a tile of the kernel, of 1 to 2 MiB
+_DEVICE_TILE = 8_192  # on an accelerator, which needs longer rows to be busy: 512 MiB
+_GROUP_ELEMENTS = 2**24  # of the right-hand sides solved side by side, of which conjugate gradients keep eight
 _CHANGED_SHARE = 0.05  # of the factored records: beyond it a new factor takes less time than an update
+_LANDMARKS = 512  # rank of the preconditioner
+_LANDMARK_JITTER = 1e-8  # of a preconditioner alone: it changes how long a solve takes and nothing else
+_CG_STEPS = 5_000
+_CG_TOLERANCE = 1e-10  # relative, of the true residual
 
 Between = Callable[[Tensor, Tensor], Tensor]
 """(z [m, q], z' [k, q]) -> the kernel, [m, k]."""
 
 
-class DualSystem:
+class DualSystem(ABC):
     """The matrix shift I + G with G = W K W, W = diag(w), and its restrictions to some records.
-
-    It is in memory, with one Cholesky factor: time n^3 / 3, memory of two matrices. Newton's method requests many sets
-    of active records that differ by few. Those that came border the factored matrix, those that left get a multiplier
-    that holds them at zero: an exact solve of the rank of the change.
 
     Args:
         between: The kernel.
@@ -32,10 +37,50 @@ class DualSystem:
     """
 
     def __init__(self, between: Between, z: Tensor, w: Tensor, shift: float) -> None:
-        self.z, self.shift = z, shift
+        self.between, self.z, self.w, self.shift = between, z, w, shift
+
+    @abstractmethod
+    def product(self, V: Tensor) -> Tensor:
+        """Return G V, [n, k]."""
+
+    @abstractmethod
+    def solve(self, B: Tensor, active: Tensor) -> Tensor:
+        """Return X [n, k] with (shift I + G) X = B on the active records alone, and X = B / shift at the others.
+
+        Raises:
+            NumericalError: The matrix is not positive definite in float64, or a tolerance was missed.
+        """
+
+    def norm(self, v: Tensor) -> float:
+        """Return the norm of sum v_i w_i K(x_i, .) in the Hilbert space."""
+        return math.sqrt(max(float(v @ self.product(v[:, None])[:, 0]), 0.0))
+
+    def _cholesky(self, matrix: Tensor) -> Tensor:
+        L, failed_at = torch.linalg.cholesky_ex(matrix)
+        if int(failed_at) != 0:
+            raise NumericalError(
+                f"the kernel matrix is not positive definite in float64, even with n ridge = {self.shift:.1e} on its "
+                f"diagonal (leading minor {int(failed_at)} of {len(matrix)}): raise second_stage.ridge"
+            )
+        return L
+
+    def _rows(self, width: int) -> list[slice]:
+        size = max(1, _BLOCK_ELEMENTS // width)
+        return [slice(first, first + size) for first in range(0, len(self.z), size)]
+
+
+class DenseSystem(DualSystem):
+    """The matrix in memory, with one Cholesky factor: time n^3 / 3, memory of two matrices.
+
+    Newton's method requests many sets of active records that differ by few. Those that came border the factored
+    matrix, those that left get a multiplier that holds them at zero: an exact solve of the rank of the change.
+    """
+
+    def __init__(self, between: Between, z: Tensor, w: Tensor, shift: float) -> None:
+        super().__init__(between, z, w, shift)
         self._matrix = torch.empty(len(z), len(z), dtype=z.dtype, device=z.device)
-        for rows in torch.arange(len(z), device=z.device).split(max(1, _BLOCK_ELEMENTS // len(z))):
-            self._matrix[rows] = between(z[rows], z).mul_(w).mul_(w[rows, None])
+        for rows in self._rows(len(z)):
+            torch.mul(between(z[rows], z).mul_(w), w[rows, None], out=self._matrix[rows])
         self._matrix.diagonal().add_(shift)
         self._factored: tuple[Tensor, Tensor] | None = None
 
@@ -43,16 +88,8 @@ class DualSystem:
         """Return G V, [n, k]."""
         return self._matrix @ V - self.shift * V
 
-    def norm(self, v: Tensor) -> float:
-        """Return the norm of sum v_i w_i K(x_i, .) in the Hilbert space."""
-        return math.sqrt(max(float(v @ self.product(v[:, None])[:, 0]), 0.0))
-
     def solve(self, B: Tensor, active: Tensor) -> Tensor:
-        """Return X [n, k] with (shift I + G) X = B on the active records alone, and X = B / shift at the others.
-
-        Raises:
-            NumericalError: The matrix is not positive definite in float64.
-        """
+        """Solve on the active records; see the base class."""
         index, L = self._factor(active)
         gone = (~active[index]).nonzero()[:, 0]
         came = active.clone()
@@ -83,14 +120,104 @@ class DualSystem:
             self._factored = None  # before the next is made: two do not fit where one does
         index = active.nonzero()[:, 0]
         every = len(index) == len(active)
-        L, failed_at = torch.linalg.cholesky_ex(self._matrix if every else self._matrix[index[:, None], index])
-        if int(failed_at) != 0:
-            raise NumericalError(
-                f"the kernel matrix is not positive definite in float64, even with n ridge = {self.shift:.1e} on its "
-                f"diagonal (leading minor {int(failed_at)} of {len(index)}): raise second_stage.ridge"
-            )
-        self._factored = index, L
+        self._factored = index, self._cholesky(self._matrix if every else self._matrix[index[:, None], index])
         return self._factored
+
+
+class ProductSystem(DualSystem):
+    """The matrix by its products alone, tile by tile: time n^2 a product, memory of 4 x 512 n bytes and some vectors.
+
+    Solved by conjugate gradients in float32 with residuals in float64 (iterative refinement), preconditioned by the
+    kernel's projection on the first records. Neither changes the solution, which is judged by its true residual.
+
+    Args:
+        between: The kernel, float64.
+        z: See the base class.
+        w: See the base class.
+        shift: See the base class.
+        rough: The kernel in float32, quick and less exact; None leaves all to float64.
+    """
+
+    def __init__(self, between: Between, z: Tensor, w: Tensor, shift: float, rough: Between | None = None) -> None:
+        super().__init__(between, z, w, shift)
+        self._rough, self._rough_z = rough, z.float()
+        marks = z[:_LANDMARKS]
+        inner = between(marks, marks)
+        inner.diagonal().add_(_LANDMARK_JITTER)
+        L = torch.linalg.cholesky(inner)
+        self._projection = torch.empty(len(z), len(marks), dtype=torch.float32, device=z.device)
+        for rows in self._rows(len(marks)):
+            self._projection[rows] = torch.linalg.solve_triangular(L, between(marks, z[rows]), upper=False).T
+
+    def product(self, V: Tensor) -> Tensor:
+        """Return G V, [n, k]."""
+        if not bool(V.any()):
+            return torch.zeros_like(V)
+        return self.w[:, None] * _kernel_product(self.between, self.z, self.w[:, None] * V)
+
+    def solve(self, B: Tensor, active: Tensor) -> Tensor:
+        """Solve on the active records; see the base class."""
+        weight = self.w * active
+        precondition = self._preconditioner(weight)
+
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            return self.shift * V + active[:, None] * self.product(active[:, None] * V)
+
+        def rough(V: Tensor, which: Tensor) -> Tensor:
+            assert self._rough is not None
+            scale = weight.to(V)[:, None]
+            return self.shift * V + scale * _kernel_product(self._rough, self._rough_z, scale * V)
+
+        columns, solved = max(1, _GROUP_ELEMENTS // len(B)), []
+        for group in B.split(columns, dim=1):
+            X, left = conjugate_gradients(
+                apply,
+                group,
+                _CG_TOLERANCE,
+                _CG_STEPS,
+                precondition=precondition,
+                rough=None if self._rough is None else rough,
+            )
+            if not left <= _CG_TOLERANCE:
+                raise NumericalError(
+                    f"conjugate gradients left a relative residual of {left:.1e} (tolerance {_CG_TOLERANCE:.1e}): "
+                    "raise second_stage.ridge"
+                )
+            solved.append(X)
+        return torch.cat(solved, 1)
+
+    def _preconditioner(self, weight: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return V -> (shift I + P P')^{-1} V with P the weighted projection: exact in float64, quick in float32."""
+        blocks = self._rows(self._projection.shape[1])
+        small = self.shift * torch.eye(self._projection.shape[1], dtype=weight.dtype, device=weight.device)
+        for rows in blocks:
+            part = weight[rows, None] * self._projection[rows]
+            small += part.T @ part
+        L = self._cholesky(small)
+
+        def precondition(V: Tensor) -> Tensor:
+            scale = weight.to(V)[:, None]
+            heavy = scale * V
+            inner = sum((self._projection[rows].to(V).T @ heavy[rows] for rows in blocks), start=V.new_zeros(1, 1))
+            inner = torch.cholesky_solve(inner.double(), L).to(V)
+            outer = torch.cat([self._projection[rows].to(V) @ inner for rows in blocks])
+            return (V - scale * outer) / self.shift
+
+        return precondition
+
+
+def _kernel_product(between: Between, z: Tensor, V: Tensor) -> Tensor:
+    """Return K V, [n, k], from the tiles on and above the diagonal: each is used for its rows and for its columns."""
+    size = _TILE if z.device.type == "cpu" else _DEVICE_TILE
+    out, points, parts = torch.zeros_like(V), z.split(size), V.split(size)
+    outs = out.split(size)
+    for i, row in enumerate(points):
+        outs[i].addmm_(between(row, row), parts[i])
+        for j in range(i + 1, len(points)):
+            tile = between(row, points[j])
+            outs[i].addmm_(tile, parts[j])
+            outs[j].addmm_(tile.T, parts[i])
+    return out
 
 
 _MOST_STEPS = 200  # Newton steps before giving up

@@ -47,8 +47,8 @@ class SecondStage(ABC):
 
     choice: ClassVar[str]
 
-    def check(self, domain: Domain, n: int) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse what n records of the domain could not be fitted with, before anything is spent."""
+    def check(self, domain: Domain) -> None:  # noqa: B027  # most have nothing to refuse
+        """Refuse what no records of the domain could be fitted with, before anything is spent."""
 
     @abstractmethod
     def fit(
@@ -165,7 +165,7 @@ class LinearSecondStage(RidgeSecondStage):
 
     features: FeatureMap = field(default_factory=Legendre)
 
-    def check(self, domain: Domain, n: int) -> None:
+    def check(self, domain: Domain) -> None:
         """See ``SecondStage``: a user's map, of which no trained nuisances are made.
 
         Raises:

@@ -127,7 +127,7 @@ class Blocks:
         trained, fitted = self.sizes(n)
         self.trainer()
         domain = self.schema.domain
-        self.second_stage.check(domain, fitted)
+        self.second_stage.check(domain)
         self.nuisance.check(trained, domain, self.budget, self.beside)
         if self.budget is not None:
             chosen: Mechanism = MECHANISMS.make(mechanism or self.mechanism, Mechanism)
@@ -149,7 +149,7 @@ class Blocks:
             BudgetError: A block cannot pay.
         """
         blocks = {name: records.subset(index) for name, index in self.blocks(records.n).items()}
-        self.second_stage.check(self.schema.domain, self.sizes(records.n)[1])
+        self.second_stage.check(self.schema.domain)
         first, domain = blocks[NUISANCE], self.schema.domain
         nuisances = self.nuisance.fit(
             first,
