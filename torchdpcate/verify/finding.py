@@ -376,10 +376,11 @@ class _Said:
     def _in_cells(self) -> list[str]:
         """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
-        value, differs = 0.0, "an effect is shown"
-        if at_once and self.main:
-            value, differs = self.main[0].estimate, "the effect differs from that average"
+        against_average = at_once and self.main
+        value, signs = self.main[0].estimate if against_average else 0.0, {line.clear for line in known} - {0}
         apart = [line.title for line in known if not line.low <= value <= line.high]
+        differs = {1: "is above zero", -1: "is below zero"}[signs.pop()] if len(signs) == 1 else "differs from zero"
+        differs = f"the effect {'differs from that average' if against_average else differs}"
         hidden = [line.title for line in self.cells if not line.known]
         what, how = (
             "comparisons" if self.release.arms else "subgroups",
