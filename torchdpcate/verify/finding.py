@@ -182,10 +182,10 @@ def _capital(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
 
 
-def _joined(start: str, more: str, apart: str) -> list[str]:
-    """Return one sentence where it is short enough, else two: ``start``, and ``apart`` for what would be ``more``."""
-    one = f"{start}{more}."
-    return [one] if len(one.split()) <= MOST_WORDS else [f"{start}.", f"{_capital(apart)}."]
+def _joined(starts: Sequence[str], more: str, apart: str) -> list[str]:
+    """Return one sentence by the first start that is short enough, else two: with ``apart`` for what is ``more``."""
+    ones = [one for start in starts if len((one := f"{start}{more}.").split()) <= MOST_WORDS]
+    return ones[:1] or [f"{starts[0]}.", f"{_capital(apart)}."]
 
 
 def _listed(start: str, names: Sequence[str]) -> str:
@@ -309,18 +309,16 @@ class _Said:
             return [f"{at} is estimated between {low} and {high}.", self._unproven()]
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
+            if len(pairs) == 1:
+                return [*self._answer(*pairs[0]), *self._meaning()][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
-            return [
-                w for pair in pairs[:2] for w in self._answer(*pair)[: 2 if len(pairs) < 2 else 1]
-            ] + self._meaning()
+            return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
         if self.cells:
             return self._in_cells()
         means = self.effect.effect_tensor(self.rows).view(len(self.rows), -1).mean(0).tolist()
         found = [self._bare("over the reference population", *pair) for pair in zip(means, self.compared, strict=True)]
-        unfit = (
-            "Estimated chances of treatment do not fit the share of the treated: stating it, or more records, helps."
-        )
-        return [*found[:2], self._unproven(), *_true({unfit: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
+        helps = "Estimated chances of treatment do not fit the share treated: stating it, or more records, helps."
+        return [*found[:2], self._unproven(), *_true({helps: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
 
     def _answer(self, line: _Line, compared: str) -> list[str]:
         """Return an average with its interval and direction; what is and is not shown where it holds zero."""
@@ -331,15 +329,15 @@ class _Said:
         if not line.known:
             return [self._bare(about, line.estimate, compared), self._unproven()]
         value, interval = self.found(line, signed=not line.clear)
+        averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
+        start = f"{compared} {'raises' if line.clear > 0 else 'lowers'} {self.outcome} by {value}{averaged}"
+        start = start if line.clear else f"no effect of {compared} on {self.outcome} is shown"
+        starts = [f"{about}, {start}", *[_capital(start)] * (len(self.main) > 1)]
         if line.clear:
-            averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
-            changes = "raises" if line.clear > 0 else "lowers"
-            start = f"{about}, {compared} {changes} {self.outcome} by {value}{averaged}"
-            return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
-        found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
+            return _joined(starts, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
+        found, noisy = f"{value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
         fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
-        start = f"{about}, no effect of {compared} on {self.outcome} is shown"
-        return [*_joined(start, f": {found}", found), f"{fits}; more of them would narrow it."]
+        return [*_joined(starts, f": {found}", f"the estimate is {found}"), f"{fits}; more of them would narrow it."]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
@@ -374,28 +372,25 @@ class _Said:
         differs = {1: "is above zero", -1: "is below zero"}[signs.pop()] if len(signs) == 1 else "differs from zero"
         differs = f"the effect {'differs from that average' if against_average else differs}"
         hidden = [line.title for line in self.cells if not line.known]
-        what, how = (
-            "comparisons" if self.release.arms else "subgroups",
-            "counting all at once" if at_once else "each by itself",
-        )
-        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, {how}"
+        what, how = "comparisons" if self.release.arms else "subgroups", "all at once" if at_once else "each by itself"
+        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, counting {how}"
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
         return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
 
     def _decides(self) -> list[str]:
         """Return whom a rule gives what."""
-        decision, goal = self.release.decision, f"for {aim(self.schema)} {self.outcome}"
-        chosen, name = list[str](), getattr(decision, "title", getattr(decision, "name", None))
-        start = f"{_capital(goal)}, the rule"
-        if name is not None:
-            chosen, start = [f"Chosen from public policies, {goal}: {name}."], "It"
+        decision, goal = self.release.decision, f"for {aim(self.schema)} {self.outcome.removeprefix('the ')}"
+        name, start = getattr(decision, "title", getattr(decision, "name", None)), f"{_capital(goal)}, the rule"
+        chosen = [] if name is None else [f"Chosen from public policies, {goal}: {name}."]
         try:
             answers = decision.answer(self.rows)
         except InputError:  # a function that nobody has given yet
             return chosen
         given = {label: (answers == label).double().mean().item() for label in answers.unique().flip(0).tolist()}
         first, *others = (f"{arm(self.schema, k)} to {f'{p:.0%}' if p < 1 else 'all'}" for k, p in given.items())
-        return [*chosen, f"{start} gives {' and '.join([f'{first} of the reference population', *others])}."]
+        gives = f"gives {' and '.join([f'{first} of the reference population', *others])}."
+        start = "The policy" if chosen else start if len(f"{start} {gives}".split()) <= MOST_WORDS else "The rule"
+        return [*chosen, f"{start} {gives}"]
 
     def _gain(self, line: _Line) -> str:
         """Return what a rule gains over treating nobody or everybody."""
