@@ -101,7 +101,7 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
     Example:
         >>> from torchdpcate.release.rule import _example
         >>> findings(_example())[0]
-        'For high y, the rule gives a = 1 to 50% of the reference population and a = 0 to the others.'
+        'For high y, the rule gives a = 1 to 50% of the reference population and a = 0 to 50%.'
     """
     return [words for _, sentences in Findings.of(release, reference).sections() for words in sentences]
 
@@ -190,7 +190,7 @@ def _joined(starts: Sequence[str], more: str, apart: str) -> list[str]:
 
 def _listed(start: str, names: Sequence[str]) -> str:
     """Return a sentence that names as many as fit, and how many more there are."""
-    lengths = [len(f"{start} {' '.join(names[:k])} and more".split()) for k in range(len(names) + 1)]
+    lengths = [len(f"{start} {' '.join(names[:k])} and 9 more".split()) for k in range(len(names) + 1)]
     shown = names[: max((k for k, length in enumerate(lengths) if length <= MOST_WORDS), default=0)]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return f"{start}: {'; '.join([*shown, *more])}." if shown else f"{start}."
@@ -366,16 +366,19 @@ class _Said:
     def _in_cells(self) -> list[str]:
         """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
-        against_average = at_once and self.main
-        value, signs = self.main[0].estimate if against_average else 0.0, {line.clear for line in known} - {0}
+        value, differs, signs = 0.0, "differs from zero", {line.clear for line in known} - {0}
+        if at_once and self.main:
+            value, differs = self.main[0].estimate, "differs from that average"
+        elif len(signs) == 1:
+            differs = f"is {'above' if 1 in signs else 'below'} zero"
         apart = [line.title for line in known if not line.low <= value <= line.high]
-        differs = {1: "is above zero", -1: "is below zero"}[signs.pop()] if len(signs) == 1 else "differs from zero"
-        differs = f"the effect {'differs from that average' if against_average else differs}"
         hidden = [line.title for line in self.cells if not line.known]
         what, how = "comparisons" if self.release.arms else "subgroups", "all at once" if at_once else "each by itself"
-        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, counting {how}"
+        effect = f"the effect{'' if self.main else f' on {self.outcome}'} {differs}"
+        start = _capital(f"{self.over}in {_some(apart, self.cells)} {what} {effect}")
+        start += f", counting {how}" if len(start.split()) < MOST_WORDS - 4 else ""
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
-        return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
+        return [_listed(start, apart), *([_listed(hides, hidden)] if hidden else [])]
 
     def _decides(self) -> list[str]:
         """Return whom a rule gives what."""
