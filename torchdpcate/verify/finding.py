@@ -314,7 +314,8 @@ class _Said:
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
             return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
         if self.cells:
-            return self._in_cells()
+            known = sorted((line for line in self.cells if line.known), key=lambda line: line.estimate)
+            return [*self._in_cells(), *map(self._each, dict.fromkeys(known[-1:] + known[:1]))][:3]
         means = self.effect.effect_tensor(self.rows).view(len(self.rows), -1).mean(0).tolist()
         found = [self._bare("over the reference population", *pair) for pair in zip(means, self.compared, strict=True)]
         helps = "Estimated chances of treatment do not fit the share treated: stating it, or more records, helps."
@@ -373,10 +374,11 @@ class _Said:
             differs = f"is {'above' if 1 in signs else 'below'} zero"
         apart = [line.title for line in known if not line.low <= value <= line.high]
         hidden = [line.title for line in self.cells if not line.known]
-        what, how = "comparisons" if self.release.arms else "subgroups", "all at once" if at_once else "each by itself"
+        what = "comparisons" if self.release.arms else "subgroups"
         effect = f"the effect{'' if self.main else f' on {self.outcome}'} {differs}"
         start = _capital(f"{self.over}in {_some(apart, self.cells)} {what} {effect}")
-        start += f", counting {how}" if len(start.split()) < MOST_WORDS - 4 else ""
+        how = ", counting all at once" if at_once else ", each by itself"
+        start += how if len(f"{start}{how}".split()) <= MOST_WORDS else ""
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
         return [_listed(start, apart), *([_listed(hides, hidden)] if hidden else [])]
 
