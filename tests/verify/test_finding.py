@@ -23,6 +23,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.average_effect import _example as average
 from torchdpcate.release.averages import Averages
+from torchdpcate.release.estimate import IntervalLaw
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import _answered_example, _example
 from torchdpcate.release.rule import _policy_example
@@ -104,6 +105,15 @@ def test_without_a_law_or_under_noise_nothing_is_concluded():
     hidden = check_words(replace(release, main=replace(release.main, noise_dominated=True)))
     assert hidden.head[0].startswith("Among everybody, nothing can be concluded of the effect of a = 1 instead of 0")
     assert "more records would help" in hidden.head[1]
+
+
+@pytest.mark.parametrize(("deviation", "told"), [(0.05, False), (0.3, True)])
+def test_what_was_not_worth_asking_is_said_where_nothing_is_shown(deviation, told):
+    """Of a range of 2 an error of .3 is 15 %: more than the limit of a tenth."""
+    release = average(0.01)
+    head = check_words(replace(release, main=replace(release.main, law=IntervalLaw(deviation)))).head
+    said = "It is not worth asking at so many records: its error to expect is 15% of the outcome's range."
+    assert (said in head) is told
 
 
 def test_a_chance_is_in_percentage_points():

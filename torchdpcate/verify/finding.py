@@ -310,7 +310,8 @@ class _Said:
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
             if len(pairs) == 1:
-                return [*self._answer(*pairs[0]), *self._meaning()][:3]
+                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].error)
+                return [*self._answer(*pairs[0]), *more][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
             return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
         if self.cells:
@@ -531,10 +532,11 @@ class _Said:
         mean = "A person's number is the mean of people alike in the covariates, and no forecast for one patient."
         return [mean, read, *self._worth()]
 
-    def _worth(self) -> list[str]:
-        """Return that numbers of persons were not worth asking for, by the limits of plans."""
-        planned, error, domain = _planned(self.effect), noise_of(self.release), self.domain
-        if error is None:
+    def _worth(self, error: float | None = None) -> list[str]:
+        """Return that a number was not worth asking for, by the limits of plans; without its error one person's."""
+        planned, domain = None if error is not None else _planned(self.effect), self.domain
+        error = noise_of(self.release) if error is None else error
+        if error is None or not math.isfinite(error):
             return []
         worth = worth_asking(error, domain.outcome_range, domain.outcome_sd, planned and planned.relative)
         whole, of = (domain.outcome_sd or domain.outcome_range), "standard deviation" if domain.outcome_sd else "range"
