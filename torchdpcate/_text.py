@@ -54,9 +54,10 @@ def alike(names: Iterable[str]) -> tuple[str, str] | None:
     for name in names:
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).translate(_TWINS)
         letters = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
-        other = seen.setdefault(" ".join(letters.split()), name)
-        if other is not name:
-            return other, name
+        key = " ".join(letters.split())
+        if key in seen:
+            return seen[key], name
+        seen[key] = name
     return None
 
 

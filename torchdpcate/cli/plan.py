@@ -145,11 +145,11 @@ def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
     """Return a partition by one covariate, public, with its name: its categories, or quarters of its bounds."""
     for covariate in schema.covariates:
         if isinstance(covariate, Categorical):
-            return f"{covariate.name}, {len(covariate.levels)} levels", {covariate.name: True}
+            return f"{covariate.label}, {len(covariate.levels)} levels", {covariate.name: True}
     first = schema.covariates[0]
     column, *_ = first.columns
     cuts = [column.low + k / 4 * (column.high - column.low) for k in (1, 2, 3)]
-    return f"{first.name} in quarters", {first.name: cuts}
+    return f"{first.label} in quarters", {first.name: cuts}
 
 
 def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> PlannedTarget:

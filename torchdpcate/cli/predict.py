@@ -19,10 +19,7 @@ from torchdpcate.data.checked import every_fault
 from torchdpcate.data.facts import check_integer
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.combined import CombinedEffect, CombinedLines
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import Release, load_release
-from torchdpcate.release.subgroups import SubgroupRelease
+from torchdpcate.release.file import load_release
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,13 +116,10 @@ def _answers(release: Any, path: str, level: float) -> Callable[[Tensor], dict[s
     Raises:
         InputError: The release has none.
     """
-    found_at: Callable[[Tensor, float], Any]
-    if isinstance(release, ComposedRelease | CombinedEffect):
-        found_at = release.interval
-    elif isinstance(release, SubgroupRelease | CombinedLines):
-        found_at = release.interval_at
-    else:
-        what = f"a release of {release.kind}" if isinstance(release, Release) else "an online service"
+    own = getattr(release, "interval", None) if getattr(release, "function", None) is release else None
+    found_at = getattr(release, "interval_at", own)
+    if found_at is None:
+        what = f"a release of {release.kind}" if hasattr(release, "kind") else "an online service"
         raise InputError(f"{path}: is {what}, which has no interval of an effect at a row; leave --interval out")
     found_at(release.schema.grid(1), level)  # refuses before anything is read
 

@@ -61,7 +61,7 @@ def verify(release: str, key: str | None = None, as_json: bool = False) -> None:
 def _columns(release: Release) -> Iterator[tuple[str, str]]:
     """Return what treatment, outcome and covariates are, with units and levels by name."""
     schema, domain = release.schema, release.domain
-    yield "treatment", f"{schema.treatment}: {contrast(schema)}" if len(schema.actions) == 2 else schema.treatment
+    yield "treatment", f"{schema.treatment_label}: {contrast(schema)}"
     unit = f" {outcome_unit(schema)}" if outcome_unit(schema) else ""
     better = f", to be {aim(schema)}" if domain.better else ""
     yield "outcome", f"{outcome_words(schema)}: {domain.outcome_low:g} to {domain.outcome_high:g}{unit}{better}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torchdpcate.data._arrays import (
     plural,
     to_float64,
 )
-from torchdpcate.data.facts import check_entries, check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, check_shown, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Censoring:
             where that is larger. Noise grows as 1/g; where G falls below it, records near the horizon count too little.
         bins: How many equal parts of [0, tau] the counts have.
         by_arm: Whether each arm has a curve of its own; false where the design says that follow-up ends alike.
+        levels: Words of d; empty of 0 and 1.
+        label: What readers see in the place of the event's column; empty if nothing is said. Never compared.
 
     Raises:
         InputError: A value out of its range.
@@ -68,6 +70,7 @@ class Censoring:
     bins: int = 10
     by_arm: bool = True
     levels: tuple[str, ...] = ()
+    label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for name in (self.time, self.event):
@@ -102,7 +105,7 @@ class Censoring:
         """
         if entry is None or isinstance(entry, Censoring):
             return entry
-        check_entries(entry, "outcome by a horizon", {"time", "event", "horizon"}, {"kind", "censoring"})
+        check_entries(entry, "outcome by a horizon", {"time", "event", "horizon"}, {"kind", "censoring", "label"})
         settings = check_entries(entry.get("censoring", {}), "censoring", set(), set(_SETTINGS))
         found, event = {**_SETTINGS, **settings}, entry["event"]
         named = event if isinstance(event, Mapping) else {"name": event, "categories": ()}
@@ -119,6 +122,7 @@ class Censoring:
             found["bins"],
             found["by_arm"],
             tuple(named["categories"]),
+            check_shown("label", "outcome", entry.get("label", "")),
         )
 
     @property
@@ -148,16 +152,17 @@ class Censoring:
         settings = {"floor": self.floor, "bins": self.bins, "by_arm": self.by_arm}
         event = {"name": self.event, "categories": list(self.levels)} if self.levels else self.event
         own = {"time": self.time, "event": event, "horizon": self.horizon, "kind": self.kind}
-        return {**own, "censoring": settings}
+        return {**own, "censoring": settings, **({"label": self.label} if self.label else {})}
 
     @property
     def words(self) -> str:
         """What becomes of records whose follow-up ends before the horizon, and when that is right, in words."""
-        event = f"the event ({self.event_words})"
+        event = self.event_words
         what = f"time without {event} up to" if self.kind == RESTRICTED_MEAN else f"whether {event} came by"
+        followed = "follow-up" if self.label else f"follow-up ({self.time})"
         each, given = (" of each arm", ", given the arm,") if self.by_arm else ("", ", in both arms alike,")
         return (
-            f"the outcome is {what} {self.horizon:g}; records whose follow-up ({self.time}) ended before without it "
+            f"the outcome is {what} {self.horizon:g}; records whose {followed} ended before without it "
             f"count nothing, and others for those like them, by a released curve of {self.bins} parts{each}; it rests "
             f"on it that the end of follow-up{given} tells nothing of the event, and that at least {self.floor:g} of "
             "them are followed to the horizon"
@@ -165,8 +170,8 @@ class Censoring:
 
     @property
     def event_words(self) -> str:
-        """The column of the event, and which of its words says that it came, where it has some."""
-        return " = ".join([self.event, *self.levels[1:]])
+        """The event by its label, or by its column and which of its words says that it came, where it has some."""
+        return self.label or f"the event ({' = '.join([self.event, *self.levels[1:]])})"
 
     def columns_of(self, Y: Any) -> Tensor:
         """Return time and event, float64 [n, 2], of a frame that has their columns, or of two columns in this order.

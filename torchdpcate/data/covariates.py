@@ -198,7 +198,8 @@ class Numeric:
     """A number between public bounds, or one of the two if it has two levels; encoded as it is.
 
     Its scale and its typical range are those of ``CovariateScales``; ``origin`` says where its bounds come from, if
-    other than the schema's own, and ``unit`` what it is measured in, for readers; neither is ever compared.
+    other than the schema's own, ``unit`` what it is measured in, and ``label`` what readers see in the place of its
+    name, which it is where nothing is said; none is ever compared.
 
     Where values may be missing, a second column ``name=missing`` is 1 for those, whose number is then the middle of the
     bounds on its scale: a public map of each record by itself. Of dates the number is that of days since the lower
@@ -227,9 +228,11 @@ class Numeric:
     missing: bool = False
     codes: tuple[Code, ...] = ()
     start: datetime.date | None = None
+    label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         what = f"covariate {self.name!r}"
+        object.__setattr__(self, "label", self.label or self.name)
         low, high = check_bounds(what, self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -269,13 +272,19 @@ class Numeric:
         """The encoded columns: itself, and where it is missing."""
         if not self.missing:
             return (self,)
-        own = Numeric(self.name, self.low, self.high, scale=self.scale, typical=self.typical)
-        return own, Numeric(f"{self.name}={MISSING_LEVEL}", 0.0, 1.0, two_levels=True)
+        own = Numeric(self.name, self.low, self.high, scale=self.scale, typical=self.typical, label=self.label)
+        gone = f"={MISSING_LEVEL}"
+        return own, Numeric(self.name + gone, 0.0, 1.0, two_levels=True, label=self.label + gone)
 
     @property
     def levels(self) -> tuple[Any, ...]:
         """The values that it may have, in the order of the encoding: the bounds, if it has two levels, else none."""
         return (self.low, self.high) if self.two_levels else ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What readers see of ``levels``."""
+        return tuple(map(self.written, self.levels))
 
     @property
     def middle(self) -> float:
@@ -346,7 +355,7 @@ class Numeric:
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
         facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
         facts |= {"unit": self.unit} if self.unit else {}
-        return facts | _missing_entries(self) | said(self.origin)
+        return facts | _more_entries(self)
 
     def _entry(self, value: float) -> float | str:
         return value if self.start is None else self.written(value)
@@ -362,6 +371,8 @@ class Categorical:
     Attributes:
         missing: Whether values may be missing.
         codes: What else means that a value is missing, see ``check_codes``.
+        label: What readers see in the place of its name, which it is where nothing is said; never compared.
+        labels: What readers see of each of ``levels``, likewise.
 
     Example:
         >>> Categorical("site", ("north", "south"), missing=True).levels
@@ -373,6 +384,8 @@ class Categorical:
     origin: str = field(default="", compare=False)
     missing: bool = False
     codes: tuple[Code, ...] = ()
+    label: str = field(default="", compare=False)
+    labels: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         given = tuple(int(level) if isinstance(level, bool) else level for level in self.categories)
@@ -392,6 +405,10 @@ class Categorical:
                 f"the list, and add codes: [{MISSING_LEVEL}] where it is a word in cells"
             )
         check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
+        labels = (self.labels or tuple(map(written_level, given)))[: len(given)] + (MISSING_LEVEL,) * self.missing
+        check_distinct(f"labels of {self.name!r}:", labels)
+        object.__setattr__(self, "label", self.label or self.name)
+        object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes))
         categories = set(self.categories)
         both = [code for code in self.codes if code in categories]
@@ -406,8 +423,16 @@ class Categorical:
     @cached_property
     def columns(self) -> tuple[Numeric, ...]:
         """The encoded columns, each 0 or 1."""
-        names = [f"{self.name}={level}" for level in self.levels] if len(self.levels) > 2 else [self.name]
-        return tuple(Numeric(name, 0.0, 1.0, two_levels=True) for name in names)
+        found = [(self.name, f"{self.label}={self.labels[1]}" if self.relabelled else self.label)]
+        if len(self.levels) > 2:
+            each = zip(self.levels, self.labels, strict=True)
+            found = [(f"{self.name}={level}", f"{self.label}={label}") for level, label in each]
+        return tuple(Numeric(name, 0.0, 1.0, two_levels=True, label=label) for name, label in found)
+
+    @property
+    def relabelled(self) -> bool:
+        """Whether readers see other words for its levels."""
+        return self.labels != tuple(map(written_level, self.levels))
 
     @property
     def levels(self) -> tuple[Any, ...]:
@@ -433,7 +458,9 @@ class Categorical:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the categories, and what else is said of it."""
-        return {"categories": list(self.categories)} | _missing_entries(self) | said(self.origin)
+        facts: dict[str, Any] = {"categories": list(self.categories)}
+        facts |= {"labels": dict(zip(map(str, self.categories), self.labels, strict=False))} if self.relabelled else {}
+        return facts | _more_entries(self)
 
     def _one_hot(self, codes: np.ndarray) -> np.ndarray:
         if len(self.levels) == 2:
@@ -441,9 +468,17 @@ class Categorical:
         return np.eye(len(self.levels))[codes]
 
 
-def _missing_entries(covariate: "Covariate") -> dict[str, Any]:
+def _more_entries(covariate: "Covariate") -> dict[str, Any]:
     found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
-    return found | ({"codes": list(covariate.codes)} if covariate.codes else {})
+    found |= {"codes": list(covariate.codes)} if covariate.codes else {}
+    return found | said(covariate.origin) | ({"label": covariate.label} if covariate.label != covariate.name else {})
+
+
+def written_level(level: Any) -> str:
+    """Write a level or a cut: a number as short as it can be, without losing any of it."""
+    if isinstance(level, float):
+        return f"{level:g}" if float(f"{level:g}") == level else repr(level)
+    return str(level)
 
 
 Covariate: TypeAlias = Numeric | Categorical
@@ -458,9 +493,9 @@ def bounds_in_words(covariate: Covariate) -> str:
         'age: 16 to 60'
     """
     if covariate.levels:
-        return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
+        return f"{covariate.label}: {', '.join(covariate.labels)}"
     assert isinstance(covariate, Numeric)
-    words = f"{covariate.name}: {covariate.written(covariate.low)} to {covariate.written(covariate.high)}"
+    words = f"{covariate.label}: {covariate.written(covariate.low)} to {covariate.written(covariate.high)}"
     words += f" {covariate.unit}" if covariate.unit else ""
     more = ["log scale"] if covariate.scale == "log" else []
     if covariate.typical is not None:

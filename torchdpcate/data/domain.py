@@ -200,7 +200,7 @@ class Domain:
         cls, columns: Sequence[Numeric], outcome_low: float, outcome_high: float, overlap: float, **facts: Any
     ) -> "Domain":
         """Return the domain of these covariates; ``facts`` are the other arguments by their names."""
-        return cls(
+        found = cls(
             [column.low for column in columns],
             [column.high for column in columns],
             outcome_low,
@@ -212,6 +212,8 @@ class Domain:
             typical=[column.typical for column in columns],
             **facts,
         )
+        found.columns = tuple(columns)  # which have labels
+        return found
 
     def _share(self, treated: float | None) -> float | None:
         if treated is None:

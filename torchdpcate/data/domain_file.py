@@ -19,7 +19,7 @@ from torchdpcate.data.facts import (
     check_filled,
     check_integer,
     check_origin,
-    check_unit,
+    check_shown,
 )
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
@@ -86,23 +86,22 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         one for name, entry in entries["covariates"].items() for one in _covariates(str(name), entry, codes)
     )
     check_count(len(covariates))
-    treatment, arms, order, treatment_codes = _treatment(entries["treatment"], codes)
-    domain = _domain(_in_this_order(entries, arms, order), covariates, outcome)
+    treatment, order = _treatment(entries["treatment"], codes)
+    domain = _domain(_in_this_order(entries, treatment["arms"], order), covariates, outcome)
     return {
-        "treatment": treatment,
+        **treatment,
         "outcome": str(outcome["name"]),
         "covariates": covariates,
         "domain": domain,
         "outcome_origin": _origin("outcome", outcome),
-        "arms": arms,
         "outcome_levels": levels,
         "success": success,
-        "treatment_codes": treatment_codes,
         "outcome_codes": _codes("outcome", outcome, codes),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
         "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
-        "outcome_unit": check_unit("outcome", outcome.get("unit", "")),
+        "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
+        "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }
 
 
@@ -136,15 +135,17 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
 
 def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariate]:
     """Build a covariate, or those of its hours, from its yaml entry and the codes of missing values of all columns."""
-    what, optional = f"covariate {name!r}", {"origin", "missing", "codes"}
+    what, optional = f"covariate {name!r}", {"origin", "missing", "codes", "label"}
     if isinstance(entry, Mapping) and "hours" in entry:
         own = {key: value for key, value in entry.items() if key != "hours"}
         check_count(check_integer(f"hours of {what}", entry["hours"]))
-        return [one for hour in range(entry["hours"]) for one in _covariates(f"{name}_h{hour}", own, codes)]
+        label = check_shown("label", what, own.get("label", ""))
+        labels = [{"label": f"{label}, hour {hour}"} if label else {} for hour in range(entry["hours"])]
+        return [one for hour, its in enumerate(labels) for one in _covariates(f"{name}_h{hour}", own | its, codes)]
     if isinstance(entry, Mapping) and "categories" in entry:
-        check_entries(entry, what, {"categories"}, optional)
+        check_entries(entry, what, {"categories"}, optional | {"labels"})
         levels, said = _levels(name, entry), _missing(what, entry, codes)
-        return [Categorical(name, levels, _origin(what, entry), **said)]
+        return [Categorical(name, levels, _origin(what, entry), labels=_labels(what, entry, levels), **said)]
     kind = entry.get("kind", "number") if isinstance(entry, Mapping) else "number"
     if kind not in ("number", "date"):
         raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
@@ -158,7 +159,7 @@ def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariat
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    said["unit"] = check_unit(what, bounds.get("unit", ""))
+    said["unit"] = check_shown("unit", what, bounds.get("unit", ""), 30)
     return [Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)]
 
 
@@ -171,7 +172,8 @@ def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> di
         )
     if given not in (None, INDICATOR):
         raise InputError(f"missing of {what} is {given!r}; give missing: {INDICATOR}, or leave it out")
-    return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes)}
+    label = check_shown("label", what, entry.get("label", ""))
+    return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes), "label": label}
 
 
 def _codes(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> tuple[Code, ...]:
@@ -190,8 +192,8 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
         assert censoring is not None
         return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), None
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", *_OF_OUTCOMES}), (), None
-    own = check_entries(entry, "outcome", {"name", "categories"}, {"success", *_OF_OUTCOMES})
+        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", "label", *_OF_OUTCOMES}), (), None
+    own = check_entries(entry, "outcome", {"name", "categories"}, {"success", "label", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse
     if success is None and (len(levels) > 2 or levels == (1, 0)):
@@ -201,7 +203,7 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
     success = levels[1] if success is None else int(success) if isinstance(success, bool) else success
     if success not in levels:
         raise InputError(f"success of the outcome is {success!r}; choose one of its categories {list(levels)}")
-    facts = {key: own[key] for key in ("name", *_OF_OUTCOMES) if key in own}
+    facts = {key: own[key] for key in ("name", "label", *_OF_OUTCOMES) if key in own}
     facts |= {"low": 0, "high": 1, "kind": "binary"}
     return facts, *(((), None) if (*levels, success) == (0, 1, 1) else (levels, success))
 
@@ -222,23 +224,28 @@ def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
     covariate = next((covariate for covariate in covariates if covariate.name == str(name)), None)
     if not isinstance(covariate, Categorical):
         return given
-    values = level_values(covariate.name, entries, covariate.levels)
+    values = level_values(f"propensity by {covariate.name!r}", entries, covariate.levels)
     encoded = (0.0, 1.0) if len(covariate.levels) == 2 else covariate.levels
     return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
 
 
-def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[str, tuple[Any, ...], tuple[int, ...], tuple[Code, ...]]:
-    """Return the treatment's column, its categories, the reference first, their places as listed, and codes."""
+def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return what is said of the treatment, its categories with the reference first, and their places as listed."""
     if not isinstance(entry, Mapping):
-        return str(entry), (), (), codes
-    optional = {"codes", "missing"} & entry.keys()  # a name alone needs no entries
-    needed = {"name"} if optional else {"name", "categories"}
-    own = check_entries(entry, "treatment", needed, {"categories", "codes", "missing", "reference"})
+        return {"treatment": str(entry), "treatment_codes": codes, "arms": ()}, ()
+    optional = {"codes", "missing", "label", "labels"}
+    needed = {"name"} if optional & entry.keys() else {"name", "categories"}  # a name alone needs no entries
+    own = check_entries(entry, "treatment", needed, {"categories", "reference", *optional})
     name, codes = str(own["name"]), _codes("treatment", own, codes)
     levels = _levels(name, own) if "categories" in own else ()
     first = _reference(name, levels, own["reference"]) if "reference" in own else 0
     order = tuple(sorted(range(len(levels)), key=lambda place: place != first))
-    return name, tuple(levels[place] for place in order), order, codes
+    arms = tuple(levels[place] for place in order)
+    shown = {
+        "treatment_label": check_shown("label", "treatment", own.get("label", "")),
+        "arm_labels": _labels("treatment", own, arms or (0, 1)),
+    }
+    return {"treatment": name, "arms": arms, "treatment_codes": codes, **shown}, order
 
 
 def _reference(name: str, levels: Sequence[Any], given: Any) -> int:
@@ -276,6 +283,14 @@ def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
     if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
         raise InputError(f"categories of {name!r} are {levels!r}; write a list")
     return tuple(int(level) if isinstance(level, bool) else level for level in levels)
+
+
+def _labels(what: str, entry: Mapping[str, Any], levels: Sequence[Any]) -> tuple[str, ...]:
+    """Return what readers see of each level; empty if nothing is said."""
+    if "labels" not in entry:
+        return ()
+    given = level_values(f"labels of {what}", entry["labels"], levels, "label")
+    return tuple(check_shown("label", f"{level!r} of {what}", given[level]) or str(level) for level in levels)
 
 
 def _origin(what: str, entry: Mapping[str, Any]) -> str:

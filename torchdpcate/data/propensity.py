@@ -255,19 +255,25 @@ def known_propensity(
         own = tuple(name.removeprefix(f"{covariate}=") for name in indicators)
         place = {name: position for position, name in enumerate(names)}
         positions = tuple(place[name] for name in indicators)
-    values = level_values(covariate, entries, own)
+    values = level_values(f"propensity by {covariate!r}", entries, own)
     within = tuple(_within(f"propensity of {covariate} = {level}", values[level], overlap) for level in own)
     return StratumPropensity(within, covariate, own, positions)
 
 
-def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[Any, Any]:
-    """Return the number given for each level of a covariate; levels may be written as words, as JSON does.
+def level_values(what: str, entries: Any, levels: Sequence[Any], gives: str = "number") -> dict[Any, Any]:
+    """Return what is given for each level of a column; levels may be written as words, as JSON does.
+
+    Args:
+        what: Names the entries in messages.
+        entries: Something for each level.
+        levels: Of the column.
+        gives: What they give, for messages.
 
     Raises:
-        InputError: A level without a number, or one that is unknown.
+        InputError: A level without it, or one that is unknown.
     """
     if not isinstance(entries, Mapping):
-        raise InputError(f"propensity by {covariate!r} is {entries!r}; give a number for each of its levels")
+        raise InputError(f"{what} is {entries!r}; give a {gives} for each of its levels")
     found: dict[Any, Any] = {}
     words = {str(level): level for level in reversed(levels)}
     numbers: dict[float | None, Any] = {float(level): level for level in reversed(levels) if not isinstance(level, str)}
@@ -275,11 +281,11 @@ def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[An
         level = None if isinstance(key, bool) else words.get(str(key), numbers.get(_number(key)))
         if level is None or level in found:
             problem = "twice" if level in found else "not among its levels"
-            raise InputError(f"propensity by {covariate!r}: {key!r} is {problem}; they are {list(levels)}, each once")
+            raise InputError(f"{what}: {key!r} is {problem}; they are {list(levels)}, each once")
         found[level] = value
     missing = [level for level in levels if level not in found]
     if missing:
-        raise InputError(f"propensity by {covariate!r} has no number for the level {missing[0]!r}; give one for each")
+        raise InputError(f"{what} has no {gives} for the level {missing[0]!r}; give one for each")
     return found
 
 

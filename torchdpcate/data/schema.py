@@ -64,6 +64,10 @@ class TableSchema:
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
         cluster: Clusters that a trial assigned as a whole; None where records are independent.
         outcome_unit: Unit of the outcome, in words; empty if nothing is said. Never compared.
+        treatment_label: What readers see in the place of the treatment's name, which it is where nothing is said; never
+            compared.
+        outcome_label: The same of the outcome.
+        arm_labels: The same of each of ``arms``, or of 0 and 1.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -89,11 +93,15 @@ class TableSchema:
     treatment_codes: tuple[Code, ...] = ()
     outcome_codes: tuple[Code, ...] = ()
     outcome_unit: str = field(default="", compare=False)
+    treatment_label: str = field(default="", compare=False)
+    outcome_label: str = field(default="", compare=False)
+    arm_labels: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         refuse_strings(type(self), vars(self))
-        if self.arms:
-            Categorical(self.treatment, self.arms)  # may refuse
+        shown = self._shown_arms  # may refuse
+        vars(self).update(treatment_label=shown.label, arm_labels=shown.labels)
+        vars(self).update(outcome_label=self.outcome_label or self.outcome)
         names = [self.treatment, self.outcome, *self.columns]
         for name in names:
             check_name("a column", name)
@@ -102,6 +110,8 @@ class TableSchema:
         if twice:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
         check_distinct("columns", names)
+        labels = [self.treatment_label, self.outcome_label, *(covariate.label for covariate in self.covariates)]
+        check_distinct("labels", labels if labels != names else [])
         expected = sum(len(covariate.columns) for covariate in self.covariates)
         if expected != self.domain.dimension:
             raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")
@@ -129,6 +139,11 @@ class TableSchema:
             raise InputError(
                 f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
             )
+
+    @property
+    def _shown_arms(self) -> Categorical:
+        """The treatment as readers see it."""
+        return Categorical(self.treatment, self.arms or (0, 1), label=self.treatment_label, labels=self.arm_labels)
 
     @property
     def two_levels(self) -> tuple[bool, ...]:
@@ -520,6 +535,7 @@ class TableSchema:
         shared = every.pop() if len(every) == 1 else ()
         if not shared:
             treatment |= _coded(self.treatment_codes)
+        treatment |= {key: fact for key, fact in self._shown_arms.to_dict().items() if key in ("label", "labels")}
         facts = {
             "treatment": {"name": self.treatment, **treatment} if treatment else self.treatment,
             "outcome": self._outcome_entry() | ({} if shared else _coded(self.outcome_codes)),
@@ -545,6 +561,7 @@ class TableSchema:
         more |= {} if domain.better is None else {"better": domain.better}
         more |= {} if domain.outcome_sd is None else {"sd": domain.outcome_sd}
         more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
+        more |= {"label": self.outcome_label} if self.outcome_label != self.outcome else {}
         more |= said(self.outcome_origin)
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
@@ -582,7 +599,9 @@ class TableSchema:
         value is missing, at the top or in the entry of a column; ``missing: indicator`` of a covariate says that its
         values may be, see ``Numeric`` and ``Categorical``. One of dates has ``kind: date``, with bounds as dates. A
         covariate that is a number may have ``scale: log`` and the range ``typical: [a, b]`` of about nine of ten
-        values, see ``CovariateScales``; it and the outcome may have a ``unit`` in words. ``propensity`` is what the
+        values, see ``CovariateScales``; it and the outcome may have a ``unit`` in words. Treatment, outcome and
+        covariates may have a ``label``, which readers see in the place of the column's name, and arms and categories
+        ``labels``, as ``{1: men, 2: women}``. ``propensity`` is what the
         design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with the
         records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the

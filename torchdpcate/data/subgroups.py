@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._cells import MISSING_LEVEL, to_date
 from torchdpcate.data._yaml import parse_yaml, read_yaml
-from torchdpcate.data.covariates import Categorical, Covariate, Numeric
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric, written_level
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -74,7 +74,7 @@ class Division:
                 raise InputError(
                     f"subgroups: {name!r} is a number without levels; give public cuts, as {{{name}: [1, 2]}}"
                 )
-            labels = tuple(f"{name} = {_written(level)}" for level in levels)
+            labels = tuple(f"{name} = {written_level(level)}" for level in levels)
             return cls(str(name), columns, (), labels, _encoded(covariate, levels))
         if isinstance(covariate, Categorical):
             raise InputError(f"subgroups: {name!r} has categories; write {{{name}: true}} for a cell of each")
@@ -225,14 +225,18 @@ class Subgroups:
         return [label for partition in self.partitions for label in partition.labels]
 
     @cached_property
-    def of_partition(self) -> list[str]:
-        """Name of the partition of each cell."""
-        return [partition.name for partition in self.partitions for _ in range(partition.size)]
+    def names(self) -> list[str]:
+        """The labels, each once: with the partition's name before it where another partition has it too."""
+        pairs = zip(self.of_partition, self.labels, strict=True)
+        return [f"{partition}: {label}" if self.labels.count(label) > 1 else label for partition, label in pairs]
 
     @cached_property
-    def in_partition(self) -> list[int]:
-        """Position of the partition of each cell."""
-        return [place for place, partition in enumerate(self.partitions) for _ in range(partition.size)]
+    def of_partition(self) -> list[str]:
+        """Name of the partition of each cell; those of one name are numbered."""
+        names = [partition.name for partition in self.partitions]
+        before = [names[:place].count(name) for place, name in enumerate(names)]
+        numbered = [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+        return [name for name, one in zip(numbered, self.partitions, strict=True) for _ in range(one.size)]
 
     @property
     def size(self) -> int:
@@ -338,13 +342,6 @@ def _cuts(covariate: Numeric, given: Any) -> tuple[float, ...]:
 
 
 def _intervals(number: Numeric, cuts: Sequence[float]) -> tuple[str, ...]:
-    name, write = number.name, _written if number.start is None else number.written
+    name, write = number.name, written_level if number.start is None else number.written
     between = [f"{write(low)} <= {name} < {write(high)}" for low, high in itertools.pairwise(cuts)]
     return f"{name} < {write(cuts[0])}", *between, f"{name} >= {write(cuts[-1])}"
-
-
-def _written(level: Any) -> str:
-    """Write a level or a cut: a number as short as it can be, without losing any of it."""
-    if isinstance(level, float):
-        return f"{level:g}" if float(f"{level:g}") == level else repr(level)
-    return str(level)

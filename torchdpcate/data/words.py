@@ -1,10 +1,17 @@
 """What arms, outcomes and covariates of a table are called in sentences."""
 
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from torchdpcate.data._arrays import is_number
+from torchdpcate.data._cells import MISSING_LEVEL
 from torchdpcate.data.censoring import RESTRICTED_MEAN
+from torchdpcate.data.covariates import written_level
 
 if TYPE_CHECKING:
+    from torchdpcate.data.covariates import Covariate
     from torchdpcate.data.schema import TableSchema
 
 
@@ -12,7 +19,7 @@ _PLAIN = frozenset(["yes", "no", "true", "false", "y", "n", "ja", "nein", "oui",
 
 
 def arm(schema: "TableSchema", label: int) -> str:
-    """Return what an arm is called: by its word in the table, or by the column and its number, or yes or no.
+    """Return what an arm is called: by its label, or by the treatment's and its number, or yes or no.
 
     Args:
         schema: Columns and public bounds.
@@ -27,8 +34,9 @@ def arm(schema: "TableSchema", label: int) -> str:
         >>> arm(TableSchema.from_dict({**facts, "treatment": "treat"}), 1)
         'treat = 1'
     """
-    named = dict(zip(schema.actions, schema.arms, strict=False)).get(label, label)
-    return named if isinstance(named, str) and named.lower() not in _PLAIN else f"{schema.treatment} = {named}"
+    word = dict(zip(schema.actions, schema.arm_labels, strict=True)).get(label, str(label))
+    plain = is_number(word) or word.lower() in _PLAIN
+    return f"{schema.treatment_label} = {word}" if plain else word
 
 
 def contrast(schema: "TableSchema") -> str:
@@ -47,9 +55,9 @@ def contrast(schema: "TableSchema") -> str:
         'low or high instead of placebo'
     """
     if schema.compared:
-        return f"{' or '.join(schema.compared)} instead of {schema.reference}"
+        return f"{' or '.join(schema.arm_labels[1:])} instead of {schema.arm_labels[0]}"
     first, second = schema.actions[:2]
-    return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment} = ')}"
+    return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment_label} = ')}"
 
 
 def outcome_words(schema: "TableSchema") -> str:
@@ -66,10 +74,57 @@ def outcome_words(schema: "TableSchema") -> str:
     """
     censoring = schema.domain.censoring
     if censoring is None:
-        return schema.outcome
+        return schema.outcome_label
     what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
     within = f"within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
-    return f"the {what} the event ({censoring.event_words}) {within}"
+    return f"the {what} {censoring.event_words} {within}"
+
+
+def column_words(covariate: "Covariate") -> str:
+    """Return what a covariate is called, with its unit where one is stated.
+
+    Example:
+        >>> from torchdpcate.data.covariates import Numeric
+        >>> column_words(Numeric("x1", 18, 99, label="age at entry", unit="years"))
+        'age at entry, years'
+    """
+    return ", ".join(filter(None, [covariate.label, getattr(covariate, "unit", "")]))
+
+
+def labelled(schema: "TableSchema", names: Iterable[str]) -> list[str]:
+    """Return names of cells and policies with labels in the place of columns, levels and arms.
+
+    Args:
+        schema: Columns, public bounds and labels.
+        names: As the library makes them; what is none stays.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> sex = {"categories": [1, 2], "label": "sex", "labels": {1: "men", 2: "women"}}
+        >>> facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1}}
+        >>> facts |= {"covariates": {"sx": sex, "x": {"low": 0, "high": 9, "label": "age"}}}
+        >>> schema = TableSchema.from_dict(facts)
+        >>> labelled(schema, ["sx = 2, 3 <= x < 5", "x <= 4", "x missing", "everybody"])
+        ['sex = women, 3 <= age < 5', 'age <= 4', 'age missing', 'everybody']
+    """
+    words = {name: label for name, label in _words(schema) if name != label}
+    parts = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, words))})(?![^\s,:])")
+    return [parts.sub(lambda part: words[part[0]], name) if words else name for name in names]
+
+
+def _words(schema: "TableSchema") -> Iterator[tuple[str, str]]:
+    """Yield parts of names as the library makes them, with what readers see in their place."""
+    for covariate in schema.covariates:
+        for column, sign in itertools.product(covariate.columns, ("<", "<=", ">", ">=", "+", "-", MISSING_LEVEL)):
+            yield f"{column.name} {sign}", f"{column.label} {sign}"
+        for level, label in zip(covariate.levels, covariate.labels, strict=True):
+            yield f"{covariate.name} = {written_level(level)}", f"{covariate.label} = {label}"
+    first, *others = schema.arm_labels
+    for name, label in zip(schema.compared, others, strict=False):
+        yield f"{name} instead of {schema.reference}", f"{label} instead of {first}"
+    for (a, one), (b, other) in itertools.permutations(zip(schema.actions, schema.arm_labels, strict=True), 2):
+        yield f"always {a}", f"always {one}"
+        yield f"{a}, else {b}", f"{one}, else {other}"
 
 
 def outcome_unit(schema: "TableSchema") -> str:

@@ -1,12 +1,12 @@
 """The figures of average effects and of subgroups: balance of the arms, estimates with their intervals."""
 
-import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from torchdpcate._text import shortened
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, legend_below, one_panel, row_names
 
@@ -193,7 +193,9 @@ def _draw_interval(axes: "Axes", line: IntervalRow, place: int) -> None:
     axes.plot([line.value], [place], marker="o", ms=6, color=colour, mfc="white" if line.secret else colour)
 
 
-_MOST_CELLS = 60
+_MOST_LINES = 60
+_THOUSANDS = 1_000
+_SIDE = 34  # letters of what a side speaks for
 _WIDE = 100  # of a line below the figure
 _LARGEST, _LEAST = 9.0, 4.0  # sides of the squares, in points
 
@@ -201,31 +203,37 @@ _LARGEST, _LEAST = 9.0, 4.0  # sides of the squares, in points
 def forest_figure(
     table: "pd.DataFrame",
     *,
+    texts: Sequence[str] = (),
     simultaneous: np.ndarray | None = None,
     nonprivate: Sequence[float] | None = None,
     truth: Sequence[float] | None = None,
     dominated: Sequence[bool] | None = None,
     pooled: Sequence[bool] | None = None,
     level: float = 0.95,
-    outcome: str = "the outcome",
+    label: str = "effect on the outcome",
+    speaks: Sequence[str] = (),
+    bands: str = "",
     claim: str = "",
     assumptions: str = "",
 ) -> "Figure":
-    """Draw the effects of subgroups with their intervals, one cell below the other.
+    """Draw estimates with their intervals, one line below the other (a forest plot).
 
     Thick lines are pointwise intervals, thin ones hold all effects at once. The area of a square grows with the number
     of records, by the released counts.
 
     Args:
         table: One row a line: ``line``, ``estimate``, ``low``, ``high``, ``records``, ``group``.
-        simultaneous: Ends of simultaneous intervals [cells, 2]; None draws none.
-        nonprivate: Effects without noise [cells], drawn hollow; the figure then says that it is for the curator.
-        truth: True effects [cells], where they are known; they are the curator's too.
-        dominated: Whether noise dominates a cell [cells], whose interval is the full range: drawn dotted, beyond the
+        texts: What is written at the right of each line.
+        simultaneous: Ends of simultaneous intervals [lines, 2]; None draws none.
+        nonprivate: Effects without noise [lines], drawn hollow; the figure then says that it is for the curator.
+        truth: True effects [lines], where they are known; they are the curator's too.
+        dominated: Whether noise dominates a line [lines], whose interval is the full range: drawn dotted, beyond the
             axis where others end before it; None for none.
         pooled: Whether a line is the mean of those above it, drawn as a diamond; None for none.
         level: Probability of the intervals.
-        outcome: Name of the outcome.
+        label: Of the axis.
+        speaks: Which arms effects below zero, and above it, speak for; empty where that is not known.
+        bands: What bars hold that are no intervals; empty of intervals.
         claim: Guarantee, printed above.
         assumptions: What the intervals rest on, printed below.
 
@@ -233,12 +241,12 @@ def forest_figure(
         A matplotlib figure; the caller saves it.
 
     Raises:
-        InputError: No cells.
+        InputError: No lines.
     """
     if not len(table):
-        raise InputError("table: give at least one cell")
-    shown = table.head(_MOST_CELLS)
-    places, headings = _places(shown["group"].tolist())
+        raise InputError("table: give at least one line")
+    shown = table.head(_MOST_LINES)
+    places, headings = _places(shown["group"].tolist(), shown["line"].tolist())
     below = textwrap.wrap(f"they hold the effects if {assumptions}", _WIDE) if assumptions else []
     left_out = len(table) - len(shown)
     lines = len(shown) + len(headings)
@@ -246,25 +254,38 @@ def forest_figure(
     axes.axvline(0, color="0.6", lw=0.8, zorder=0)
     noise_alone = np.zeros(len(shown), bool) if dominated is None else np.asarray(dominated)[: len(shown)]
     wide = shown[["low", "high"]].to_numpy() if simultaneous is None else np.asarray(simultaneous)[: len(shown)]
-    _draw_intervals(axes, shown, np.asarray(places), wide, noise_alone, level, simultaneous is not None)
+    each = bands or f"{level:.0%} interval{', of each line by itself' if simultaneous is not None else ''}"
+    at_once = f"{level:.0%} interval of all lines at once" if simultaneous is not None else ""
+    _draw_intervals(axes, shown, np.asarray(places), wide, noise_alone, each, at_once)
     _draw_others(axes, places, len(shown), nonprivate, truth)
     for place, estimate, mean in zip(places, shown["estimate"], pooled or (), strict=False):
-        if mean:
-            axes.scatter([estimate], [place], marker="D", s=70, color="C3", zorder=4)
-    _write_numbers(axes, shown, places, noise_alone)
+        if mean:  # over its square
+            axes.scatter([estimate], [place], marker="D", s=150, color="white", zorder=4)
+            axes.scatter([estimate], [place], marker="D", s=80, color="C0", zorder=4)
+    style: dict[str, Any] = {"va": "center", "fontsize": 7.5, "annotation_clip": False}
+    for place, text in zip(places, texts, strict=False):
+        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), **style)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["line"], *(name for _, name in headings)]
     row_names(axes, ticks, names)
-    for label, place in zip(axes.get_yticklabels(), ticks, strict=True):
-        label.set_fontweight("bold" if place in dict(headings) else "normal")
+    for tick, place in zip(axes.get_yticklabels(), ticks, strict=True):
+        tick.set_fontweight("bold" if place in dict(headings) else "normal")
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(lines - 0.4, -0.7)
     axes.locator_params(axis="x", nbins=6)
-    more = [f"{left_out} further cells are not shown"] if left_out else []
-    axes.set_xlabel("\n".join([f"effect on {outcome}, with {level:.0%} intervals", *more, *below]), fontsize=8)
+    if max(map(abs, axes.get_xlim())) >= _THOUSANDS:
+        axes.xaxis.set_major_formatter("{x:,.10g}")
+    more = [f"{left_out} further lines are not shown"] if left_out else []
+    axes.set_xlabel("\n".join([*textwrap.wrap(label, _WIDE), *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    legend_below(axes, columns=4)
+    title = "\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""]))
+    axes.set_title(title, fontsize=9, pad=18 if speaks else 6)
+    for at, words in enumerate(speaks):
+        said = shortened(f"speaks for {words}", _SIDE)
+        said = f"{said} \N{RIGHTWARDS ARROW}" if at else f"\N{LEFTWARDS ARROW} {said}"
+        axes.annotate(said, (at, 1.01), xycoords="axes fraction", ha="right" if at else "left", va="bottom", fontsize=8)
+    if axes.get_legend_handles_labels()[0]:
+        legend_below(axes, columns=1 if bands else 2)
     return figure
 
 
@@ -274,35 +295,35 @@ def _draw_intervals(
     places: np.ndarray,
     wide: np.ndarray,
     noise_alone: np.ndarray,
-    level: float,
-    both: bool,
+    each: str,
+    at_once: str,
 ) -> None:
     """Draw estimates and intervals; those of cells that noise dominates are dotted, and do not stretch the axis."""
     low, high, estimate = (table[name].to_numpy() for name in ("low", "high", "estimate"))
     known = ~noise_alone
-    if both and known.any():
-        label = f"{level:.0%}, all cells at once"
-        axes.hlines(places[known], *wide[known].T, color="C0", lw=0.9, label=label)
+    if at_once and known.any():
+        axes.hlines(places[known], *wide[known].T, color="C0", lw=0.9, label=at_once)
     if known.any():
-        label = f"{level:.0%}, each {'cell' if both else 'by itself'}"
-        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=label)
-        least, most = wide[known, 0].min(), wide[known, 1].max()
+        if np.isfinite(low[known]).any():
+            axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=each)
+        ends = np.column_stack([wide[known], estimate[known]])
+        least, most = np.nanmin(ends), np.nanmax(ends)
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)
     if noise_alone.any():
         ends = low[noise_alone], high[noise_alone]
-        axes.hlines(places[noise_alone], *ends, color="0.6", lw=1.2, ls=":", label="full range: noise dominates")
-    sizes = _sizes(table["records"].to_numpy())
+        axes.hlines(places[noise_alone], *ends, color="0.45", lw=1.2, ls=":", label="full range: noise dominates")
+    sizes = _sizes(np.nan_to_num(table["records"].to_numpy()))
     axes.scatter(estimate[known], places[known], s=sizes[known] ** 2, marker="s", color="C0", zorder=3)
 
 
-def _places(partitions: Sequence[str]) -> tuple[list[int], list[tuple[int, str]]]:
-    """Return the line of each cell, and the lines of the partitions' names; of one partition its name is left out."""
+def _places(groups: Sequence[str], titles: Sequence[str]) -> tuple[list[int], list[tuple[int, str]]]:
+    """Return the place of each line, and those of the groups' names; left out of one group, and above its own name."""
     places: list[int] = []
     headings: list[tuple[int, str]] = []
-    several, line, last = len(set(partitions)) > 1, 0, None
-    for name in partitions:
-        if several and name != last:
+    several, line, last = len(set(groups)) > 1, 0, None
+    for name, title in zip(groups, titles, strict=True):
+        if several and name not in (last, title):
             headings.append((line, name))
             line += 1
         places.append(line)
@@ -325,20 +346,3 @@ def _draw_others(
         )
     if truth is not None:
         axes.scatter(list(truth)[:count], places, marker="|", s=120, color="black", zorder=4, label="truth")
-
-
-def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int], noise_alone: np.ndarray) -> None:
-    """Write estimate and interval at the right of each line, all numbers to one decimal place."""
-    shown = table.loc[~np.asarray(noise_alone, dtype=bool), ["estimate", "low", "high"]].to_numpy()
-    largest = float(np.abs(shown).max()) if shown.size else 0.0
-    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
-    rows = zip(places, table["estimate"], table["low"], table["high"], noise_alone, strict=True)
-    for place, estimate, low, high, nothing in rows:
-        text = (
-            "not known"
-            if nothing
-            else "{} [{}, {}]".format(*(f"{value:,.{decimals}f}" for value in (estimate, low, high)))
-        )
-        axes.annotate(
-            text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, annotation_clip=False
-        )

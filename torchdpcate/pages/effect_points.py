@@ -12,8 +12,8 @@ from torchdpcate.data._cells import MISSING_LEVEL
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import column_words
 from torchdpcate.errors import InputError
-from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import EffectRelease
 
 GIVEN = "averaged over the reference population"
@@ -63,13 +63,12 @@ class FigurePoints:
     @property
     def label(self) -> str:
         """What its axis says: the column, and its unit where one is stated."""
-        unit = getattr(self._varied[0], "unit", "")
-        return f"{self.name}, {unit}" if unit else self.name
+        return column_words(self._varied[0])
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
         """What the points are called where the covariate has levels; empty for a number."""
-        return tuple(f"{level:g}" if isinstance(level, float) else str(level) for level in self._varied[0].levels)
+        return self._varied[0].labels
 
     @property
     def columns(self) -> list[int]:
@@ -127,19 +126,18 @@ class FigurePoints:
         x[:, columns] = values.repeat_interleave(len(others), 0)
         return x
 
-    def common(self, release: EffectRelease) -> tuple[float, float] | None:
-        """Return the values of a number beyond which few records lie, by a composed release's mean and spread."""
-        column = self._varied[1][0]
-        if self.levels or not isinstance(release, ComposedRelease):
+    def common(self, release: Any) -> tuple[float, float] | None:
+        """Return the values of a number beyond which few records lie, by a release's means and spreads, if it has some.
+
+        Those are two spreads of the people of ``reference`` from their mean, on the covariate's scale.
+        """
+        if self.levels or release is None or release.reference is None:
             return None
-        columns = range(len(self.schema.domain.names)) if release.columns is None else release.columns
-        if column not in columns:
-            return None
-        place = columns.index(column)
-        middle, half = release.standardisation.mean[place].item(), _SPREADS * release.standardisation.sd[place].item()
-        ends = torch.tensor([[middle - half], [middle + half]], dtype=torch.float64).add(1).div(2).clamp(0, 1)
-        within = self.schema.domain.from_unit(ends.expand(-1, len(self.schema.domain.names)))[:, column]
-        first, last = within.clamp(self.grid[0], self.grid[-1]).tolist()
+        column, domain = self._varied[1][0], self.schema.domain
+        own = domain.scale(release.reference)[:, column]
+        ends = own.mean() + _SPREADS * own.std() * torch.tensor([-1.0, 1.0], dtype=torch.float64)
+        unit = ends.add(1).div(2).clamp(0, 1)[:, None].expand(-1, len(domain.names))
+        first, last = domain.from_unit(unit)[:, column].clamp(self.grid[0], self.grid[-1]).tolist()
         return (first, last) if first < last else None
 
     @property

@@ -4,8 +4,8 @@ Those that a run writes beside its release are made of the release alone: ``torc
 and compares, so that nothing else can be in them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.composition.fit_plans import effect_variances
-from torchdpcate.data.words import aim, arm, outcome_axis, outcome_words
+from torchdpcate.data.censoring import EVENT_BY_HORIZON
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import aim, arm, outcome_axis, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
-from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure
 from torchdpcate.evaluation.figures import (
     BAND,
     INTERVAL,
@@ -34,16 +36,17 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.estimate import Estimate, quantile
 from torchdpcate.release.file import Release
+from torchdpcate.release.lines import OF_POLICY, OF_RULE
 from torchdpcate.release.release import EffectRelease, QueryRelease
-from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.verify.finding import numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LEVEL = 0.95
+"""Probability of the intervals that pages and figures show."""
 
 
 def plot_effect(
@@ -51,7 +54,7 @@ def plot_effect(
     covariate: str | Sequence[str] | None = None,
     *,
     profile: Mapping[str, Any] | None = None,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> "Figure":
     """Return the figure of ``FunctionRelease.plot``, or of a composed release; arguments and errors are its own."""
     names = [covariate] if covariate is None or isinstance(covariate, str) else list(covariate)
@@ -93,7 +96,7 @@ def regression_variances(release: Any) -> Tensor | None:
     Args:
         release: Any; None of one that is no regression of a composition, or of a plan that is none of the library's.
     """
-    plan = known_plan(release) if isinstance(release, ComposedRelease) else None
+    plan = known_plan(release) if hasattr(release, "curvatures") else None
     if plan is None or plan.by_sums:  # sums have no curvatures
         return None
     variances = effect_variances(plan.at_weight(release.weight), release.curvatures, release.scale)
@@ -137,7 +140,7 @@ def means(values: Any, grid: np.ndarray) -> np.ndarray:
     return np.asarray(values).reshape(len(grid), -1).mean(1)
 
 
-def plot_answers(release: QueryRelease, covariate: str | None = None, *, level: float = 0.95) -> "Figure":
+def plot_answers(release: QueryRelease, covariate: str | None = None, *, level: float = LEVEL) -> "Figure":
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
     x = release.queries
@@ -162,23 +165,19 @@ def _values(where: FigurePoints, x: Tensor) -> Tensor:
     return (x[:, columns[0]] == where.grid[-1]).double() if where.levels else x[:, columns[0]]
 
 
-def plot_average(release: AverageEffectRelease, *, balance: bool = False, level: float = 0.95) -> "Figure":
+def plot_average(release: Any, *, balance: bool = False, level: float = LEVEL) -> "Figure":
     """Return the figure of ``AverageEffectRelease.plot``; arguments and errors are its own."""
-    quantile(level)  # refuses what is no level
-    claim = release.privacy.claim
-    if balance:
-        if release.balance is None:
-            raise InputError(
-                "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
-                "loss=balancing"
-            )
-        return balance_figure(release.balance, claim=claim)
-    rows = released_rows(release, release.estimand, level)
-    label, assumptions = outcome_axis(release.schema), release.assumptions
-    return interval_figure(rows, level=level, claim=claim, assumptions=assumptions, label=label)
+    if not balance:
+        return plot_lines(release, level=level)
+    if release.balance is None:
+        raise InputError(
+            "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
+            "loss=balancing"
+        )
+    return balance_figure(release.balance, claim=release.privacy.claim)
 
 
-def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
+def released_rows(release: Any, label: str, level: float = LEVEL) -> list[IntervalRow]:
     """Return the line of a release's estimate.
 
     Args:
@@ -190,7 +189,7 @@ def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95
 
 
 def interval_row(
-    release: AverageEffectRelease, label: str, estimate: Estimate, level: float = 0.95, secret: bool = False
+    release: Release, label: str, estimate: Estimate, level: float = LEVEL, secret: bool = False
 ) -> IntervalRow:
     """Return the line of an estimate on the records of a release.
 
@@ -211,7 +210,7 @@ _MOST = 3  # panels, where no covariate is named
 _SAME = 1e-9  # of a share: less is no difference
 
 
-def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | None = None) -> "Figure":
+def plot_decisions(release: Any, covariate: str | None = None) -> "Figure":
     """Return the figure of ``PolicyRelease.plot``, which also shows rules by one covariate.
 
     Args:
@@ -229,13 +228,12 @@ def plot_decisions(release: DecisionRelease | PolicyRelease, covariate: str | No
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
         panels = (depends or varying[:1])[:_MOST]
     schema = release.schema
-    title = f"{arm(schema, 1)} where the score is positive, so that {outcome_words(schema)} be {aim(schema)}"
-    if isinstance(release, PolicyRelease):
-        title = f"{release.name}, so that {outcome_words(schema)} be {aim(schema)}"
+    chosen = getattr(release, "title", f"{arm(schema, 1)} where the score is positive")
+    title = f"{chosen}, so that {outcome_words(schema)} be {aim(schema)}"
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim)
 
 
-def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
+def decision_panel(release: Any, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
     effect = release.function
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
@@ -243,18 +241,17 @@ def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
 
 
-def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
+def _actions(release: Any) -> list[int]:
     """Return the labels of the actions, the highest first."""
-    return sorted(release.actions, reverse=True) if isinstance(release, PolicyRelease) else [1, 0]
+    return sorted(getattr(release, "actions", (0, 1)), reverse=True)
 
 
-def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
+def action_names(release: Any) -> list[str]:
     """Return what the actions are called, the highest first."""
-    labels = _actions(release)
-    return [arm(release.schema, label) for label in labels]
+    return [arm(release.schema, label) for label in _actions(release)]
 
 
-def plot_rule(release: DecisionRelease, covariate: str | None = None) -> "Figure":
+def plot_rule(release: Any, covariate: str | None = None) -> "Figure":
     """Return the figure of ``DecisionRelease.plot``; arguments and errors are its own."""
     found = None if covariate is not None else coefficients(release)
     if found is None:
@@ -263,7 +260,7 @@ def plot_rule(release: DecisionRelease, covariate: str | None = None) -> "Figure
     return rule_figure(names, values, claim=release.privacy.claim)
 
 
-def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | None:
+def coefficients(release: Any) -> tuple[list[str], np.ndarray] | None:
     """Return names and coefficients of intercept and covariates scaled to [-1, 1]; None where a rule has no such.
 
     Example:
@@ -272,17 +269,13 @@ def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | Non
         >>> names, values.tolist()
         (['intercept', 'x0'], [0.0, 1.0])
     """
-    if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-        return ["intercept", *release.features.domain.names], release.theta.numpy()
-    if isinstance(release, ComposedRule) and release.effect.form == "linear":
-        return _of_effect(release)
-    return None
-
-
-def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
-    """Return those of a rule by an effect that is linear in the standardised covariates."""
-    effect = release.effect
-    names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
+    effect, names = release.function, [column.label for column in release.domain.columns]
+    if effect is None:
+        linear = isinstance(getattr(release, "features", None), Identity)
+        return (["intercept", *names], release.theta.numpy()) if linear else None
+    if effect.form != "linear":
+        return None
+    names = names if effect.columns is None else [names[j] for j in effect.columns]
     theta = effect.domain.direction * effect.theta
     slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
     middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift
@@ -296,6 +289,7 @@ def plot_lines(
     level: float = LEVEL,
     nonprivate: np.ndarray | None = None,
     truth: np.ndarray | None = None,
+    alone: bool = True,
 ) -> "Figure":
     """Return the forest plot of a release's lines, and with more the curator's.
 
@@ -304,73 +298,130 @@ def plot_lines(
         level: Probability of the intervals, in (0, 1).
         nonprivate: Estimates without noise, [lines]; the curator's.
         truth: True effects, [lines]; the curator's.
+        alone: Whether it says the guarantee and what intervals rest on, which a page says beside it.
 
     Raises:
         MissingError: No lines, and why.
         InputError: A level outside (0, 1).
     """
-    lines, rows = release.required_lines, release.lines(level)
+    z, (factor, unit), lines = quantile(level).item(), shown_in(release.schema), release.required_lines
+    rows, bands = lines.table(level), ""
+    if rows["low"].isna().all() and not lines.noise.isnan().any():
+        bands = f"{level:.0%} {BAND}"
+        rows["low"], rows["high"] = (rows["estimate"] + side * z * lines.noise.numpy() for side in (-1, 1))
+    rows[["estimate", "low", "high"]] *= factor
     means = np.array(lines.means, bool)
     if len(means):  # the mean of sites is drawn as large as the largest of them
         rows["records"] = rows["records"].where(~means, rows["records"][~means].max())
+    gains = {*lines.groups} <= GAINS
     return forest_figure(
         rows,
-        simultaneous=None if lines.at_once is None else lines.at_once(level).numpy(),
-        nonprivate=None if nonprivate is None else nonprivate.tolist(),
-        truth=None if truth is None else truth.tolist(),
+        texts=[said if ends == "none" else f"{said} ({ends})" for said, ends in line_texts(release, level)],
+        simultaneous=None if lines.at_once is None else factor * lines.at_once(level).numpy(),
+        nonprivate=None if nonprivate is None else (factor * nonprivate).tolist(),
+        truth=None if truth is None else (factor * truth).tolist(),
         dominated=lines.dominated,
         pooled=lines.means or None,
         level=level,
-        outcome=outcome_axis(release.schema, ""),
-        claim=release.privacy.claim,
-        assumptions=lines.assumptions,
+        label=lines_axis(release.schema, unit, gains),
+        speaks=() if gains else sides(release.schema),
+        bands=bands,
+        claim=release.privacy.claim if alone else "",
+        assumptions=lines.assumptions if alone else "",
     )
+
+
+def shown_in(schema: TableSchema) -> tuple[float, str]:
+    """Return what effects are multiplied by for readers, and their unit: of chances they are percentage points.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> shown_in(_example().schema)
+        (1.0, '')
+    """
+    censoring = schema.domain.censoring
+    chance = schema.domain.outcome_kind == "binary" or (censoring is not None and censoring.kind == EVENT_BY_HORIZON)
+    return (100.0, "percentage points") if chance else (1.0, outcome_unit(schema))
+
+
+def line_texts(release: Release, level: float = LEVEL, at_once: bool = False) -> list[tuple[str, str]]:
+    """Return each line's estimate and interval as text, to two figures of the interval's half width.
+
+    Args:
+        release: With lines.
+        level: Probability of the intervals.
+        at_once: Whether they hold all lines together.
+    """
+    lines, (factor, _) = release.required_lines, shown_in(release.schema)
+    ends = lines.at_once(level) if at_once and lines.at_once is not None else lines.ends(level)
+    found = []
+    for value, (low, high), unknown in zip(lines.estimates, ends, lines.dominated, strict=True):
+        half = factor * float(high - low) / 2
+        said, *texts = numbers([factor * float(one) for one in (value, low, high)], None if math.isnan(half) else half)
+        between = "none" if math.isnan(half) else " to ".join(texts)
+        found.append(("not known", "any effect") if unknown else (said, between))
+    return found
+
+
+GAINS = {OF_RULE, OF_POLICY}
+"""Groups of lines that are improvements, which above zero are good whichever outcomes are."""
+
+
+def lines_axis(schema: TableSchema, unit: str, gains: bool) -> str:
+    """Return what the axis of lines says: of effects, or of improvements."""
+    what = f"improvement of {outcome_words(schema)} a person" if gains else f"effect on {outcome_words(schema)}"
+    better = "above zero" if gains else schema.domain.better
+    return f"{what}{f', {unit}' if unit else ''}{f' ({better} is better)' if better else ''}"
+
+
+def sides(schema: TableSchema) -> tuple[str, ...]:
+    """Return which arm effects below zero speak for, and which those above; nothing where no outcome is better.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> sides(_example().schema)
+        ('a = 0', 'a = 1')
+    """
+    if schema.domain.better is None:
+        return ()
+    first, second = (arm(schema, label) for label in schema.actions[:2])
+    found = first, " or ".join(schema.arm_labels[1:]) if schema.compared else second
+    return found if schema.domain.better == "higher" else found[::-1]
 
 
 Made = Mapping[str, Callable[[], bytes]]
 """Files by their names, and how each is made."""
 
 
-@singledispatch
-def figures_of(release: Release) -> Made:
-    """Return what a run writes beside a release for its readers; nothing of most kinds.
+def figures_of(release: Any) -> Made:
+    """Return what a run writes beside a release for its readers: an effect, a linear rule, or its lines.
 
     Args:
         release: The release.
     """
-    return {}
+    found: dict[str, Callable[[], bytes]] = {}
+    if release.decision is not None:
+        return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
+    if function_of(release) is not None:
+        return {"effect.png": lambda: png_of(release.plot())}
+    if release.function is None and release.named is not None:
+        found = {"lines.csv": lambda: _table(release), "forest.png": lambda: png_of(plot_lines(release))}
+    if getattr(release, "balance", None) is not None:
+        found["balance.png"] = lambda: png_of(release.plot(balance=True))
+    return found
 
 
-@figures_of.register
-def _effect_files(release: EffectRelease) -> Made:
-    return {"effect.png": lambda: png_of(release.plot())}
+def function_of(release: Any) -> Any:
+    """Return the effect at any covariates that a release is, or decides by; None of others, as answers to queries."""
+    effect = release.function
+    return None if getattr(effect, "queries", None) is not None else effect
 
 
-@figures_of.register
-def _answers_files(release: QueryRelease) -> Made:
-    return {}
-
-
-@figures_of.register
-def _average_files(release: AverageEffectRelease) -> Made:
-    found = {"interval.png": lambda: png_of(release.plot())}
-    return found if release.balance is None else found | {"balance.png": lambda: png_of(release.plot(balance=True))}
-
-
-@figures_of.register
-def _subgroups_files(release: SubgroupRelease) -> Made:
-    return {"subgroups.csv": lambda: _table(release), "forest.png": lambda: png_of(release.plot())}
-
-
-@figures_of.register
-def _rule_files(release: DecisionRelease) -> Made:
-    return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
-
-
-def _table(release: SubgroupRelease) -> bytes:
-    """Return the effects of subgroups with both kinds of intervals as csv, its words fit for a spreadsheet."""
-    table = release.table()
-    low, high = release.interval(simultaneous=True).T
-    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
-    table = table.assign(low_simultaneous=low, high_simultaneous=high, **words)
+def _table(release: Release) -> bytes:
+    """Return the lines with both kinds of intervals as csv, its words fit for a spreadsheet."""
+    lines, table = release.required_lines, release.lines()
+    if lines.at_once is not None:
+        table["low_simultaneous"], table["high_simultaneous"] = lines.at_once(LEVEL).T.numpy()
+    for name in ("line", "group"):
+        table[name] = table[name].map(spreadsheet_cell)
     return table.to_csv(index=False, lineterminator="\n").encode()

@@ -1,8 +1,8 @@
-"""A release's page for its readers, one file that works offline: findings, figures, sliders, and the card."""
+"""A release's page for its readers, one file that works offline: what was found, for whom, how sure, and the card."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +10,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._templates import render, script
+from torchdpcate._templates import render, script, some
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data.covariates import Covariate, Numeric
+from torchdpcate.data.covariates import Covariate, Numeric, bounds_in_words
 from torchdpcate.data.study import read_queries
-from torchdpcate.data.words import arm, effect_words, outcome_axis, outcome_unit
-from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
-from torchdpcate.evaluation.figures import OF_REGRESSION, decision_picture, effect_picture, svg_of
+from torchdpcate.data.words import arm, column_words, contrast, effect_words, outcome_unit, outcome_words
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.balance_figure import balance_figure
+from torchdpcate.evaluation.figures import (
+    OF_REGRESSION,
+    DecisionPanel,
+    EffectPanel,
+    decision_picture,
+    effect_picture,
+    svg_of,
+)
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import (
+    GAINS,
+    LEVEL,
     action_names,
     arm_panels,
     band_words,
     decision_panel,
+    function_of,
+    line_texts,
+    lines_axis,
     plot_lines,
     regression_variances,
-    released_rows,
+    shown_in,
 )
-from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.combined import Combined, CombinedLines
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.file import Release, load_release, subject
-from torchdpcate.release.release import EffectRelease, QueryRelease
-from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.release.lines import BY_EFFECT
 from torchdpcate.verify.card import card_values, write_beside
-from torchdpcate.verify.finding import amount, findings, number, numbers, population
+from torchdpcate.verify.finding import Findings, number, population
 
 PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
-_MOST_FIGURES = 16
-_NOTHING = dict.fromkeys(("estimate", "lines", "sites", "subgroups", "queries", "figures", "bands", "assumptions"))
-"""What the template shows of some kinds of release alone."""
-_NO_BAND = "it has no interval, and no band of noise; hence no curve is drawn"
+_MOST_FIGURES, _MOST_LINES, _MOST_COLUMNS = 16, 200, 12
+_SAME = 0.05  # of a share: less is hardly a difference
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
@@ -83,7 +89,7 @@ def write_page(
 
 
 def reader_page(release: Release, *, path: Path | None = None, reference: Tensor | None = None) -> str:
-    """Return the page of a release.
+    """Return the page of a release: the same parts whatever it is, of its lines, its function and its decision.
 
     Args:
         release: Any release.
@@ -96,13 +102,27 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         True
     """
     rows, about = _reference(release, reference)
-    shown = _shown(release, reference, rows, about)
+    found, balance, curves = (
+        Findings.of(release, None if reference is None else rows),
+        getattr(release, "balance", None),
+        _curves(release, rows),
+    )
+    model = offline_model(release, [curve.name for curve in curves])
+    names = {curve.name for curve in curves}
     return render(
         "reader.html",
-        script=script("page.js") if isinstance(shown.get("model"), dict) else "",
+        script=script("page.js") if isinstance(model, dict) else "",
         title=subject(release),
-        findings=findings(release, rows),
-        **{**_NOTHING, **shown},
+        finding=found,
+        people=_people(release),
+        lines=_lines(release, found),
+        balance=None if balance is None else svg_of(balance_figure(balance)),
+        curves=curves[:_MOST_FIGURES],
+        unseen=_unseen(release, names),
+        many=max(len(names) - _MOST_FIGURES, 0),
+        about=about,
+        bands=_bands(release) if curves else "",
+        model=model,
         **card_values(release, path),
     )
 
@@ -117,171 +137,165 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
     return population(release), _RELEASED if known else _UNIFORM
 
 
-def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
-    """Return what the template shows of this kind of release."""
-    if isinstance(release, AverageEffectRelease):
-        return {
-            "estimate": svg_of(
-                interval_figure(
-                    released_rows(release, release.estimand), level=LEVEL, label=outcome_axis(release.schema)
-                )
-            ),
-            "rows": [
-                ("estimand", release.estimand),
-                ("estimate", amount(release.schema, number(release.estimate))),
-            ],
-            "assumptions": release.assumptions,
-            "balance": None if release.balance is None else svg_of(balance_figure(release.balance)),
-        }
-    if isinstance(release, SubgroupRelease):
-        heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
-        columns = (
-            release.titles,
-            *_alike(release.estimate, release.interval(), release.interval(simultaneous=True)),
-            map("{:,.0f}".format, release.records.tolist()),
-        )
-        lines = list(zip(*columns, strict=True))
-        picture = svg_of(plot_lines(release))
-        return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
-    if isinstance(release, QueryRelease):
-        return {"queries": True}
-    if isinstance(release, CombinedLines):
-        return {"sites": _sites(release), "assumptions": release.assumptions}
-    shown = _sliders(release) | _figures(release, given, rows, about) | _lines(release)
-    shown |= _bands(release) if isinstance(release, EffectRelease) else {}
-    return shown | ({"sites": _sites(release)} if isinstance(release, Combined) else {})
+def _people(release: Release) -> list[tuple[str, str]]:
+    """Return what was compared, on what, and in whom, from public facts."""
+    schema, domain, unit = release.schema, release.domain, outcome_unit(release.schema)
+    better = f", {domain.better} is better" if domain.better else ""
+    bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip()
+    shown = list(map(bounds_in_words, schema.covariates[:_MOST_COLUMNS]))
+    more = [f"and {len(schema.covariates) - len(shown)} more"] * (len(schema.covariates) > len(shown))
+    return [
+        ("Compared", contrast(schema)),
+        ("Outcome", f"{outcome_words(schema)}, {bounds}{better}"),
+        ("Known of each", "; ".join(shown + more)),
+    ]
 
 
-def _lines(release: Release) -> dict[str, Any]:
-    """Return the forest plot and the table of a composition's lines; nothing where there are none."""
-    if not isinstance(release, ComposedRelease | ComposedRule) or release.averages is None:
-        return {}
-    found = release.lines(LEVEL)
-    columns = (
-        found["line"],
-        *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
-        found["records"].map("{:,.0f}".format),
-    )
-    ruled = isinstance(release, ComposedRule)
-    title, what = ("What the rule gains", "Gain a person") if ruled else ("On average, and by group", "Effect")
-    heads = ("Of", what, f"{LEVEL:.0%} interval", "About so many records")
-    table = {"picture": svg_of(plot_lines(release)), "heads": heads, "rows": list(zip(*columns, strict=True))}
-    return {"lines": table | {"title": title, "assumptions": release.line_assumptions}}
+@dataclass(frozen=True)
+class Table:
+    """Lines as a page shows them.
+
+    Attributes:
+        title: What they are.
+        picture: The forest plot.
+        shows: What it shows, in words.
+        heads: Heads of the columns.
+        groups: Cells by the names of the groups, row by row; of one group its name is empty.
+        left: How many further lines there are.
+    """
+
+    title: str
+    picture: bytes
+    shows: str
+    heads: tuple[str, ...]
+    groups: dict[str, list[tuple[str, ...]]]
+    left: int
 
 
-def _sites(release: Combined) -> dict[str, Any]:
-    """Return the forest plot by site, and its table: what each site found, what it guarantees, how much it weighs."""
-    found, several = release.lines(), len(release.line_titles) > 1
-    claims = dict(zip(release.names, (site.privacy.claim for site in release.sites), strict=True))
-    columns = (
-        *([found["group"]] if several else []),
-        found["line"],
-        *_alike(found["estimate"].to_numpy(), found[["low", "high"]].to_numpy()),
-        found["weight"].map("{:.0%}".format),
-        found["records"].map("{:,}".format),
-        found["line"].map(lambda name: claims.get(name, "")),
-    )
-    heads = ("Site", "Effect", f"{LEVEL:.0%} interval", "Weight", "Records", "Guarantee of its records")
-    return {
-        "picture": svg_of(plot_lines(release)),
-        "heads": ("Effect of", *heads) if several else heads,
-        "rows": list(zip(*columns, strict=True)),
-        "person": release.privacy.public.get("person_at_several_sites", ""),
+def _lines(release: Release, found: Findings) -> Table | None:
+    """Return the forest plot and the table of a release's lines; None where there are none."""
+    lines = release.named
+    if lines is None or not lines.names:
+        return None
+    table, (_, unit) = lines.table(LEVEL).head(_MOST_LINES), shown_in(release.schema)
+    gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
+    wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
+    share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
+    columns = {
+        "Of": table["line"],
+        ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
+        f"{LEVEL:.0%} interval": ends,
+        f"{LEVEL:.0%}, all at once": wide,
+        "Share of noise": share if table["noise_share"].notna().any() else [],
+        "Weight": table["weight"].map("{:.0%}".format) if "weight" in table else [],
+        "Records, about": table["records"].map(lambda n: "not known" if math.isnan(n) else f"{n:,.0f}"),
     }
+    columns = {head: list(column)[: len(table)] for head, column in columns.items() if len(column)}
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for name, row in zip(table["group"], zip(*columns.values(), strict=True), strict=True):
+        groups.setdefault(str(name), []).append(row)
+    groups = {"" if len(groups) == 1 or name == rows[0][0] else name: rows for name, rows in groups.items()}
+    several = "For whom more, for whom less" if len(table) > 1 else "The average"
+    title = "What the rule gains" if gains else several if lines.weights is None else "By site"
+    shows = " ".join([f"Forest plot of {len(lines.names)} lines with their intervals.", *found.head[:1]])
+    left = len(lines.names) - len(table)
+    return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, left)
 
 
-def _sliders(release: Release) -> dict[str, Any]:
-    """Return the numbers that the controls' script evaluates; why there are none, where it cannot."""
-    model = offline_model(release)
-    if isinstance(model, str):
-        return {"model": model}
-    schema = release.schema
-    actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
-    model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
-    model["against"] = _first(release)
-    model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else outcome_unit(schema)
-    effect, notes = model.get("effect", {}), []
-    if isinstance(release, DecisionRelease):
-        notes = [f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"]
-    if "variances" in effect:
-        notes.append(f"the band holds {LEVEL:.0%} {OF_REGRESSION}")
-    elif effect and not notes:
-        notes = [_NO_BAND]
-    model["note"] = "; ".join(notes)
-    many = getattr(release, "has_intervals", False) and "law" not in effect
-    return {"model": model, "too_many": MOST_FEATURES if many else 0}
+@dataclass(frozen=True)
+class Curve:
+    """A figure against one covariate.
+
+    Attributes:
+        name: The covariate's column.
+        picture: The figure.
+        shows: What it shows, in words.
+    """
+
+    name: str
+    picture: bytes
+    shows: str
 
 
-def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
-    """Return a figure for each covariate that the answers may depend on."""
-    used = _used(release)
-    # a noise band is about one point: without a reference it is drawn there
-    known = isinstance(release, EffectRelease) and release.reference is not None
-    average = given is not None or release.function is not release or known
-    drawn = []
-    for name in used[:_MOST_FIGURES]:
-        where = FigurePoints(release.schema, name, None, rows if average else None)
-        if isinstance(release, EffectRelease):
-            panels = arm_panels(release, where, LEVEL)
-            if isinstance(release, ComposedRelease):  # a curve says too much without a band
-                panels = [panel for panel in panels if panel.band is not None]
-            drawn += [(panel.title or name, effect_picture(panel, outcome_axis(release.schema))) for panel in panels]
+def _curves(release: Release, rows: Tensor) -> list[Curve]:
+    """Return a figure for each covariate that answers are seen to depend on.
+
+    An effect has one where its band leaves out that it is the same throughout, and groups by effect differ, if there
+    are some. A decision has one where it changes: it is public.
+    """
+    effect, decided = function_of(release), release.decision
+    if (effect is None and decided is None) or (decided is None and not _differs(release)):
+        return []
+    used, average = getattr(effect, "features_used", None), effect is None or effect.reference is not None
+    found = []
+    for name, places in release.schema.places.items():
+        if used is not None and used.isdisjoint(places):
             continue
-        assert isinstance(release, DecisionRelease | PolicyRelease)
-        drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
-    return {
-        "figures": drawn,
-        "whom": f"averaged over {about}" if average else "at the middle of their bounds",
-        "left": max(len(used) - _MOST_FIGURES, 0),
-        "unused": [name for name in release.schema.columns if name not in used],
-    }
+        where = FigurePoints(release.schema, name, None, rows if average else None)
+        found += _decision(decided, where) if decided is not None else _effects(effect, where)
+    return found
 
 
-def _bands(release: Any) -> dict[str, Any]:
-    """Return what the bands of the figures hold."""
-    holds, assumptions = band_words(release)
-    composed = isinstance(release, ComposedRelease)
-    words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
-    if release.has_intervals:
-        words = f"{LEVEL:.0%} {holds}." if release.form == "constant" else f"{LEVEL:.0%} {holds}: {release.target}."
-    elif composed:
-        drawn = f"{LEVEL:.0%} {holds}" if holds == OF_REGRESSION else "No band of noise is known, and no curve is drawn"
-        words = f"{drawn}. There are no intervals: {release.without_words or 'the release has none'}."
-    return {
-        "bands": {"words": words, "composed": composed, "intervals": bool(assumptions)},
-        "assumptions": assumptions,
-    }
+def _differs(release: Release) -> bool:
+    """Return whether effects may be seen to differ: groups by effect do, or an effect without groups has a law."""
+    effect, lines = release.function, release.named
+    if getattr(effect, "form", "") == "constant":
+        return False
+    groups = (
+        [] if lines is None else [name for name, of in zip(lines.names, lines.groups, strict=True) if of == BY_EFFECT]
+    )
+    if lines is None or len(groups) < 2:
+        return lines is None or bool(release.arms) or effect.has_intervals
+    _, low, high = lines.contrast(groups[0], groups[-1], LEVEL)
+    return low > 0 or high < 0
 
 
-def _used(release: Release) -> list[str]:
-    """Return the covariates that the answers may depend on, as far as that is known."""
-    effect, found = release.function, None
-    if effect is not None and effect.reference is not None:
-        found = effect.features_used
-    elif isinstance(release, PolicyRelease):
-        found = columns_used(release)
-    return [name for name, columns in _encoded(release).items() if found is None or found & columns]
+def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
+    (factor, unit), found = shown_in(effect.schema), []
+    label = lines_axis(effect.schema, unit, gains=False)
+    for panel in arm_panels(effect, where, LEVEL):
+        if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min():
+            shown = replace(panel, released=factor * panel.released, band=factor * panel.band)
+            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, label, number)))
+    return found
 
 
-def _first(release: Release) -> int:
-    """Return the position of the covariate that the chart shows first: a number that matters, where there is one."""
-    used, columns = _used(release) or list(release.schema.columns), list(release.schema.columns)
-    numbers = [covariate.name for covariate in release.schema.covariates if not covariate.levels]
-    return columns.index(next((name for name in used if name in numbers), used[0]))
+def _decision(decided: Any, where: FigurePoints) -> list[Curve]:
+    try:
+        panel = decision_panel(decided, where)
+    except InputError:  # a function that nobody has given yet
+        return []
+    if np.ptp(panel.shares, axis=0).max() <= _SAME:
+        return []
+    names = action_names(decided)
+    shows = _ends(panel, panel.shares[:, 0], f"Share that gets {names[0]}", "{:.0%}".format)
+    return [Curve(where.name, decision_picture(panel, names), shows)]
 
 
-def _encoded(release: Release) -> dict[str, set[int]]:
-    """Return the positions of each covariate's encoded columns."""
-    return {name: set(places) for name, places in release.schema.places.items()}
+def _ends(panel: EffectPanel | DecisionPanel, values: np.ndarray, what: str, shown: Callable[[float], str]) -> str:
+    """Return what a figure shows, in words: its values at the ends, or at each level."""
+    at = panel.levels or [f"{value:,.4g}" for value in panel.grid]
+    places = range(len(values)) if panel.levels else (0, len(values) - 1)
+    said = ", ".join(f"{shown(float(values[k]))} at {at[k]}" for k in places)
+    return f"{what} against {panel.covariate}: {said}."
 
 
-def _alike(points: np.ndarray, *intervals: np.ndarray) -> list[list[str]]:
-    """Return columns of a table, points and ranges, with all their numbers to one decimal place."""
-    values = np.concatenate([points[:, None], *intervals], 1)
-    shown, width = numbers(values.flatten().tolist()), values.shape[1]
-    columns = [shown[k::width] for k in range(width)]
-    ranges = [[f"{low} to {high}" for low, high in zip(*columns[k : k + 2], strict=True)] for k in range(1, width, 2)]
-    return [columns[0], *ranges]
+def _bands(release: Release) -> str:
+    """Return what the bands of an effect's figures hold; empty of decisions."""
+    if release.decision is not None:
+        return ""
+    grey = " Grey: few records." if release.function.reference is not None else ""
+    return f"Bands: {LEVEL:.0%} {band_words(release.function)[0]}.{grey}"
+
+
+def _unseen(release: Release, drawn: set[str]) -> str:
+    """Return by which covariates no difference is known."""
+    left = some(c.label for c in release.schema.covariates if c.name not in drawn)
+    if not left or (function_of(release) is None and release.decision is None):
+        return ""
+    if release.decision is not None:
+        return f"The decision hardly changes by {left}."
+    return f"Not estimated at so many records: how the effect differs by {left}."
 
 
 STEPS = 200
@@ -299,8 +313,9 @@ class Question:
         high: Upper public bound; of categories 0.
         levels: Public categories, in order; empty of a number.
         typical: Public range that most values of a number lie in, where one is declared.
-        unit: What a number is measured in, in words; empty if nothing is said.
         missing: The number that a value which is not known has; None where it must be known.
+        label: What readers see in the place of the name, with the unit of a number.
+        shown: What they see of each level.
     """
 
     name: str
@@ -310,12 +325,8 @@ class Question:
     levels: tuple[Any, ...] = ()
     typical: tuple[float, float] | None = None
     missing: float | None = None
-    unit: str = ""
-
-    @property
-    def label(self) -> str:
-        """Its name, with its unit where one is stated."""
-        return f"{self.name}, {self.unit}" if self.unit else self.name
+    label: str = ""
+    shown: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -339,20 +350,21 @@ def questions(release: Release) -> list[Question]:
         >>> [(question.name, question.start) for question in questions(_example())]
         [('x0', 0.5)]
     """
-    starts: Mapping[str, Tensor] = {}
-    if isinstance(release, ComposedRelease):  # means of each covariate's encoded columns on its scale, from 0 to 1
-        mean = (release.domain.scale(release.reference).mean(0) + 1) / 2
-        starts = {name: mean[list(places)] for name, places in release.schema.places.items()}
-    return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
+    known, places = release.function is not None and release.function.reference is not None, release.schema.places
+    # means of each covariate's encoded columns on its scale, from 0 to 1
+    mean = (release.domain.scale(release.function.reference).mean(0) + 1) / 2 if known else None
+    starts = {name: None if mean is None else mean[list(of)] for name, of in places.items()}
+    return [_question(covariate, starts[covariate.name]) for covariate in release.schema.covariates]
 
 
 def _question(covariate: Covariate, typical: Tensor | None) -> Question:
+    own: dict[str, Any] = {"label": column_words(covariate), "shown": covariate.labels}
     if covariate.levels:
         levels = tuple(covariate.levels)
         if typical is None:
-            return Question(covariate.name, levels[0], levels=levels)
+            return Question(covariate.name, levels[0], levels=levels, **own)
         position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
-        return Question(covariate.name, levels[position], levels=levels)
+        return Question(covariate.name, levels[position], levels=levels, **own)
     assert isinstance(covariate, Numeric)
     column, gone = covariate.columns[0], covariate.middle if covariate.missing else None
     low, high = column.low, column.high
@@ -360,15 +372,15 @@ def _question(covariate: Covariate, typical: Tensor | None) -> Question:
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
-    near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
-    return Question(covariate.name, near, low, high, (), column.typical, gone, unit)
+    near = min(low + steps * requested.step, high)
+    return Question(covariate.name, near, low, high, (), column.typical, gone, **own)
 
 
 MOST_FEATURES = 150
 """Features beyond which a page has bands, not intervals, beside its sliders: two matrices would make it too long."""
 
 
-def offline_model(release: Release) -> dict[str, Any] | str:
+def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any] | str:
     r"""Return what a page needs to evaluate a release, as plain types, or why it cannot.
 
     A composed effect is :math:`g(x) = \mathrm{clip}(\sum_j \beta_j f_j(z), \pm R)` with
@@ -379,30 +391,40 @@ def offline_model(release: Release) -> dict[str, Any] | str:
 
     Args:
         release: Of effects, of a rule, or of a chosen policy.
+        charts: Columns that answers are drawn against.
 
     Returns:
         Numbers and names; or one sentence that says why this release has no such form.
     """
-    if isinstance(release, ComposedRelease):
-        arms = {"arms": list(release.arm_titles), "arm": 0} if release.arms else {}  # the page asks which
-        return _requested(release) | {"effect": _effect(release)} | arms
-    if isinstance(release, ComposedRule):
-        cost = release.cost + release.cutoff
-        return _requested(release) | {
-            "effect": _effect(release.effect),
-            "least": _finite(cost),
-            "direction": release.domain.direction,
-        }
-    if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-        return _requested(release) | {"score": _affine(release)}
-    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds):
-        return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
-    if isinstance(release, Combined):
-        return "The answer is made of all sites' functions; torchdpcate predict evaluates them."
-    return (
-        f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
-        "functions, which torchdpcate predict does."
-    )
+    schema, effect, decided = release.schema, function_of(release), release.decision
+    if effect is None and decided is None:
+        return "It says nothing of a single person: a line is the mean over its people, and theirs may differ."
+    own: dict[str, Any] = {}
+    if hasattr(effect, "basis"):
+        own = {"effect": _effect(effect)} | ({"arms": list(release.arm_titles), "arm": 0} if release.arms else {})
+        if decided is not None:
+            own |= {"least": _finite(decided.cost + decided.cutoff), "cost": decided.cost}
+            own |= {"direction": release.domain.direction}
+    elif effect is None and isinstance(getattr(decided, "features", None), Identity):
+        own = {"score": _affine(decided)}
+    elif effect is None and columns_used(decided) is not None:
+        own = {"tree": _tree(decided), "actions": list(decided.actions)}
+    if not own:
+        return "One person's number takes more than a page holds; torchdpcate predict works it out."
+    actions, on = getattr(decided, "actions", schema.actions), f"effect on {outcome_words(schema)}"
+    names = list(schema.places)
+    where = {name: FigurePoints(schema, name).common(effect) for name in names}
+    found = _requested(release) | own
+    for name, covariate in zip(names, found["covariates"], strict=True):
+        covariate |= {} if where[name] is None else {"common": list(where[name] or ())}
+    return found | {
+        "words": {str(action): arm(schema, action) for action in actions}
+        | {"effect": on if release.arms else effect_words(schema)},
+        "against": [names.index(name) for name in dict.fromkeys(charts)],
+        **({} if effect is None else dict(zip(("factor", "unit"), shown_in(schema), strict=True))),
+        "note": f"Band: {LEVEL:.0%} {OF_REGRESSION}." if "variances" in own.get("effect", {}) else "",
+        "ofAverage": getattr(effect, "form", "") == "constant" and getattr(effect, "law", None) is None,
+    }
 
 
 def _requested(release: Release) -> dict[str, Any]:
@@ -417,13 +439,13 @@ def _requested(release: Release) -> dict[str, Any]:
 def _covariate(question: Question, places: range) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
     if question.levels:
-        return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
+        return shown | {"levels": list(question.shown), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}
     shown |= {} if question.missing is None else {"middle": question.missing}
     return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 
-def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
+def _betas(release: Any, roots: Tensor) -> list[list[float]]:
     """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
     each = torch.eye(release.basis.dimension, dtype=torch.float64)
     betas = effects_of(each, release.theta, len(release.schema.actions)).view(len(each), -1).T * roots
@@ -437,7 +459,7 @@ def _units(units: HiddenUnits) -> dict[str, Any]:
     return of_units | {"base": units.base.config(), "mixed": units.mixed.T.tolist(), "less": units.less.T.tolist()}
 
 
-def _effect(release: ComposedRelease) -> dict[str, Any]:
+def _effect(release: Any) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and what is known of errors."""
     roots, law = release.basis.feature_weights.sqrt(), None if release.law is None else release.law_of_persons
     columns = range(release.domain.dimension) if release.columns is None else release.columns
@@ -454,7 +476,6 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
     if law is None and release.has_intervals:  # those of the average
-        assert release.averages is not None
         alone = {"estimates": [release.averages.estimate()], "correction": 0.0, "centre": [1.0], "covariance": [0.0]}
         return found | {"law": alone | {"nuisances": None, "variance": release.averages.error() ** 2}}
     variances = regression_variances(release)
@@ -482,7 +503,7 @@ def _lower(matrix: Tensor) -> list[float]:
     return both[rows, columns].tolist()
 
 
-def _affine(release: RuleRelease) -> dict[str, Any]:
+def _affine(release: Any) -> dict[str, Any]:
     """Return intercept and slopes of the score in covariates scaled to [-1, 1]."""
     scale = 1 / math.sqrt(release.features.dimension)
     intercept, slopes = release.theta[0].item() * scale, release.theta[1:] * scale
@@ -491,7 +512,7 @@ def _affine(release: RuleRelease) -> dict[str, Any]:
     return {"intercept": intercept, "slopes": slopes.tolist()}
 
 
-def _tree(release: PolicyRelease) -> Any:
+def _tree(release: Any) -> Any:
     """Return a policy as a tree: {column, cut, above, below}, leaves labels."""
     policy, names = release.policy, release.domain.names
     if isinstance(policy, Constants):
@@ -503,9 +524,9 @@ def _tree(release: PolicyRelease) -> Any:
     return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
 
 
-def columns_used(release: PolicyRelease) -> set[int] | None:
-    """Return the positions of the encoded columns that a policy by cuts looks at; None of any other policy."""
-    if not isinstance(release.policy, Constants | Thresholds):
+def columns_used(release: Any) -> set[int] | None:
+    """Return the positions of the encoded columns that a policy by cuts looks at; None of any other decision."""
+    if not isinstance(getattr(release, "policy", None), Constants | Thresholds):
         return None
     tree = _tree(release)
     return {tree["column"]} if isinstance(tree, dict) else set()

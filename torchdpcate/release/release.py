@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 
 class EffectRelease(Release):
-    """Released treatment effects."""
+    """Released treatment effects; where ``has_intervals``, they have ``interval`` and ``mean_interval``."""
 
     column = "effect"
+    interval: Any
+    mean_interval: Any
 
     @property
     def function(self) -> "EffectRelease":
@@ -96,6 +98,9 @@ class EffectRelease(Release):
         Raises:
             InputError: This release has no confidence intervals of the effect, or alpha is outside (0, 1).
         """
+        if self.has_intervals:
+            low, high = self.interval(X, 1 - alpha).T
+            return low, high
         raise InputError(
             f"effect_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; "
             "noise_band(X) has the noise of its second stage, where that is public"
@@ -111,6 +116,9 @@ class EffectRelease(Release):
         Raises:
             InputError: This release has no confidence intervals of the effect, no rows, or alpha outside (0, 1).
         """
+        if self.has_intervals:
+            low, high = map(float, self.mean_interval(X, 1 - alpha)[0])
+            return low, high
         raise InputError(
             f"ate_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; fit with "
             "second_stage=adaptive and a known propensity, or use task=average_effect"
@@ -230,14 +238,14 @@ class FunctionRelease(EffectRelease):
         return ReleaseModule(self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound))
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of features, and the kind of nuisances.
+        """Return the number of features.
 
         Example:
             >>> from torchdpcate.release.release import _example
             >>> _example().summary()
-            {'features': 2, 'nuisances': 'convex'}
+            {'features': 2}
         """
-        return {"features": self.theta.numel(), "nuisances": self.nuisances.kind}
+        return {"features": self.theta.numel()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta, the feature map's buffers and the nuisances' weights."""
@@ -399,13 +407,15 @@ def _scale(value: Any) -> float | None:
 def _example() -> FunctionRelease:
     """An effect of 2x - 1 on one covariate in [0, 1], for examples."""
     from torchdpcate.fit.feature_maps import Identity
-    from torchdpcate.fit.nuisance_kinds import ConvexNuisances
+    from torchdpcate.fit.nuisance_kinds import Nuisances
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     features = Identity().setup(domain)
     theta = torch.tensor([0.0, 2**0.5], dtype=torch.float64)
     privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
-    return FunctionRelease(theta, features, ConvexNuisances(domain), TableSchema.from_domain(domain), privacy, 0.1)
+    return FunctionRelease(
+        theta, features, Nuisances(domain, width=0).double(), TableSchema.from_domain(domain), privacy, 0.1
+    )
 
 
 def _answered_example() -> QueryRelease:

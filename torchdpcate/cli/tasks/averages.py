@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+import numpy as np
 from hydra.utils import instantiate
 
+from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec
-from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
-from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
-from torchdpcate.pages.figures import interval_row, released_rows
+from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
+from torchdpcate.evaluation.curator_figures import overlap_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
+from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
-from torchdpcate.release.averages import AVERAGE
+from torchdpcate.release.averages import Averages as Released
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -27,12 +35,15 @@ if TYPE_CHECKING:
 
     from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.learner import AverageEffectLearner
+    from torchdpcate.estimators.average.lines import AverageEffect
 
 _LEVEL = 0.95
+_Task = TypeVar("_Task", bound=TaskSpec)
+FOREST_FILE = "forest.png"
 _LINES = "torchdpcate.estimators.average.lines.AverageEffect"
 NONPRIVATE = "non-private"
 """The estimate that the curator sees beside the release, and that is not released."""
-_SAMPLE = "public_sample"
+_ENDS = ("low", "high", "width")
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -134,24 +145,36 @@ class Averages(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
-        release, truth = self.release, true_average(self.study, self.release.estimand)
-        nonprivate = None if self._nonprivate is None else self._nonprivate.value
-        found: dict[str, Any] = {
-            "estimate": release.estimate,
-            "estimate_nonprivate": nonprivate,
-            "error": None if truth is None else abs(release.estimate - truth),
-            "error_nonprivate": None if truth is None or nonprivate is None else abs(nonprivate - truth),
+        (value, low, high), other, truth = self._row, self._exact_value, true_average(self.study, self._estimand)
+        known = not math.isnan(low)
+        return {
+            "estimate": value,
+            "estimate_nonprivate": other,
+            "error": None if truth is None else abs(value - truth),
+            "error_nonprivate": None if truth is None or other is None else abs(other - truth),
             "truth": truth,
-            **dict.fromkeys(("low", "high", "width", "covered")),
+            **{name: found if known else None for name, found in zip(_ENDS, (low, high, high - low), strict=True)},
+            "covered": int(low <= truth <= high) if known and truth is not None else None,
+            "planned_error": self._planned_error,
         }
-        interval = release.summary()["interval"]
-        if interval is not None:
-            low, high = interval
-            found |= {"low": low, "high": high, "width": high - low}
-            found["covered"] = None if truth is None else int(low <= truth <= high)
+
+    @property
+    def _estimand(self) -> str:
+        return self.release.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        """The estimate and the ends of its interval, which are NaN where none is known."""
+        return tuple(self.release.lines(_LEVEL)[["estimate", "low", "high"]].to_numpy()[0].tolist())
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._nonprivate is None else self._nonprivate.value
+
+    @property
+    def _planned_error(self) -> float | None:
         planned = self.learner.planned_error(self.study.records.n)
-        found["planned_error"] = None if planned is None else planned.total
-        return found
+        return None if planned is None else planned.total
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write the curator's table; return the balance of covariates, and the interval beside what is not private."""
@@ -161,15 +184,9 @@ class Averages(TaskSpec):
                 write_balance(balance, self.folder / "curator")
             mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
             figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
-        return {**figures, "interval.png": lambda: self._figure(summary.get("truth"))}
-
-    def _figure(self, truth: float | None) -> Figure:
-        release = self.release
-        rows = released_rows(release, "released")
-        if self._nonprivate is not None:
-            rows.append(interval_row(release, NONPRIVATE, self._nonprivate, secret=True))
-        claim, assumptions = release.privacy.claim, release.assumptions
-        return interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, assumptions=assumptions)
+        beside = self._exact_value, summary.get("truth")
+        nonprivate, known = (None if value is None else np.array([value]) for value in beside)
+        return {**figures, FOREST_FILE: lambda: plot_lines(self.release, nonprivate=nonprivate, truth=known)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Warn where the interval says nothing."""
@@ -195,37 +212,110 @@ class Averages(TaskSpec):
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
 
 
-class LineAverages(OfLines, Averages):  # type: ignore[misc]
-    """``task=average_effect`` by one composition."""
+class OfLines(TaskSpec):
+    """What tasks have in common whose release is one composition's."""
+
+    learner: AverageEffect
+    release: ComposedRelease  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, task: TaskSpec) -> LineAverages:
+    def of(cls, task: TaskSpec) -> Self:
         """Return the task with what another was given."""
         return with_task(cls(task.name), task)
+
+    @property
+    def mechanism_name(self) -> str:
+        return "composed"
+
+    def size(self) -> int:
+        return TaskSpec.size(self)
+
+    def fit(self) -> None:
+        TaskSpec.fit(self)
+
+    def _fit_stream(self, stream: Any) -> None:
+        TaskSpec._fit_stream(self, stream)
+
+    def released(self) -> ComposedRelease:
+        """Return what the fit has paid for."""
+        return self.learner.release()
+
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write how treated and controls compare, which is the curator's."""
+        return write_arms(self)
+
+    @property
+    def _exact(self) -> Released | None:
+        """The same lines without privacy, where they are asked for; the curator's."""
+        return None if self.nonprivate is None else self.nonprivate.nonprivate_lines()
+
+
+def write_arms(task: TaskSpec) -> Figures:
+    """Write the balance of a composition's covariates, warn of propensities beyond the overlap, and return figures.
+
+    Args:
+        task: Whose learner is a composition's, or one that knows nothing of this.
+    """
+    balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
+    if balance is None:
+        return figures
+    with task.attempt("curator/balance.csv"):
+        write_balance(balance, task.folder / "curator")
+    figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
+    with task.attempt("how treated and controls compare"):
+        found = task.learner.nonprivate_comparability()
+        if found.overlap is not None:
+            own = found.propensity, found.treated, found.overlap
+            figures["overlap.png"] = lambda: overlap_figure(*own, words=found.words())
+        for words in found.words():
+            say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
+    return figures
+
+
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    columns = balance.columns()
+    with (
+        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(("feature", *columns))
+        names = map(spreadsheet_cell, balance.names)
+        writer.writerows(zip(names, *columns.values(), strict=True))
+
+
+def with_task(found: _Task, task: TaskSpec) -> _Task:
+    """Return a task with the settings, the study and the folder of another."""
+    found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
+    return found
+
+
+class LineAverages(OfLines, Averages):  # type: ignore[misc]
+    """``task=average_effect`` by one composition."""
 
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand."""
         return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
 
-    def results(self) -> dict[str, Any]:
-        """Return the estimate with its interval, and errors where the truth is known."""
-        line, lines, exact = self.learner.line, self._lines, self._exact
-        value, (low, high) = lines.estimate(line), lines.interval(line, _LEVEL)
-        if line == AVERAGE:
-            value, (low, high) = self.release.average_effect, self.release.average(_LEVEL).tolist()
-        truth = true_average(self.study, self.learner.estimand)
-        other = None if exact is None else exact.estimate(line)
-        found: dict[str, Any] = {
-            "estimate": value,
-            "estimate_nonprivate": other,
-            "low": low,
-            "high": high,
-            "width": high - low,
-            "truth": truth,
-            "planned_error": self.learner.expected_noise(self.n).value,
-        }
-        found |= dict.fromkeys(("error", "error_nonprivate", "covered"))
-        if truth is not None:
-            found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
-            found["error_nonprivate"] = None if other is None else abs(other - truth)
-        return found
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return nothing: findings say what was found."""
+        return []
+
+    @property
+    def _estimand(self) -> str:
+        return self.learner.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        lines, place = self.release.required_lines, self.release.required_lines.place(self.learner.line)
+        low, high = lines.ends(_LEVEL)[place].tolist()
+        return float(lines.estimates[place]), low, high
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._exact is None else self._exact.estimate(self.learner.line)
+
+    @property
+    def _planned_error(self) -> float:
+        return self.learner.expected_noise(self.n).value

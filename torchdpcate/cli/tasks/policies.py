@@ -133,7 +133,7 @@ class Policies(TaskSpec):
         assert learner.mechanism_ is not None
         behind = learner.mechanism_.behind(len(learner.library_), _SURE) / learner.sizes_[SCORING]
         return [
-            f"policy: {self.release.name}",
+            f"policy: {self.release.title}",
             f"scores: {public['nuisance_guarantee']}{clip}; with probability {_SURE:g} its estimated mean outcome is "
             f"within {shown(behind)} (outcome units) of the library's best",
         ]

@@ -52,7 +52,7 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
 
     own = torch.ones_like(a) if records.weight is None else records.weight.double().cpu()
     after = difference(own * (a / pi + (1 - a) / (1 - pi)))
-    return StandardisedBalance(list(domain.names), before=difference(own), after=after)
+    return StandardisedBalance([column.label for column in domain.columns], before=difference(own), after=after)
 
 
 _FITTED = 100_000  # records at most that the curator's propensity is fitted on
@@ -149,7 +149,7 @@ def _alike(levels: Tensor, a: Tensor) -> bool:
 def names_of(features: FeatureMap) -> list[str]:
     """Return what the features but the intercept are called: covariates by their names, others by their position."""
     if isinstance(features, Identity):
-        return list(features.domain.names)
+        return [column.label for column in features.domain.columns]
     return [f"feature {k}" for k in range(1, features.dimension)]
 
 
