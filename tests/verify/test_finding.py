@@ -10,7 +10,6 @@ import torch
 from tests.pages.releases import average as one_number
 from tests.pages.releases import cohort, composed, rule
 from tests.registered import AverageEffect, RLearner
-from tests.verify.forgery import card_html
 from tests.verify.kinds import DEFAULT, KINDS
 from tests.verify.words import check_words
 from torchdpcate.cli.verify import verify
@@ -254,7 +253,7 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     assert said[1].endswith(" for one person.") == (bare.form != "constant")
 
 
-def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):
+def test_verify_and_the_page_say_the_same(constant, tmp_path, capsys):
     path, first = constant.save(tmp_path / "release.safetensors"), findings(constant)[0]
     verify(str(path), as_json=True)
     assert json.loads(capsys.readouterr().out)["findings"][0] == first
@@ -266,4 +265,3 @@ def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):
     assert "age: 18 to 90 years" in " ".join(shown.split())
     assert "drug instead of placebo" in shown
     assert first in reader_page(constant)
-    assert first in card_html(constant)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torchdpcate.composition.planned import EffectErrors, effect_errors
 from torchdpcate.data.censoring import EVENT_BY_HORIZON
 from torchdpcate.data.covariates import bounds_in_words
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
@@ -148,11 +147,6 @@ def _shown(value: float, places: int) -> str:
     if round(value, places) == 0:
         return "0"
     return f"{round(value, places):+,.{max(places, 0)}f}".replace("-", "\N{MINUS SIGN}", 1)
-
-
-def amount(schema: TableSchema, text: str) -> str:
-    """Return a number of outcome units with its unit, where one is said."""
-    return f"{text} {outcome_unit(schema)}".rstrip()
 
 
 def noise_of(release: Release) -> float | None:
