@@ -124,7 +124,7 @@ def test_a_chance_is_in_percentage_points():
     assert re.search(r"lowers the chance of death by \d\d\.?\d* percentage points \(95% interval \d\d", said.head[0])
 
 
-@pytest.mark.parametrize("name", DEFAULT)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in KINDS])
 def test_releases_of_each_kind_say_short_plain_sentences_that_agree(name):
     check_words(KINDS[name]())
 

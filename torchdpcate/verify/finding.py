@@ -63,6 +63,11 @@ class Findings:
         robustness: How strong an unmeasured cause would have to be.
         person: What to do with one person's number.
         privacy: What is guaranteed, in one line.
+
+    Example:
+        >>> from torchdpcate.release.average_effect import _example
+        >>> Findings.of(_example()).head[1]
+        'Higher y is better: this speaks for a = 1.'
     """
 
     head: tuple[str, ...]
@@ -255,7 +260,7 @@ class _Said:
         found = [_Line(*row) for row in rows]
         if not self.sites:
             return found
-        everybody = (EVERYBODY, "average effect", self.schema.treatment, *self.release.arm_titles)
+        everybody = (EVERYBODY, self.schema.treatment, *self.release.arm_titles)
         kinds = dict.fromkeys(ABOUT.values(), WEIGHTED) | dict.fromkeys(everybody, EVERYBODY)
         means = [line for line, mean in zip(found, self.lines.means, strict=True) if mean]
         return [line._replace(title=line.group, group=kinds.get(line.group, SUBGROUPS)) for line in means]
