@@ -40,7 +40,7 @@ from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unrelease
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import Findings
+from torchdpcate.verify.finding import answer
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
@@ -546,7 +546,7 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, planned = task.release, task.planned
-    sentences = [*Findings.of(release).head]
+    sentences = answer(release)
     if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
         alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
         sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")

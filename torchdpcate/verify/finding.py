@@ -110,6 +110,15 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
     return [words for _, sentences in Findings.of(release, reference).sections() for words in sentences]
 
 
+def answer(release: Release) -> list[str]:
+    """Return the head of a release's ``Findings``, without the rest.
+
+    Args:
+        release: Any release.
+    """
+    return _Said(release, population(release)).head()
+
+
 def population(release: Release) -> Tensor:
     """Return encoded rows of people with released means and spreads, or evenly over public bounds, [k, q].
 
