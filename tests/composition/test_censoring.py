@@ -302,7 +302,7 @@ def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says
     assert release.line_numbers is not None
     said = check_words(release).head
     assert "nothing can be concluded" in said[1]
-    assert said[2].startswith("Estimated chances of treatment do not fit the share of the treated")
+    assert said[2].startswith("Estimated chances of treatment do not fit the share treated")
     with pytest.raises(MissingError, match=r"where about 0\.1 are treated"):
         _ = release.required_lines
 
