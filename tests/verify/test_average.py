@@ -92,6 +92,5 @@ def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
 
 def test_mechanisms_of_one_kind_of_file_are_not_each_others(tmp_path):
     cells, chosen = subgroups._example(), rule._policy_example()
-    assert (cells.kind, chosen.kind) == (honest("ATE").kind, rule._example().kind)
     for release, other in ((cells, honest("ATE")), (chosen, test_rules.released("owl"))):
         assert "not those of one release by its plan" in refusal(replace(release, privacy=other.privacy), tmp_path)
