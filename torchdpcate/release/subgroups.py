@@ -58,6 +58,8 @@ class SubgroupRelease(LinesRelease):
         [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
     """
 
+    of = "subgroups"
+
     subgroups: Subgroups
     released: str
     statistics: Tensor
