@@ -66,7 +66,7 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
     "intervals": lambda name: interval_figure(
         [IntervalRow(name, 0.1, 0.0, 0.2)], **dict.fromkeys(WORDS, name), truth=0.1
     ),
-    "forest": lambda name: forest_figure(cells(name), outcome=name, claim=name, assumptions=name),
+    "forest": lambda name: forest_figure(cells(name), **dict.fromkeys(WORDS, name), speaks=[name, "b"], texts=[name]),
     "effect": lambda name: effect_panels([panel(name)], **dict.fromkeys(WORDS, name)),
     "effects": lambda name: effect_panels(
         [panel(name, others={name: GRID}), panel(name, levels=(name, "b"))], **dict.fromkeys(WORDS, name)

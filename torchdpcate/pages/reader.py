@@ -102,7 +102,8 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         True
     """
     rows, about = _reference(release, reference)
-    found, balance, curves = Findings.of(release, None if reference is None else rows), getattr(release, "balance", None), _curves(release, rows)
+    found, curves = Findings.of(release, None if reference is None else rows), _curves(release, rows)
+    balance = getattr(release, "balance", None)
     model = offline_model(release, [curve.name for curve in curves])
     names = {curve.name for curve in curves}
     return render(
@@ -193,7 +194,7 @@ def _lines(release: Release, found: Findings) -> Table | None:
     groups = {"" if len(groups) == 1 or name == rows[0][0] else name: rows for name, rows in groups.items()}
     several = "For whom more, for whom less" if len(table) > 1 else "The average"
     title = "What the rule gains" if gains else several if lines.weights is None else "By site"
-    shows = " ".join([f"Forest plot of {len(lines.names)} lines with their intervals.", *found.head[:1]])
+    shows = " ".join(["Forest plot.", *found.head])
     left = len(lines.names) - len(table)
     return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, left)
 
@@ -252,7 +253,8 @@ def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
     for panel in arm_panels(effect, where, LEVEL):
         if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min():
             shown = replace(panel, released=factor * panel.released, band=factor * panel.band)
-            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, label, number)))
+            what = ": ".join(filter(None, [panel.title, label]))
+            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, what, number)))
     return found
 
 
