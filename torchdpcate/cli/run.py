@@ -44,8 +44,11 @@ from torchdpcate.verify.finding import Findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT = ("report {}", "sign {} --key FILE")
-_NEXT_UNCLAIMED = ("verify {}", "predict {} PEOPLE.csv -o ANSWERS.csv")  # nothing by which it would be published
+_NEXT: tuple[str, ...] = ("report {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED: tuple[str, ...] = (
+    "verify {}",
+    "predict {} PEOPLE.csv -o ANSWERS.csv",
+)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of

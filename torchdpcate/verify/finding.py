@@ -167,11 +167,7 @@ def noise_of(release: Release) -> float | None:
     effect, errors = release.function, _planned(release.function)
     if errors is not None or effect is None:
         return None if errors is None else errors.total
-    lines = effect.named
-    if lines is not None and QUERIES in lines.groups:
-        scales = None if bool(lines.noise.isnan().any()) else lines.noise
-    else:
-        scales = effect.known_noise(population(effect))
+    scales = effect.known_noise(getattr(effect, "queries", population(effect)))
     return None if scales is None else scales.mean().item()
 
 
@@ -235,11 +231,6 @@ class _Line(NamedTuple):
     def half(self) -> float:
         """Half the interval's width."""
         return (self.high - self.low) / 2
-
-    @property
-    def changes(self) -> str:
-        """What it says of the outcome where it is clear."""
-        return "raises" if self.clear > 0 else "lowers"
 
 
 class _Said:
@@ -342,7 +333,8 @@ class _Said:
         value, interval = self.found(line, signed=not line.clear)
         if line.clear:
             averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
-            start = f"{about}, {compared} {line.changes} {self.outcome} by {value}{averaged}"
+            changes = "raises" if line.clear > 0 else "lowers"
+            start = f"{about}, {compared} {changes} {self.outcome} by {value}{averaged}"
             return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
         found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
         fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
@@ -376,10 +368,11 @@ class _Said:
     def _in_cells(self) -> list[str]:
         """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
-        value, differs = 0.0, "an effect is shown"
-        if at_once and self.main:
-            value, differs = self.main[0].estimate, "the effect differs from that average"
+        against_average = at_once and self.main
+        value, signs = self.main[0].estimate if against_average else 0.0, {line.clear for line in known} - {0}
         apart = [line.title for line in known if not line.low <= value <= line.high]
+        differs = {1: "is above zero", -1: "is below zero"}[signs.pop()] if len(signs) == 1 else "differs from zero"
+        differs = f"the effect {'differs from that average' if against_average else differs}"
         hidden = [line.title for line in self.cells if not line.known]
         what, how = (
             "comparisons" if self.release.arms else "subgroups",
@@ -437,9 +430,9 @@ class _Said:
         weighted = [line for line in self.of(WEIGHTED) if line not in self.main]
         found = [self._each(line) for line in (*arms, *weighted, *ends[-1:], *ends[:1])]
         if len(self.main) == 2 and not self.sites:
-            difference = self.lines.contrast(self.main[1].title, self.main[0].title)
-            compared = "{1} instead of {0}".format(*self.release.arms)
-            found += self._answer(_Line("", EVERYBODY, *difference), compared)[:1]
+            titles = [line.title for line in self.main[::-1]]
+            compared = " instead of ".join(title.partition(" instead of ")[0] for title in titles)
+            found += self._answer(_Line("", EVERYBODY, *self.lines.contrast(titles[0], titles[1])), compared)[:1]
         if self.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
             found.append(self._spread())
         found += self._in_cells() if self.cells and self.main else []
@@ -544,12 +537,9 @@ class _Said:
         if error is None:
             return []
         worth = worth_asking(error, domain.outcome_range, domain.outcome_sd, planned and planned.relative)
-        sds, of_range = (
-            error / (domain.outcome_sd or math.inf),
-            f"{error / domain.outcome_range:.0%} of the outcome's range",
-        )
-        share = f"{sds:.1f} standard deviations of the outcome" if sds else of_range
-        no = f"It is not worth asking at so many records: its error to expect is {share}."
+        whole, of = (domain.outcome_sd or domain.outcome_range), "standard deviation" if domain.outcome_sd else "range"
+        size = f"its error to expect is {error / whole:.0%} of the outcome's {of}"
+        no = f"It is not worth asking at so many records: {size}."
         serves = worth == SERVES and not self.of(BY_EFFECT)  # which say themselves how effects differ
         return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
 
