@@ -52,6 +52,7 @@ PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
 _MOST_FIGURES, _MOST_LINES, _MOST_COLUMNS = 16, 200, 12
+_WIDER = 0.7  # of its width, that a band is wider which is no interval, before a curve is drawn: from 95 % to 99.9 %
 _SAME = 0.05  # of a share: less is hardly a difference
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
@@ -138,7 +139,7 @@ def _people(release: Release) -> list[tuple[str, str]]:
     """Return what was compared, on what, and in whom, from public facts."""
     schema, domain, unit = release.schema, release.domain, outcome_unit(release.schema)
     better = f", {domain.better} is better" if domain.better else ""
-    bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip()
+    bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
     shown = list(map(bounds_in_words, schema.covariates[:_MOST_COLUMNS]))
     more = [f"and {len(schema.covariates) - len(shown)} more"] * (len(schema.covariates) > len(shown))
     return [
@@ -158,7 +159,7 @@ class Table:
         shows: What it shows, in words.
         heads: Heads of the columns.
         groups: Cells by the names of the groups, row by row; of one group its name is empty.
-        left: How many further lines there are.
+        notes: What columns are.
     """
 
     title: str
@@ -166,7 +167,7 @@ class Table:
     shows: str
     heads: tuple[str, ...]
     groups: dict[str, list[tuple[str, ...]]]
-    left: int
+    notes: list[str]
 
 
 def _lines(release: Release, found: Findings) -> Table | None:
@@ -185,7 +186,7 @@ def _lines(release: Release, found: Findings) -> Table | None:
         f"{LEVEL:.0%}, all at once": wide,
         "Share of noise": share if table["noise_share"].notna().any() else [],
         "Weight": table["weight"].map("{:.0%}".format) if "weight" in table else [],
-        "Records, about": table["records"].map(lambda n: "not known" if math.isnan(n) else f"{n:,.0f}"),
+        "Records, about": table["records"].map("{:,.0f}".format) if table["records"].notna().all() else [],
     }
     columns = {head: list(column)[: len(table)] for head, column in columns.items() if len(column)}
     groups: dict[str, list[tuple[str, ...]]] = {}
@@ -196,7 +197,10 @@ def _lines(release: Release, found: Findings) -> Table | None:
     title = "What the rule gains" if gains else several if lines.weights is None else "By site"
     shows = " ".join(["Forest plot.", *found.head])
     left = len(lines.names) - len(table)
-    return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, left)
+    notes = ["Intervals count sampling and all privacy noise."] if table["low"].notna().any() else []
+    notes += ["The share of noise is what privacy adds to the squared error."] * ("Share of noise" in columns)
+    notes += [f"{left:,} further lines are not shown."] * (left > 0)
+    return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, notes)
 
 
 @dataclass(frozen=True)
@@ -234,24 +238,27 @@ def _curves(release: Release, rows: Tensor) -> list[Curve]:
 
 
 def _differs(release: Release) -> bool:
-    """Return whether effects may be seen to differ: groups by effect do, or an effect without groups has a law."""
-    effect, lines = release.function, release.named
-    if getattr(effect, "form", "") == "constant":
+    """Return whether effects may be seen to differ: they are not one number, and no groups by effect are alike."""
+    lines = release.named
+    if getattr(release.function, "form", "") == "constant":
         return False
-    groups = (
-        [] if lines is None else [name for name, of in zip(lines.names, lines.groups, strict=True) if of == BY_EFFECT]
-    )
-    if lines is None or len(groups) < 2:
-        return lines is None or bool(release.arms) or effect.has_intervals
-    _, low, high = lines.contrast(groups[0], groups[-1], LEVEL)
+    groups = () if lines is None else tuple(zip(lines.names, lines.groups, strict=True))
+    ends = [name for name, of in groups if of == BY_EFFECT]
+    if lines is None or len(ends) < 2:
+        return True
+    _, low, high = lines.contrast(ends[0], ends[-1], LEVEL)
     return low > 0 or high < 0
 
 
 def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
     (factor, unit), found = shown_in(effect.schema), []
     label = lines_axis(effect.schema, unit, gains=False)
+    more = 0.0 if effect.has_intervals else _WIDER
     for panel in arm_panels(effect, where, LEVEL):
-        if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min():
+        if panel.band is None:
+            continue
+        wider = panel.band + more * np.diff(panel.band) * [-0.5, 0.5]
+        if wider[:, 0].max() > wider[:, 1].min():
             shown = replace(panel, released=factor * panel.released, band=factor * panel.band)
             what = ": ".join(filter(None, [panel.title, label]))
             found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, what, number)))
@@ -293,7 +300,7 @@ def _unseen(release: Release, drawn: set[str]) -> str:
         return ""
     if release.decision is not None:
         return f"The decision hardly changes by {left}."
-    return f"Not estimated at so many records: how the effect differs by {left}."
+    return f"No curve is estimated at so many records by {left}."
 
 
 STEPS = 200
@@ -392,11 +399,11 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         charts: Columns that answers are drawn against.
 
     Returns:
-        Numbers and names; or one sentence that says why this release has no such form.
+        Numbers and names; or one sentence that says why this release has no such form, empty where it is of no person.
     """
     schema, effect, decided = release.schema, function_of(release), release.decision
     if effect is None and decided is None:
-        return "It says nothing of a single person: a line is the mean over its people, and theirs may differ."
+        return ""
     own: dict[str, Any] = {}
     if hasattr(effect, "basis"):
         own = {"effect": _effect(effect)} | ({"arms": list(release.arm_titles), "arm": 0} if release.arms else {})
