@@ -20,7 +20,7 @@ from torchdpcate.estimators.cate.head import LEARNERS
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -110,7 +110,9 @@ def mechanism():
 
 def learner(kind, loss="huber"):
     second_stage = LinearSecondStage(loss=loss)
-    return kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=second_stage)
+    return kind(
+        STUDY.domain, BUDGET, nuisance=NuisanceConfig(width=0, batch_size=50, epochs=1), second_stage=second_stage
+    )
 
 
 def fitted(kind, loss="huber"):

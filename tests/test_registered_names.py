@@ -11,7 +11,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import LOSSES, RULE_MECHANISMS, stated_mechanism
+from torchdpcate.estimators.rules.weighted_erm import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.fit.arms.base import GUARANTEES
 from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -55,7 +55,6 @@ POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
     [
         (RULE_MECHANISMS, "objective", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
         (RULE_MECHANISMS, "output", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET, mechanism="output")),
-        (LOSSES, "huber_hinge", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
         (OUTCOMES, "private_residual", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
     ],
 )

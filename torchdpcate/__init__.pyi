@@ -16,7 +16,6 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner as Outco
 from torchdpcate.estimators.rules.learner import TwoStageRule as TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
-from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
 from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig
 from torchdpcate.fit.weights import KnownWeights as KnownWeights

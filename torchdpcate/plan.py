@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from torchdpcate.release.file import Release
     from torchdpcate.release.statement import PrivacyStatement
 
+Made = TypeVar("Made", bound="Release")
 UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What public facts that are not those of one release make a plan raise that is made of them."""
 RECORDS = "records"
@@ -103,8 +104,8 @@ class Query:
         return answers if self.law.hands_out else session.noise.released(answers)
 
 
-class StatedPlan(ABC):
-    """What one release asks of the records, by public facts alone; a frozen dataclass.
+class StatedPlan(ABC, Generic[Made]):
+    """What a release of a class asks of the records, by public facts alone; a frozen dataclass.
 
     A release may rest on more, such as nuisances that were paid for before; see ``Plan`` for those that do not.
 
@@ -154,7 +155,7 @@ class StatedPlan(ABC):
 
     @classmethod
     @abstractmethod
-    def restated(cls, release: "Release") -> Self:
+    def restated(cls, release: Made) -> Self:
         """Return the plan that a release's public facts describe; every value in them may be forged.
 
         Raises:
@@ -162,7 +163,7 @@ class StatedPlan(ABC):
         """
 
     @abstractmethod
-    def answers(self, release: "Release") -> Mapping[str, Tensor]:
+    def answers(self, release: Made) -> Mapping[str, Tensor]:
         """Return the released numbers that a release holds: answers of queries by their names, and what follows."""
 
     @property
@@ -251,7 +252,7 @@ class StatedPlan(ABC):
             **settings,
         )
 
-    def problems(self, release: "Release") -> Iterator[str]:
+    def problems(self, release: Made) -> Iterator[str]:
         """Return what in a release that claims something is not what this plan makes, a sentence each.
 
         Args:
@@ -259,7 +260,7 @@ class StatedPlan(ABC):
         """
         yield from self.statement_problems(release)
 
-    def statement_problems(self, release: "Release") -> Iterator[str]:
+    def statement_problems(self, release: Made) -> Iterator[str]:
         """Return what a release states or was charged that this plan does not make."""
         privacy = release.privacy
         if not self.queries and not self.free:
@@ -294,26 +295,26 @@ class StatedPlan(ABC):
             yield from query.law.charge_problems(name, own[name][-1:] if last else own[name])
 
 
-class Plan(StatedPlan):
+class Plan(StatedPlan[Made]):
     """A plan from which a release follows, given the answers of its queries."""
 
     @abstractmethod
-    def conclude(self, answers: Mapping[str, Tensor], privacy: "PrivacyStatement") -> "Release":
+    def conclude(self, answers: Mapping[str, Tensor], privacy: "PrivacyStatement") -> Made:
         """Return the release that these numbers make, by public facts alone."""
 
-    def problems(self, release: "Release") -> Iterator[str]:
+    def problems(self, release: Made) -> Iterator[str]:
         """See ``StatedPlan``; what it holds follows from its answers."""
         yield from super().problems(release)
         yield from self.conclusion_problems(release)
 
-    def conclusion_problems(self, release: "Release") -> Iterator[str]:
+    def conclusion_problems(self, release: Made) -> Iterator[str]:
         """Return what in a release does not follow from its answers by this plan."""
         made = self.conclude(self.answers(release), release.privacy)
         yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
         yield from _tensor_differences(release.tensors(), made.tensors(), self.close)
 
 
-PLANS: dict[str, type[StatedPlan]] = {}
+PLANS: dict[str, type[StatedPlan[Any]]] = {}
 """Plans by the names of their mechanisms, of the modules imported so far."""
 
 

@@ -103,9 +103,9 @@ def streamed(path: str, threads: int) -> tuple[float, float, float, float]:
     stream = TableStream(path, design.domain())
     learner = CovariateBalancingEffect(design.domain(), PrivacyBudget(1.0, 0.0))
     release = learner.fit_stream(stream).release()
-    low, high = release.interval(LEVEL)
+    ((low, high),) = release.interval(LEVEL)
     seconds = time.perf_counter() - start
-    return release.estimate, (high - low) / 2, seconds, most_memory() - before
+    return release.estimate[0], (high - low) / 2, seconds, most_memory() - before
 
 
 def most_memory() -> float:

@@ -55,7 +55,7 @@ def stages(q: int, records: int) -> dict[str, RKHSStage]:
     x = torch.rand(records, q, dtype=torch.float64, generator=generator)
     s, w = torch.rand(2, records, dtype=torch.float64, generator=generator) - 0.5
     block = SecondStageBlock(x, s, w, lambda *_: (s, w), domain, RScore().bounds(domain))
-    kernel = UnitKernel("gaussian", 0.6 if q == 2 else math.sqrt(q), domain)
+    kernel = UnitKernel(0.6 if q == 2 else math.sqrt(q), domain)
     return {
         f"kernel, q = {q}": KernelStage(block, kernel, 0.01, ResidualLoss(0.5)),
         f"256 Fourier features, q = {q}": LinearStage(block, Fourier(128).setup(domain), 0.01, 0.5),

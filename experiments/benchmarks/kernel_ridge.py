@@ -117,7 +117,7 @@ def main() -> None:
     n, d, q = options.records, options.queries, options.covariates
     print(f"n = {n:,}, d = {d:,}, q = {q}, {options.threads} thread(s)")
     block, queries = records(n, q, 0), records(d, q, 1).x
-    kernel = UnitKernel("gaussian", math.sqrt(q), block.domain)
+    kernel = UnitKernel(math.sqrt(q), block.domain)
     ours(KernelStage(records(100, q, 2), kernel, RIDGE), queries)  # imports, and the first call of everything
     if n > options.largest_dense:
         if by_products(KernelStage(block, kernel, RIDGE, largest_dense=options.largest_dense), queries) > 1e-10:

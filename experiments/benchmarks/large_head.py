@@ -12,32 +12,44 @@ training run; a solve does not ask how theta was found.
 import argparse
 import resource
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.heads.influence import ConjugateGradientSolver, HessianVectorProduct, InfluenceFunction
+from torchdpcate.heads import influence
+from torchdpcate.heads.influence import InfluenceFunction, StreamedHessian
 from torchdpcate.heads.neural import NeuralHead
 
 LIMIT_GIB = 3.0
 
 
-class CountingSolver(ConjugateGradientSolver):
-    """Conjugate gradients that remember how many products they took and the true residual they reached."""
+@dataclass
+class Counts:
+    """How many products with the Hessian the solve took, and the true residual that it reached."""
 
-    products, quick = 0, 0
-    residual = float("nan")
+    products: int = 0
+    quick: int = 0
+    residual: float = float("nan")
 
-    def _apply(self, hessian: HessianVectorProduct, V: torch.Tensor) -> torch.Tensor:
-        if V.dtype == torch.float32:
-            self.quick += V.shape[1]
-        else:
-            self.products += V.shape[1]
-        return super()._apply(hessian, V)
+    def watch(self) -> None:
+        """Count from now on."""
+        matmat, solve = StreamedHessian.matmat, influence.conjugate_gradients
 
-    def _check(self, worst: float) -> None:
-        self.residual = worst
-        super()._check(worst)
+        def counted(hessian: StreamedHessian, V: torch.Tensor) -> torch.Tensor:
+            if V.dtype == torch.float32:
+                self.quick += V.shape[1]
+            else:
+                self.products += V.shape[1]
+            return matmat(hessian, V)
+
+        def noted(*args: Any, **named: Any) -> tuple[torch.Tensor, float]:
+            found, self.residual = solve(*args, **named)
+            return found, self.residual
+
+        StreamedHessian.matmat = counted  # type: ignore[method-assign]
+        influence.conjugate_gradients = noted
 
 
 def peak_gib() -> float:
@@ -69,14 +81,15 @@ def main() -> None:
     print(f"parameters {theta.numel():,}, records {n:,}, queries {options.queries}, ridge {options.ridge}")
     print(f"peak memory before the solve: {peak_gib():.2f} GiB")
 
-    solver = CountingSolver()
+    counts = Counts()
+    counts.watch()
     start = time.process_time()
-    influence = InfluenceFunction(head.functional, theta, x[:n], s, w, options.ridge, x[n:], solver=solver)
+    of_queries = InfluenceFunction(head.functional, theta, x[:n], s, w, options.ridge, x[n:])
     seconds = time.process_time() - start
-    print(f"solve: {seconds:.1f} s of CPU, {solver.quick} products in float32 and {solver.products} in float64")
-    print(f"true relative residual {solver.residual:.1e}")
+    print(f"solve: {seconds:.1f} s of CPU, {counts.quick} products in float32 and {counts.products} in float64")
+    print(f"true relative residual {counts.residual:.1e}")
     start = time.perf_counter()
-    norms = influence.norm(x[:1_000], s[:1_000], w[:1_000])
+    norms = of_queries.norm(x[:1_000], s[:1_000], w[:1_000])
     print(f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest {float(norms.max()):.4g}")
     print(f"peak memory: {peak_gib():.2f} GiB (limit {LIMIT_GIB})")
     if peak_gib() >= LIMIT_GIB:

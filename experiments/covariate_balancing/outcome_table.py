@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from experiments.covariate_balancing.largest import stated_weights, weight_bounds
 from experiments.covariate_balancing.root_polytope import RootPolytopeMechanism, TableEstimate
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
@@ -69,7 +70,7 @@ class OutcomeTable(RatioOfSums):
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``: the table and, given it, the variance."""
-        n, bounds = self.facts.n, self.facts.weight_bounds
+        n, bounds = self.facts.n, weight_bounds(self.facts)
         if query == "table":
             return Sums(CELLS, partial(_cells, bounds), n, (1.0,) * len(CELLS), unit=bounds.repeat_interleave(2, -1))
         means = self.means(numbers)
@@ -79,10 +80,10 @@ class OutcomeTable(RatioOfSums):
     def estimate(self, numbers: Mapping[str, Tensor]) -> TableEstimate:
         """See ``RatioOfSums``."""
         facts, means, scales = self.facts, self.means(numbers), self.scales(numbers)
-        most = facts.n * means.largest_term(facts.weight_bounds)
+        most = facts.n * means.largest_term(weight_bounds(facts))
         variance = upper_bound(numbers["variance"], scales["variance"], most)
         imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
-        polytope = means.pulls() * facts.weight_bounds.repeat_interleave(2, -1) * self.scale("table")
+        polytope = means.pulls() * weight_bounds(facts).repeat_interleave(2, -1) * self.scale("table")
         return TableEstimate(
             means.mu[:, 0] - means.mu[:, 1],
             (variance + imbalance.square()).sqrt(),
@@ -100,15 +101,14 @@ class OutcomeTable(RatioOfSums):
     @property
     def floors(self) -> Tensor:
         """2 W_z / epsilon of the treated and of the controls, [runs, 2]: the sums below which a mean is 1/2."""
-        least = self.facts.weight_bounds * 2 / self.epsilons["table"]
+        least = weight_bounds(self.facts) * 2 / self.epsilons["table"]
         return least if self.private else torch.zeros_like(least)
 
     def public(self) -> dict[str, Any]:
         """Return the noise scales, the sums below which an arm's mean is 1/2, and the weights that they follow from."""
         treated, control = self.floors[0].tolist()
         scales = {f"scale_{query}": law.scale for query, law in self.laws.items()}
-        ranges = {} if self.facts.ranges is None else self.facts.ranges.stated_weights
-        return {**scales, "floor_treated": treated, "floor_control": control, **ranges}
+        return {**scales, "floor_treated": treated, "floor_control": control, **stated_weights(self.facts)}
 
 
 def _cells(bounds: Tensor, batch: Weighted) -> tuple[Tensor, ...]:

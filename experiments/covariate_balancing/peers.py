@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from experiments.covariate_balancing.largest import stated_weights, weight_bounds
 from torchdpcate.data.records import public_permutation
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import (
@@ -72,7 +73,7 @@ class InverseWeights(RatioOfSums):
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
         """See ``NoisySums``."""
-        treated, control = self.facts.weight_bounds.unbind(-1)
+        treated, control = weight_bounds(self.facts).unbind(-1)
         terms = partial(_inverse_weighted, self.facts, self.theta)
         return Sums.within("sum", terms, self.facts.n, (-control, treated), self.facts.estimand.largest)
 
@@ -85,7 +86,7 @@ class InverseWeights(RatioOfSums):
     def public(self) -> dict[str, Any]:
         """Return what the coefficients leave of the weights, and the scale of the sum's noise."""
         assert self.facts.ranges is not None
-        return {"sum_scale": self.scales({})["sum"][0].item(), **self.facts.ranges.stated_weights}
+        return {"sum_scale": self.scales({})["sum"][0].item(), **stated_weights(self.facts)}
 
 
 def _inverse_weighted(facts: EffectFacts, theta: Tensor | None, batch: Batch) -> Tensor:
@@ -136,8 +137,6 @@ class HorvitzThompson(AverageEffectPlan):
     assumption: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
     )
-
-    options: ClassVar[tuple[str, ...]] = ("ridge",)
 
     ridge: float | None = None
 
@@ -192,7 +191,8 @@ class HorvitzThompson(AverageEffectPlan):
     def own_settings(self) -> dict[str, Any]:
         """See ``AverageEffectPlan``."""
         half = {} if self.budget is None else {"epsilon_weights": self.half.epsilon}
-        return {**super().own_settings(), **half}
+        ridge = {} if self.ridge is None else {"ridge": self.ridge}
+        return {**super().own_settings(), **ridge, **half}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         """See ``AverageEffectPlan``."""
@@ -259,8 +259,6 @@ class SubsampleAggregate(AverageEffectPlan):
         "interval counts neither"
     )
 
-    options: ClassVar[tuple[str, ...]] = ("groups", "ridge", "seed")
-
     groups: int | None = None
     ridge: float = 0.01
     seed: int = 0
@@ -298,7 +296,8 @@ class SubsampleAggregate(AverageEffectPlan):
     def own_settings(self) -> dict[str, Any]:
         """See ``AverageEffectPlan``."""
         scale = {} if self.budget is None else {"sum_scale": self.readout({}).scale(SUMS)}
-        return {**super().own_settings(), **scale}
+        own = {"groups": self.groups, "ridge": self.ridge, "seed": self.seed}
+        return {**super().own_settings(), **own, **scale}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
         """See ``AverageEffectPlan``."""

@@ -35,7 +35,6 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine
-from torchdpcate.release.combined import CombinedEffect
 from torchdpcate.release.meta_analysis import RANDOM
 
 LAWS: dict[str, dict[str, Any]] = {
@@ -186,7 +185,7 @@ def _group(
 
     nan = math.nan
     made = combine(releases, [str(k) for k in range(len(releases))], RANDOM)
-    functions = isinstance(made, CombinedEffect)
+    functions = made.function is not None
     middle, low, high = made.means(LEVEL)[0].tolist()
     each, ends = [r.average_effect for r in releases], [r.average(LEVEL) for r in releases]
     pooled = nan if whole is None else (whole.average_effect - truth) ** 2

@@ -12,7 +12,7 @@ from experiments.dp_2erm.balancing import BalancingWeights, largest_inverse
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.privacy.budget import positive
 
 _MOST_RECORDS = 5_000  # a dense quadratic program of so many takes twenty seconds and a gigabyte
@@ -61,7 +61,7 @@ class MMDWeights(BalancingWeights):
     .. math:: \min_{w \in [0, R]^n} \alpha \sum_a \|S_a - T\|^2 + (1 - \alpha) \|S_1 - S_0\|^2
         + n \rho \|w - 2\|^2 .
 
-    There are no constraints on sums, for they would let one record move all weights. The kernel, between 0 and 1, is of
+    There are no constraints on sums, for they would let one record move all weights. The kernel, a Gaussian, is of
     the scaled covariates.
 
     Guarantee:
@@ -72,11 +72,10 @@ class MMDWeights(BalancingWeights):
         ridge: rho, a record.
         cap: R, the largest 1 / pi(a|x); None takes the inverse of the domain's overlap.
         alpha: Share of the balance towards everybody, in (0, 1].
-        kernel: ``gaussian``, ``matern32`` or another of ``SMOOTHNESS``.
         bandwidth: Public length scale in units of the scaled covariates; None takes sqrt(q).
 
     Raises:
-        InputError: alpha outside (0, 1], no such kernel, a bandwidth that is not positive.
+        InputError: alpha outside (0, 1], a bandwidth that is not positive.
 
     Example:
         >>> domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)
@@ -89,7 +88,6 @@ class MMDWeights(BalancingWeights):
     ridge: float = 0.1
     cap: float | None = None
     alpha: float = 0.5
-    kernel: str = "gaussian"
     bandwidth: float | None = None
 
     def __post_init__(self) -> None:
@@ -97,8 +95,6 @@ class MMDWeights(BalancingWeights):
         super().__post_init__()
         if not 0 < self.alpha <= 1:
             raise InputError(f"weights.alpha = {self.alpha}: give a number in (0, 1]")
-        if self.kernel not in SMOOTHNESS:
-            raise InputError(f"weights.kernel = {self.kernel}: choose one of {', '.join(SMOOTHNESS)}")
         if self.bandwidth is not None:
             positive("weights.bandwidth", self.bandwidth)
 
@@ -122,7 +118,7 @@ class MMDWeights(BalancingWeights):
 
     def balance(self, records: CausalData, domain: Domain) -> Tensor:
         """Return the weights of the records, [n]."""
-        kernel = UnitKernel(self.kernel, self.bandwidth or math.sqrt(domain.dimension), domain)(records.x, records.x)
+        kernel = UnitKernel(self.bandwidth or math.sqrt(domain.dimension), domain)(records.x, records.x)
         lam, label = records.n * self.ridge, 2 * records.a.double() - 1
         # half the objective over the ridge: its curvature lies between 1 and 1 + 1/rho, for no kernel entry exceeds one
         quadratic = kernel * torch.where(label[:, None] == label, 1.0, self.alpha - 1) / lam

@@ -110,7 +110,7 @@ def balancing(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
     """Yield the average by covariate balancing, after Ohnishi & Awan (2024)."""
     learner = CovariateBalancingEffect(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
     release = learner.fit(case.records.x, case.records.codes, case.records.y).release()
-    yield case.average(Estimate(release.estimate, *release.interval(LEVEL)))
+    yield case.average(Estimate(release.estimate[0], *release.interval(LEVEL)[0]))
 
 
 def doubleml(case: Case, epsilon: float, seed: int) -> Iterator[Row]:

@@ -1,6 +1,5 @@
 """What an attack that knows one Gaussian loss exactly can show of claims that pay for more points than one."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from scipy.stats import beta, norm
 
 from torchdpcate.audit.attack import Rates, curve_bound
-from torchdpcate.fit.convex import joint_corners
 from torchdpcate.fit.gaussian_scale import CONVEX_LOSS, PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
 from torchdpcate.fit.private_fit import SOLVER_SHARE
 
@@ -44,10 +42,6 @@ def shown(corners: Sequence[Corners], length: float, runs: int) -> float:
         ([PARALLELOGRAM], 1.0, 1_000_000, 0.84),
         ([PARALLELOGRAM, CONVEX_LOSS], 1.0, 1_000_000, 0.89),
         ([TRIANGLE], 1.0, 1_000_000, 0.95),
-        (joint_corners(0.01), math.sqrt(0.99), 100_000, 0.63),
-        (joint_corners(0.01), math.sqrt(0.99), 1_000_000, 0.73),
-        (joint_corners(0.2), 1.0, 1_000_000, 0.78),
-        (joint_corners(0.2), math.sqrt(0.8), 1_000_000, 0.69),
     ],
 )
 def test_an_exact_attack_on_one_point_shows_so_much(corners, length, runs, most):

@@ -150,5 +150,5 @@ def test_a_column_may_be_called_as_a_formula(name, here, capsys):
     assert main(["train", "task=average_effect", "effect=covariate_balancing", *TABLE, "run_dir=r"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert all(line.startswith("torchdpcate: warning: noise of") for line in said), said
-    assert {"balance.png", "interval.png"} <= {path.name for path in Path("r/curator").iterdir()}
+    assert {"balance.png", "forest.png"} <= {path.name for path in Path("r/curator").iterdir()}
     assert main(["report", "r"]) == 0

@@ -49,7 +49,7 @@ def test_a_summary_tells_what_the_file_says(name, trained):
         ends = list(release.averages.interval(line))
     else:
         assert release.estimand == estimand
-        value, ends = release.estimate, release.interval(0.95).tolist()
+        value, ends = release.estimate[0], release.interval(0.95)[0].tolist()
     assert found["estimate"] == value
     assert found["truth"] == pytest.approx(truth)
     assert found["error"] == pytest.approx(abs(value - truth))

@@ -192,7 +192,7 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "pickle by another name": drop("facts.json", pickle.dumps([1.0, 2.0])),
     "zip": zipped,
     "csv": frame_to("rows.csv"),
-    "table of another task": frame_to("subgroups.csv"),
+    "table of another task": frame_to("lines.csv"),
     "hidden file": drop(".note", b"text"),
     "file name": lambda run: (run.release / f"effect_{record(run)!r}.md").write_text("text"),
     "folder": lambda run: (run.release / "more").mkdir(),

@@ -22,17 +22,17 @@ TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
 TASKS = shipped(
     {
         "cate": [],
-        "cate blocks": ["second_stage=linear", "nuisance=convex"],
+        "cate blocks": ["second_stage=linear"],
         "owl": ["task=owl", "weights=constant"],
         "two_stage_rule": ["task=two_stage_rule"],
         "policy_selection": ["task=policy_selection"],
         "average_effect": ["task=average_effect"],
         "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
         "rule": ["task=rule"],
-        "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
-        "influence": ["second_stage=linear", "mechanism=influence", "release=queries", "nuisance=convex"],
-        "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
-        "plug-in": ["second_stage=plug_in", "nuisance=convex"],
+        "smooth": ["second_stage=linear", "mechanism=smooth_sensitivity", "release=queries"],
+        "influence": ["second_stage=linear", "mechanism=influence", "release=queries"],
+        "neural": ["second_stage=neural", "mechanism=influence", "release=queries"],
+        "plug-in": ["second_stage=plug_in"],
     }
 )
 KEYS = {

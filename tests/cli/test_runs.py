@@ -37,7 +37,7 @@ RUNS = shipped(
         "policy": [*POLICY, "data=confounded", "privacy.delta=1e-5"],
         "output": [*BLOCKS, "mechanism=output", "features=representation"],
         "gaussian process": [*BLOCKS, GAUSSIAN, "second_stage.loss=huber"],
-        "plug-in": ["second_stage=plug_in", "nuisance=convex"],
+        "plug-in": ["second_stage=plug_in", "nuisance.epochs=1"],
         "kernel": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN],
         "kernel queries": [*BLOCKS, "second_stage=kernel_ridge", GAUSSIAN, "release=queries"],
         "doubly robust": [*BLOCKS, "learner=dr", "features=fourier", "features.pairs=20"],
@@ -146,7 +146,7 @@ def test_a_summary_of_an_effect_tells_what_the_file_says(ran):
 def test_a_summary_of_a_rule_tells_its_form(name, form, ran):
     folder = ran(name)
     found = summary(folder)
-    assert (found["release"], found["learner"], found["form"]) == ("composed_rule", "EffectRule", form)
+    assert (found["release"], found["learner"], found["form"]) == ("composed", "EffectRule", form)
     assert {"accuracy", "value", "regret_constant", "planned_noise", "nuisance"} <= found.keys()
     assert found["regret"] >= 0
     assert (folder / "release" / "rule.png").exists() is (form == "linear")

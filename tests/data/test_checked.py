@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.registered import CovariateBalancingEffect, PolicySelector, RLearner, TwoStageRule
-from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, NoiseSource, PrivacyBudget, TableSchema
+from torchdpcate import Domain, LinearSecondStage, NoiseSource, NuisanceConfig, PrivacyBudget, TableSchema
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.fit.arms.fixed import FixedNuisances
@@ -45,7 +45,11 @@ def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSo
 SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
     "cate": (
         lambda noise: RLearner(
-            DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage(), noise=noise
+            DOMAIN,
+            BUDGET,
+            nuisance=NuisanceConfig(width=0, batch_size=50, epochs=1),
+            second_stage=LinearSecondStage(),
+            noise=noise,
         ),
         lambda learner: learner.stage_.block.x[:, 0],
     ),

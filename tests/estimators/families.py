@@ -19,7 +19,7 @@ from tests.registered import (
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -31,8 +31,14 @@ A = torch.arange(600) % 2
 Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
 FAMILIES: dict[str, tuple[type, dict[str, Any]]] = {
     "effect": (RLearner, {}),
-    "two blocks": (RLearner, {"nuisance": ConvexNuisanceConfig(degree=1), "second_stage": LinearSecondStage()}),
-    "doubly robust": (DRLearner, {"nuisance": ConvexNuisanceConfig(degree=1), "second_stage": LinearSecondStage()}),
+    "two blocks": (
+        RLearner,
+        {"nuisance": NuisanceConfig(width=0, batch_size=50, epochs=1), "second_stage": LinearSecondStage()},
+    ),
+    "doubly robust": (
+        DRLearner,
+        {"nuisance": NuisanceConfig(width=0, batch_size=50, epochs=1), "second_stage": LinearSecondStage()},
+    ),
     "rule": (EffectRule, {}),
     "weighted rule": (OutcomeWeightedLearner, {}),
     "two stages": (TwoStageRule, {}),

@@ -33,7 +33,7 @@ ASKED = {
     "rule": (*DECISIONS, "effect", "ate"),
     **dict.fromkeys(("average of a trial", "balancing"), AVERAGES),
     **dict.fromkeys(("average", "line subgroups"), (*EFFECTS, "ate_interval")),
-    "subgroups": ("table",),
+    "subgroups": ("lines",),
 }
 # scikit-learn's checks that need no fit: the others fit on arrays without a treatment and beyond any public bounds
 CHECKS = [
@@ -53,7 +53,7 @@ def asked(name: str):
 
 
 def requested(learner, question: str):
-    return getattr(learner, question)(*() if question == "table" else (QUERIES,))
+    return getattr(learner, question)(*() if question == "lines" else (QUERIES,))
 
 
 def spent(learner) -> float | None:
@@ -71,7 +71,7 @@ def test_all_questions_are_one_release_within_the_budget_of_one_fit(name: str) -
         assert np.array_equal(requested(learner, question), answer)
     release = learner.release()  # what was requested first, and paid for
     question = questions[0]
-    own = release.estimate if question == "ate" else requested(release, question)
+    own = release.estimate[0] if question == "ate" else requested(release, question)
     assert np.array_equal(own, answers[question])
     for field in ("theta", "estimate", "numbers", "action"):
         assert repr(getattr(release, field, None)) == repr(getattr(learner.release(), field, None))
@@ -98,7 +98,7 @@ def test_all_learners_of_the_library_are_asked() -> None:
     assert ASKED.keys() == FAMILIES.keys()
     for name, questions in ASKED.items():
         learner = asked(name)
-        missed = {name for name in (*EFFECTS, *INTERVALS, "decide", "table") if hasattr(learner, name)} - {*questions}
+        missed = {name for name in (*EFFECTS, *INTERVALS, "decide", "lines") if hasattr(learner, name)} - {*questions}
         assert missed <= {*INTERVALS, "predict"}
         assert not hasattr(learner, "score")
 

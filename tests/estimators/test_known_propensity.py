@@ -18,14 +18,14 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.fixed import FixedNuisances
-from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(8.0, 0.0)
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
-TWO_BLOCKS = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
+TWO_BLOCKS = {"nuisance": NuisanceConfig(width=0, batch_size=50, epochs=1), "second_stage": LinearSecondStage()}
 POLICIES = [Constants([0, 1]), Thresholds("x0", [0.0, 0.5])]
 N = 1_000
 

@@ -9,12 +9,11 @@ import torch
 
 from tests.fit import own_maps
 from tests.registered import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner, TwoStageRule
-from torchdpcate import ConvexNuisanceConfig, Domain, LinearSecondStage, PrivacyBudget
+from torchdpcate import Domain, LinearSecondStage, NuisanceConfig, PrivacyBudget
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.errors import InputError
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, Identity
-from torchdpcate.fit.losses import Logistic
 from torchdpcate.fit.weights import KnownWeights, PrivateWeights
 from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.release.file import load_release
@@ -29,7 +28,7 @@ class OwnWeights(KnownWeights):
     """A scheme of the user's."""
 
 
-class OwnRecipe(ConvexNuisanceConfig):
+class OwnRecipe(NuisanceConfig):
     """A recipe of the user's."""
 
 
@@ -48,14 +47,6 @@ class OwnPolicy(Thresholds):
         return (x[:, :1] > x[:, :1].mean()).to(torch.int8)
 
 
-class VouchingLoss(Logistic):
-    """Says that its claims rest on nothing."""
-
-    @property
-    def conditions(self):
-        return ()
-
-
 def records(n=600):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(n, 2, generator=generator).double()
@@ -64,7 +55,7 @@ def records(n=600):
 
 
 MAP = own_maps.Vouching()
-CONVEX = ConvexNuisanceConfig(degree=1)
+NETWORKS = NuisanceConfig(width=0, batch_size=50, epochs=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(TRIAL, PURE, weights=OwnWeights()),
     "weights of two stages": lambda: TwoStageRule(TRIAL, PURE, weights=OwnWeights()),
@@ -72,13 +63,14 @@ CASES = {
         DOMAIN, PURE, policies=Thresholds("x0", [0.3, 0.6]), nuisance=OwnNuisances()
     ),
     "policy": lambda: PolicySelector(DOMAIN, PURE, policies=OwnPolicy("x0", [0.3, 0.6]), nuisance_guarantee="fixed"),
-    "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1), second_stage=LinearSecondStage()),
-    "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
+    "nuisances": lambda: RLearner(
+        DOMAIN, BUDGET, nuisance=OwnRecipe(width=0, batch_size=50, epochs=1), second_stage=LinearSecondStage()
+    ),
+    "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=NETWORKS, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(TRIAL, PURE, features=MAP),
     "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
-    "map of a head": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=LinearSecondStage(features=MAP)),
+    "map of a head": lambda: RLearner(DOMAIN, BUDGET, nuisance=NETWORKS, second_stage=LinearSecondStage(features=MAP)),
     "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, basis=MAP),
-    "loss": lambda: OutcomeWeightedLearner(TRIAL, PURE, loss=VouchingLoss()),
 }
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import overlap_figure, policy_figure
 from torchdpcate.evaluation.figures import BAND, FEW, INTERVAL, EffectPanel, effect_panels, rule_figure
@@ -135,17 +135,6 @@ def test_balance_is_that_of_the_table_the_largest_first_with_what_is_expected():
     axes = balance_figure(RELEASED, nonprivate=exact).axes[0]
     assert SECRET in axes.get_title()
     np.testing.assert_array_equal(drawn(axes)["before weighting, without noise"].get_xdata(), [-0.45, 0.15, 0.12])
-
-
-def test_intervals_have_a_line_an_estimate():
-    lines = [IntervalRow("balancing", 0.2, 0.1, 0.3), ("$peer_{", 0.4), ("means", 0.5, 0.45, 0.6)]
-    axes = interval_figure(lines, level=0.9, claim="claim").axes[0]
-    assert (rows(axes), axes.get_title()) == (["balancing", "$peer_{", "means"], "claim")
-    assert [line.get_xdata().tolist() for line in axes.lines[1:]] == [[0.1, 0.3], [0.2], [0.4], [0.45, 0.6], [0.5]]
-    assert "90% intervals" in axes.get_xlabel()
-    for secret, truth in ((True, None), (False, 0.17)):
-        axes = interval_figure([("non-private", 0.2, 0.1, 0.3, secret)], truth=truth).axes[0]
-        assert SECRET in axes.get_title()
 
 
 def test_a_forest_has_a_line_a_cell_and_one_that_noise_dominates_does_not_stretch_it():

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import (
     SeenAnswers,
@@ -63,9 +63,6 @@ def shares(name: str, levels: tuple = ()) -> DecisionPanel:
 WORDS = ("claim", "assumptions", "label")
 DRAWN: dict[str, Callable[[str], Figure]] = {
     "balance": lambda name: balance_figure(balance(name), claim=name),
-    "intervals": lambda name: interval_figure(
-        [IntervalRow(name, 0.1, 0.0, 0.2)], **dict.fromkeys(WORDS, name), truth=0.1
-    ),
     "forest": lambda name: forest_figure(cells(name), **dict.fromkeys(WORDS, name), speaks=[name, "b"], texts=[name]),
     "effect": lambda name: effect_panels([panel(name)], **dict.fromkeys(WORDS, name)),
     "effects": lambda name: effect_panels(

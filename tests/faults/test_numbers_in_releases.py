@@ -13,7 +13,7 @@ from torchdpcate.errors import TorchDPCateError
 from torchdpcate.verify.file import verify_release
 
 CHOSEN = (
-    *("objective", "queries", "convex", "fourier", "kernel", "owl logistic", "private weights"),
+    *("objective", "queries", "fourier", "kernel", "private weights"),
     *("composed, chosen covariates", "composed, trial", "composed, pure", "composed, planned rule", "composed, rule"),
     *("subgroups, separate", "average, ATE", "policy, fixed"),
 )

@@ -1,5 +1,4 @@
 import json
-import math
 
 import pytest
 import torch
@@ -7,14 +6,10 @@ import torch
 from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.convex import ConvexNuisanceConfig, joint_objective
-from torchdpcate.fit.nuisance_kinds import ConvexNuisances, Nuisances, nuisances_from_config
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.nuisances import NuisanceValues, propensity_at
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -33,18 +28,17 @@ def drawn(n: int) -> CausalData:
     return CausalData(x, a, x[:, 0] * a - 0.5 * x[:, 1])
 
 
-@pytest.mark.parametrize("make", [Nuisances, ConvexNuisances])
-def test_models_answer_what_the_domain_knows(make) -> None:
+def test_models_answer_what_the_domain_knows() -> None:
     x = torch.tensor([[0.5, 0.0], [0.5, 1.0]])
-    model = make(domain(STRATA)).double()
+    model = Nuisances(domain(STRATA)).double()
     assert model.predict(x.double()).pi.tolist() == [0.3, 0.6]
-    again = nuisances_from_config(json.loads(json.dumps(model.config() | {"kind": model.kind})))
+    again = Nuisances.from_config(json.loads(json.dumps(model.config())))
     assert again.double().predict(x.double()).pi.tolist() == [0.3, 0.6]
 
 
 def test_records_bring_their_own() -> None:
     records = drawn(5).with_propensity(torch.linspace(0.1, 0.9, 5, dtype=torch.float64))
-    model = ConvexNuisances(domain("p"))
+    model = Nuisances(domain("p")).double()
     assert model.values(records).pi.tolist() == records.propensity.tolist()
     assert model.predict(records.x).pi.tolist() == [0.5] * 5  # points that are no records
     assert propensity_at(records.x, domain()) is None
@@ -59,32 +53,6 @@ def test_networks_learn_nothing_about_a_known_propensity() -> None:
     fitted = TrainableNuisances(domain(), width=4)
     fitted.training_step(batch).backward()
     assert any(bool((p.grad != 0).any()) for p in fitted.propensity.parameters())
-
-
-def test_convex_nuisances_spend_nothing_on_it() -> None:
-    records = drawn(4000)
-    model = ConvexNuisanceConfig().fit(records, domain(STRATA), budget=BUDGET, session=FitSession(NoiseSource.system()))
-    assert not model.propensity.any()
-    assert model.outcomes.any()
-    exact = ConvexNuisanceConfig().fit(records, domain(STRATA), budget=None, session=FitSession(NoiseSource.system()))
-    fitted = ConvexNuisanceConfig().fit(records, domain(), budget=None, session=FitSession(NoiseSource.system()))
-    assert torch.allclose(exact.outcomes, fitted.outcomes, atol=1e-9)
-    assert fitted.propensity.any()
-
-
-def test_the_joint_objective_without_a_propensity_has_less_noise() -> None:
-    both = joint_objective(2000, 10, 1.0, BUDGET, share=0.2, jacobian_share=0.3)
-    alone = joint_objective(2000, 7, 1.0, BUDGET, share=0.0, jacobian_share=0.3)
-    assert alone.alpha == 0
-    assert alone.gradient_bound == 2.0
-    # by hand: all of epsilon_J is the outcomes'
-    assert alone.objective_noise.jacobian == pytest.approx(0.3 * 0.99)
-    assert 1 + 1 / alone.ridges[1] == pytest.approx(math.exp(0.3 * 0.99))
-    assert alone.objective_noise.scale < both.objective_noise.scale
-    assert alone.ridges[1] < both.ridges[1]
-    # four differences of two segments' ends in place of sixteen, of convex losses: three quarters of delta
-    epsilon, delta = 0.99 - alone.objective_noise.jacobian, 0.99e-5 * 3 / 4
-    assert alone.objective_noise.scale == pytest.approx(4 * analytic_gaussian_sigma(epsilon, delta), rel=1e-8)
 
 
 @pytest.mark.parametrize(("given", "least"), [(None, 0.1), (0.5, 0.5), (0.7, 0.3), (STRATA, 0.3), ("p", 0.1)])

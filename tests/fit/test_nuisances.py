@@ -11,7 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.engines import HooksEngine, engine_of
 from torchdpcate.fit.nuisance_config import RecurrentConfig
-from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork, nuisance_shapes
+from torchdpcate.fit.nuisance_kinds import Nuisances, OutcomeNetwork, PropensityNetwork
 from torchdpcate.fit.trainable import TrainableNuisances
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -130,7 +130,7 @@ def test_the_last_state_goes_on_and_order_counts():
     module, x = recurrent(), torch.rand(6, 11).double()
     plain = module.trained()
     assert type(plain.outcome.net[0].lstm) is torch.nn.LSTM
-    assert nuisance_shapes(plain.config()) == {name: tuple(value.shape) for name, value in plain.state_dict().items()}
+    assert Nuisances.shapes(plain.config()) == {name: tuple(value.shape) for name, value in plain.state_dict().items()}
     torch.testing.assert_close(plain.predict(x), module.predict(x), rtol=0, atol=1e-12)
     turned = torch.cat([x[:, :5].flip(1), x[:, 5:]], 1)
     assert (plain.effect(turned) - plain.effect(x)).abs().max() > 1e-4

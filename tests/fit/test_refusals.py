@@ -10,7 +10,6 @@ from tests.fit.nuisance_cases import plan
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd_plan import PoissonSampler
 from torchdpcate.fit.gaussian_scale import objective_sigma
 from torchdpcate.fit.linear_fits import ObjectiveFit
@@ -19,22 +18,12 @@ from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
 
 NAN, PURE, BUDGET = math.nan, PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-6)
 ATE = BalancingLoss(make_estimand("ATE", 0.1))
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
 SETTINGS = {
-    ConvexNuisanceConfig: [
-        {"degree": 0},
-        {"propensity_degree": -1},
-        {"threshold": 0.0},
-        {"threshold": math.inf},
-        {"propensity_share": 1.0},
-        {"jacobian_share": 0.0},
-        {"median_share": 1.5},
-    ],
     NuisanceConfig: [
         {"batch_size": 0},
         {"epochs": 1.5},
@@ -60,7 +49,6 @@ SETTINGS = {
     Huber: [{"threshold": -1.0}],
 }
 CALLS = [
-    (lambda: ConvexNuisanceConfig().check(1350, DOMAIN, PrivacyBudget(1.0, 1e-5), [(PureEvent(0.5), 2)]), "epsilon"),
     (lambda: NuisanceConfig(batch_size=128).plan(100, BUDGET), "batch_size=128 exceeds"),
     (lambda: NuisanceConfig(batch_size=128).plan(1000, PURE), "delta"),
     (lambda: NuisanceConfig(batch_size=10, epochs=1).check(60, DOMAIN, PrivacyBudget(1.0, 1e-30), ()), "delta"),

@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-from decimal import Decimal, localcontext
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from sklearn.gaussian_process.kernels import Matern
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.kernel_ridge import KernelRidge
 
 from experiments.audit.refit import refit
@@ -16,7 +15,7 @@ from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.heads import kernel_system
 from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
 from torchdpcate.heads.kernel_system import SQUARED, DenseSystem, ResidualLoss, minimise
@@ -43,7 +42,7 @@ def note_stage() -> KernelStage:
     """Test value 8 of the theory note: a bandwidth of .3 is .6 where [0, 1] is scaled to [-1, 1]."""
     w, phi = column(0.25, 0.16, 0.36, 0.09, 0.49).sqrt(), column(1, -0.5, 0.75, 2, -1)
     records = plain_block(column(0.1, 0.35, 0.5, 0.8, 0.95)[:, None], w * phi, w)
-    return KernelStage(records, UnitKernel("gaussian", 0.6, records.domain), 0.05)
+    return KernelStage(records, UnitKernel(0.6, records.domain), 0.05)
 
 
 def random_stage(loss: ResidualLoss = SQUARED, n: int = 150, ridge: float = 1e-3, **settings) -> KernelStage:
@@ -54,7 +53,7 @@ def random_stage(loss: ResidualLoss = SQUARED, n: int = 150, ridge: float = 1e-3
     w[:4], x[5] = 0.0, x[6]
     s = (torch.sin(6 * x[:, 0]) * w + 0.4 * torch.randn(n, dtype=torch.float64, generator=generator)).clamp(-1, 1)
     records = plain_block(x, s, w)
-    return KernelStage(records, UnitKernel("gaussian", 0.8, records.domain), ridge, loss, **settings)
+    return KernelStage(records, UnitKernel(0.8, records.domain), ridge, loss, **settings)
 
 
 def exact_features(kernel: UnitKernel, x: torch.Tensor) -> torch.Tensor:
@@ -73,13 +72,12 @@ def test_value_8_of_the_theory_note():
     assert stage.gradient_norm <= stage.tolerance
 
 
-@pytest.mark.parametrize(("name", "nu"), SMOOTHNESS.items())
-def test_kernels_are_scikit_learns_with_ones_on_the_diagonal(name, nu):
+def test_the_kernel_is_scikit_learns_with_ones_on_the_diagonal():
     domain = Domain([0.0, -2.0, 5.0], [1.0, 2.0, 6.0], 0.0, 1.0)
     x = domain.grid(40)
     x[7] = x[3]
-    kernel, z = UnitKernel(name, 0.7, domain), domain.scale(x).numpy()
-    expected = torch.from_numpy(Matern(0.7, nu=math.inf if nu is None else nu)(z))
+    kernel, z = UnitKernel(0.7, domain), domain.scale(x).numpy()
+    expected = torch.from_numpy(RBF(0.7)(z))
     for found in (kernel(x, x), kernel(x, x.clone()), kernel(x[:1], x)):
         torch.testing.assert_close(found, expected[: len(found)], rtol=0, atol=1e-14)
     assert kernel(x[3:4], x[7:8]).item() == pytest.approx(1.0, abs=1e-15)
@@ -87,11 +85,10 @@ def test_kernels_are_scikit_learns_with_ones_on_the_diagonal(name, nu):
     assert torch.autograd.gradcheck(lambda x: kernel(x, others), x[:3].clone().requires_grad_())
 
 
-@pytest.mark.parametrize("name", SMOOTHNESS)
 @pytest.mark.parametrize("bandwidth", [1e-8, 1e-6, 1e-2, 1.0, 1e8])
-def test_kernels_are_positive_and_one_between_equal_points_at_every_bandwidth(name, bandwidth):
+def test_the_kernel_is_positive_and_one_between_equal_points_at_every_bandwidth(bandwidth):
     """Twins of points and near neighbours, in tensors of their own."""
-    kernel, base = UnitKernel(name, bandwidth, DOMAIN), DOMAIN.grid(20)
+    kernel, base = UnitKernel(bandwidth, DOMAIN), DOMAIN.grid(20)
     width = DOMAIN.covariate_high - DOMAIN.covariate_low
     near = DOMAIN.clip_covariates(base + 0.3 * min(bandwidth, 1.0) * width)
     x = torch.cat([base, near])
@@ -100,21 +97,6 @@ def test_kernels_are_positive_and_one_between_equal_points_at_every_bandwidth(na
     assert K.max().item() <= 1 + 1e-14
     torch.testing.assert_close(K, K.T, rtol=1e-12, atol=0)
     assert torch.linalg.eigvalsh(K)[0].item() > -1e-13
-
-
-@pytest.mark.parametrize(("name", "nu"), [("gaussian", None), ("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)])
-def test_variation_is_never_too_small_where_the_kernel_is_flat(name, nu):
-    """Against 1 - K in 50 digits; nothing of it is left in float64 at a bandwidth of 1e9."""
-    for t in (1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0):
-        with localcontext(prec=50):
-            exact = Decimal(t)
-            s = Decimal(2 * (nu or 1)).sqrt() * exact
-            shape = {None: Decimal(1), 0.5: Decimal(1), 1.5: 1 + s, 2.5: 1 + s + s**2 / 3}[nu]
-            K = shape * (-(exact**2) / 2 if nu is None else -s).exp()
-            true = float((2 - 2 * K).sqrt())
-        found = UnitKernel(name, 1.0, DOMAIN).variation(t)
-        assert true <= found * (1 + 1e-15)
-        assert found <= true * (1 + 1e-3)
 
 
 def test_squared_head_is_scikit_learns_weighted_kernel_ridge():
@@ -146,14 +128,13 @@ def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     assert all(objective(other) > value for other in perturbed)
 
 
-@pytest.mark.parametrize(("loss", "name"), zip(LOSSES[1:], ("gaussian", "matern12"), strict=True))
-def test_tiles_in_float32_give_the_fit_of_the_factor(loss, name, monkeypatch):
+@pytest.mark.parametrize("loss", LOSSES[1:])
+def test_tiles_in_float32_give_the_fit_of_the_factor(loss, monkeypatch):
     """Tiles that do not divide n, few landmarks, and no array of n^2 numbers anywhere."""
     monkeypatch.setattr(kernel_system, "_TILE", 32)
     monkeypatch.setattr(kernel_system, "_LANDMARKS", 8)
     dense, lazy = random_stage(loss), random_stage(loss, largest_dense=10)
-    kernel, seen = dataclasses.replace(dense.kernel, name=name), []
-    dense, lazy = dataclasses.replace(dense, kernel=kernel), dataclasses.replace(lazy, kernel=kernel)
+    seen = []
     rough = lazy.system._rough
 
     def watched(z, other):
@@ -191,7 +172,6 @@ def test_distances_by_products_are_used_where_they_are_exact(bandwidth, exact):
     z = kernel.units(torch.linspace(0, 1, 60, dtype=torch.float64)[:, None])
     gap = (kernel.between_by_products(z, z.clone()) - kernel.between(z, z)).abs().max().item()
     assert gap <= 1e-14 * max(1.0, 1 / bandwidth**2)
-    assert not dataclasses.replace(kernel, name="matern12").exact_by_products
 
 
 def test_updates_of_a_factor_are_exact():
@@ -231,7 +211,7 @@ def test_a_kernel_matrix_that_is_not_positive_definite_is_refused(largest_dense,
 def test_sensitivities_of_the_theory_note():
     """Test value 6 and that of the output page, with the solver's inexactness on top."""
     records = plain_block(torch.zeros(1350, 1, dtype=torch.float64), torch.zeros(1350), torch.zeros(1350))
-    kernel = UnitKernel("gaussian", 1.0, records.domain)
+    kernel = UnitKernel(1.0, records.domain)
     for loss, expected in ((ResidualLoss(), 0.397714482), (ResidualLoss(1.0), 0.133333333)):
         stage = KernelStage(records, kernel, 0.01, loss)
         assert stage.sensitivity - stage.tolerance / 0.01 == pytest.approx(expected, abs=1e-9)
@@ -251,7 +231,7 @@ def test_no_replaced_record_moves_the_head_beyond_the_bound(threshold):
     x = torch.cat([records.x, corners, records.x[:2]])
     s, w = torch.cat([records.s, s, extreme]), torch.cat([records.w, w, column(0.9, 0.9)])
     base = dataclasses.replace(records, x=x[:n], s=s[:n], w=w[:n])
-    stage = KernelStage(base, UnitKernel("gaussian", 0.5, DOMAIN), 0.02, ResidualLoss(threshold))
+    stage = KernelStage(base, UnitKernel(0.5, DOMAIN), 0.02, ResidualLoss(threshold))
     psi = exact_features(stage.kernel, x)
     problem = LinearProblem(psi[:n], s[:n], w[:n], 0.02, 0.9, base.bounds.target, threshold)
     index = torch.arange(n).repeat_interleave(len(x))
@@ -278,7 +258,7 @@ def attaining_pair(q: int, n: int, ridge: float, threshold: float, bandwidth: fl
     x = torch.zeros(n, q, dtype=torch.float64)
     x[0] = 1.0
     domain = Domain([0.0] * q, [1.0] * q, -1.0, 1.0)
-    kernel = UnitKernel("gaussian", bandwidth, domain)
+    kernel = UnitKernel(bandwidth, domain)
     stages = []
     for s0 in (1.0, -1.0):
         s = torch.ones(n, dtype=torch.float64)
@@ -341,7 +321,7 @@ def test_recipe_gives_the_stage():
     assert stage.loss == ResidualLoss(0.4)
     assert stage.kernel.bandwidth == math.sqrt(2)
     assert stage.sensitivity * analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(0.3 * 0.4, rel=1e-6)
-    assert KernelSecondStage(threshold=0.2, ridge=0.1, kernel="matern32").fit(records).loss == ResidualLoss(0.2)
+    assert KernelSecondStage(threshold=0.2, ridge=0.1).fit(records).loss == ResidualLoss(0.2)
     assert KernelSecondStage(loss="squared").fit(records).loss == ResidualLoss()
     assert stage.correction(QUERIES).shape == (8,)
 
@@ -356,7 +336,6 @@ def test_the_median_bandwidth_is_of_the_domain_alone():
     ("make", "settings", "message"),
     [
         *((KernelSecondStage, {"bandwidth": b}, rf"second_stage\.bandwidth = {b}") for b in (0, -1, math.nan, "mean")),
-        (KernelSecondStage, {"kernel": "linear"}, r"second_stage\.kernel = linear: choose from gaussian"),
         (KernelSecondStage, {"loss": "absolute"}, r"second_stage\.loss = absolute"),
         (KernelSecondStage, {"ridge": 0.0}, r"second_stage\.ridge = 0"),
         (partial(dataclasses.replace, note_stage()), {"ridge": 0.0}, r"ridge = 0"),

@@ -115,7 +115,7 @@ def test_a_policy_is_drawn_against_what_it_depends_on():
 def test_an_average_shows_its_interval_at_a_level_or_its_balance():
     found = average_effect._example()
     ends = found.plot(level=0.5).axes[0].collections[0].get_segments()[0][:, 0]
-    assert ends.tolist() == pytest.approx(found.interval(0.5).tolist())
+    assert ends.tolist() == pytest.approx(found.interval(0.5)[0].tolist())
     with pytest.raises(InputError, match=r"^balance = True"):
         found.plot(balance=True)
     table = BalanceTable(["age"], expected=[0.4], expected_sd=[0.02])

@@ -1,10 +1,10 @@
 import pytest
 
-from torchdpcate.privacy.charge import DP_SGD, MEDIAN, Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 
 MADE = {
     DP_SGD: "nuisances by dp_sgd",
-    MEDIAN: "nuisances by quantile: median_outcome",
+    Charge(Purpose.OUTCOME, "quantile", "median"): "outcome by quantile: median",
     Charge(Purpose.WEIGHTS, "private"): "weights by private",
     Charge(Purpose.WEIGHTS, "noisy_gradient", "propensity"): "weights by noisy_gradient: propensity",
     Charge(Purpose.OUTCOME_MODEL, "objective"): "outcome model by objective",

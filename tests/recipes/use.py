@@ -19,7 +19,7 @@ QUICK = [
     "data=dataset1",
     "data.n=800",
     "queries.count=20",
-    "nuisance=convex",
+    "nuisance.epochs=1",
     "second_stage=linear",
     "second_stage.ridge=0.05",
 ]

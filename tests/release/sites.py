@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine
-from torchdpcate.release.combined import Combined
+from torchdpcate.release.combined import SitesRelease
 from torchdpcate.release.file import Release
 
 NAMES = ("north", "south", "west")
@@ -79,6 +79,6 @@ def fitted(task: str, facts: dict[str, Any], k: int, epsilon: float, noise: Nois
     return RLearner(schema, budget, second_stage=stage, noise=noise).fit(x, a, y).release_function()
 
 
-def combined(task: str, between: str = "random") -> Combined:
+def combined(task: str, between: str = "random") -> SitesRelease:
     """Return the combination of the three sites."""
     return combine([released(task, k) for k in range(3)], NAMES, between)

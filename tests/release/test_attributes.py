@@ -36,21 +36,21 @@ def fitted(learner):
 
 
 KINDS = {
-    "average_effect": average_effect._example,
-    "average_effect of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
-    "combined_effect": partial(combined, "effect"),
-    "combined_lines": partial(combined, "cohort"),
-    "combined_lines of subgroups": partial(combined, "subgroups"),
+    "lines of an average": average_effect._example,
+    "lines of a fit": lambda: fitted(KnownPropensityEffect(DOMAIN, BUDGET)).release(),
+    "sites": partial(combined, "effect"),
+    "sites of averages": partial(combined, "cohort"),
+    "sites of subgroups": partial(combined, "subgroups"),
     "composed": partial(released, "effect"),
     "composed of an average": lambda: fitted(AverageEffect(DOMAIN, BUDGET, subgroups="everybody")).release(),
     "composed of three arms": lambda: fitted(RLearner(TableSchema.of(THREE_ARMS), BUDGET)).release_function(),
     "composed without intervals": lambda: composed._example().effect,
-    "composed_rule": composed._example,
+    "composed rule": composed._example,
     "function": functions._example,
-    "policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
+    "decision by a policy": lambda: fitted(PolicySelector(DOMAIN, BUDGET, policies=[Constants([0, 1])])).release(),
     "queries": functions._answered_example,
-    "rule": rule._example,
-    "subgroups": subgroups._example,
+    "decision by a rule": rule._example,
+    "lines of subgroups": subgroups._example,
 }
 
 
@@ -62,7 +62,7 @@ def test_every_kind_is_looked_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow) if k.startswith(("comb", "stat")) else k for k in KINDS]
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k.startswith(("sites", "stat")) else k for k in KINDS]
 )
 def test_attributes_are_there_or_are_not(kind: str) -> None:
     made = KINDS[kind]()

@@ -1,6 +1,5 @@
 import json
 import math
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -44,11 +43,11 @@ def full(features=None) -> AverageEffectRelease:
 
 def test_the_interval_is_the_estimate_and_its_law():
     release = released()
-    assert release.estimate == 0.25
+    assert release.estimate.tolist() == [0.25]
     half = LAW.half_width(0.9)
-    np.testing.assert_allclose(release.interval(0.9), [0.25 - half, 0.25 + half])
+    np.testing.assert_allclose(release.interval(0.9), [[0.25 - half, 0.25 + half]])
     assert release.interval().tolist() == release.interval(0.95).tolist()
-    assert release.interval(0.99)[1] > release.interval(0.95)[1]
+    assert release.interval(0.99)[0, 1] > release.interval(0.95)[0, 1]
 
 
 def test_several_records_a_person_count_as_often_in_the_sampling():
@@ -56,27 +55,34 @@ def test_several_records_a_person_count_as_often_in_the_sampling():
     one = released(Estimate(0.25, law))
     four = replace(one, privacy=replace(one.privacy, person={"column": "id", "records": 4}))
     half = IntervalLaw(0.1, (0.02,)).half_width(0.95)  # var of a sum of k is at most k times that of independent ones
-    np.testing.assert_allclose(four.interval(), [0.25 - half, 0.25 + half])
-    assert four.summary()["interval"] == four.interval().tolist()
+    np.testing.assert_allclose(four.interval(), [[0.25 - half, 0.25 + half]])
+    (row,) = four.summary()["lines"]
+    assert [row["low"], row["high"]] == four.interval()[0].tolist()
     assert np.diff(one.interval()) < 2 * half
 
 
 def test_the_interval_stays_within_what_is_possible():
-    low, high = released(Estimate(3.9, IntervalLaw(10.0))).interval()
+    ((low, high),) = released(Estimate(3.9, IntervalLaw(10.0))).interval()
     assert (low, high) == (-4.0, 4.0)
-    assert released(Estimate(-4.0, IntervalLaw(1e300, (1e300,)))).interval().tolist() == [-4.0, 4.0]
+    assert released(Estimate(-4.0, IntervalLaw(1e300, (1e300,)))).interval().tolist() == [[-4.0, 4.0]]
     for level in (0, 1, 2, math.nan):
         with pytest.raises(InputError, match="level"):
             released().interval(level)
 
 
 def test_a_denominator_dominated_by_noise_gives_the_full_range_and_says_so():
-    with pytest.warns(UserWarning, match="dominated by privacy noise"):
-        assert released(Estimate(0.1, LAW, noise_dominated=True)).interval(0.5).tolist() == [-4.0, 4.0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        released().interval()
-        assert released(Estimate(0.1, LAW, noise_dominated=True)).summary()["interval"] == [-4.0, 4.0]
+    unknown = released(Estimate(0.1, LAW, noise_dominated=True))
+    assert unknown.interval(0.5).tolist() == [[-4.0, 4.0]]
+    (row,), count = unknown.summary()["lines"], unknown.summary()["noise_dominated"]
+    assert (row["low"], row["high"], row["standard_error"], count) == (-4.0, 4.0, None, 1)
+
+
+def test_an_estimate_without_a_law_has_no_interval():
+    unknown = released(Estimate(0.1, None))
+    with pytest.raises(InputError, match="no honest interval is known"):
+        unknown.interval()
+    assert unknown.summary()["lines"][0]["low"] is None
+    assert "0.1" in " ".join(text.get_text() for text in unknown.plot().axes[0].texts)
 
 
 def test_propensities_and_weights_of_anybody():

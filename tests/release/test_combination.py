@@ -12,27 +12,24 @@ from tests.registered import AverageEffect, RLearner
 from tests.release.sites import FACTS, NAMES, PEOPLE, changed, combined, fitted, released
 from tests.verify.words import check_words
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.errors import InputError, MissingError, VerificationError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.combination import combine, statement_of
-from torchdpcate.release.combined import CombinedEffect, CombinedLines
+from torchdpcate.release.combined import NEW_SITE, SitesRelease
 from torchdpcate.release.composed import _example as rule_example
 from torchdpcate.release.file import Release, load_release
-from torchdpcate.release.meta_analysis import pool
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import numbers
 
 TASKS = ("effect", "average", "subgroups", "cohort")
-KINDS = {"effect": CombinedEffect, "average": CombinedLines, "subgroups": CombinedLines, "cohort": CombinedLines}
-ATT = "those who were treated"
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
     made = combined(task)
     again = load_release(made.save(tmp_path / "all.safetensors"))
-    assert type(again) is type(made) is KINDS[task]
+    assert (again.function is again) == (made.function is made) == (task == "effect")
     assert (again.names, again.between) == (NAMES, "random")
     assert json.dumps(again.summary()) == json.dumps(made.summary())
     assert again.privacy.to_dict() == made.privacy.to_dict()
@@ -42,37 +39,55 @@ def test_a_file_answers_what_the_combination_did(task: str, tmp_path) -> None:
     assert pickle.loads(pickle.dumps(made)).summary() == made.summary()
 
 
-def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tuple[np.ndarray, float]:
-    """Return the weights of a mean over sites and the half width of its interval, by matrices: random effects."""
-    w, one = np.diag(1 / v), np.ones(len(y))
-    typical = (len(y) - 1) * np.trace(w) / (np.trace(w) ** 2 - np.trace(w @ w))
-    w = np.linalg.inv(np.diag(v) + max(tau2, typical / 2) * np.eye(len(y)))
+def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tuple[np.ndarray, float, float]:
+    """Return the weights of a mean over sites, half widths of its interval and a new site's, by matrices."""
+    w, one, degrees = np.diag(1 / v), np.ones(len(y)), len(y) - 1
+    counted = max(tau2, degrees * np.trace(w) / (np.trace(w) ** 2 - np.trace(w @ w)) / 2)
+    w = np.linalg.inv(np.diag(v) + counted * np.eye(len(y)))
     gain = one @ w / (one @ w @ one)
-    spread = (y - gain @ y) @ w @ (y - gain @ y) / ((len(y) - 1) * one @ w @ one)
-    own = max(t.ppf(0.975, len(y) - 1) * spread**0.5, 1.959964 * (gain @ np.diag(v) @ gain) ** 0.5)
-    return gain, np.hypot(own, 1.959964 * gain @ common)
+    spread = (y - gain @ y) @ w @ (y - gain @ y) / (degrees * one @ w @ one)
+    student, fixed, shared = t.ppf(0.975, degrees), gain @ np.diag(v) @ gain, 1.959964 * gain @ common
+    own = max(student * spread**0.5, 1.959964 * fixed**0.5)
+    return gain, np.hypot(own, shared), np.hypot(student * (counted + max(spread, fixed)) ** 0.5, shared)
 
 
-def test_each_line_is_a_meta_analysis_of_the_line_of_that_name() -> None:
-    """Of everybody, of the treated and of the cells that all sites have; not of those that some have."""
-    made, sites = combined("cohort"), [released("cohort", k) for k in range(3)]
-    assert made.line_names == ("average", "sex = f", "sex = m", "ATT")
-    assert made.line_titles == ["everybody", "sex = f", "sex = m", ATT]
-    assert "age < 50" in sites[1].averages
-    for k, name in enumerate(made.line_names):
-        places = [site.averages.place(name) for site in sites]
-        y = np.array([site.averages.estimate(name) for site in sites])
-        parts = np.stack([site.averages.variances[place].numpy() for site, place in zip(sites, places, strict=True)])
-        gain, half = dense(y, parts.sum(1), parts[:, 3] ** 0.5, made.pooled.tau2[k].item())
-        released_means = [site.average_effect for site in sites] if name == "average" else y
-        value, middle = gain @ released_means, gain @ y
-        assert made.estimate[k] == pytest.approx(value)
-        assert made.interval()[k] == pytest.approx([min(middle - half, value), max(middle + half, value)])
-    rows = made.lines()
-    shown = rows[(rows["line"] == "south") & (rows["group"] == ATT)].iloc[0]
-    assert shown[["estimate", "low", "high"]].tolist() == pytest.approx(
-        [sites[1].averages.estimate("ATT"), *sites[1].averages.interval("ATT")]
-    )
+def known(site: Release, name: str) -> tuple[float, float, float, float]:
+    """Return a site's estimate of a line, its variance, its deviation by nuisances, and what is released of it."""
+    if site.kind == "average_effect":
+        return *site.main.moments(), 0.0, site.estimate
+    if site.averages is None:
+        return site.law.average, site.law.average_variance, 0.0, site.average_effect
+    parts, value = site.averages.variances[site.averages.place(name)].tolist(), site.averages.estimate(name)
+    return value, sum(parts), parts[3] ** 0.5, site.average_effect if name == "average" else value
+
+
+LINES = {
+    "effect": {"average": "everybody"},
+    "effect by law": {"average": "everybody"},
+    "average": {"ATE": "everybody"},
+    "cohort": {"average": "everybody", "sex = f": "sex = f", "sex = m": "sex = m", "ATT": "those who were treated"},
+}
+"""Those that all sites have; some have groups by effect, or cells, that others have not."""
+
+
+@pytest.mark.parametrize("task", LINES)
+def test_each_line_is_a_meta_analysis_of_the_line_of_that_name(task: str) -> None:
+    made, sites = combined(task), [released(task, k) for k in range(3)]
+    assert dict(zip(made.line_names, made.line_titles, strict=True)) == LINES[task]
+    rows = made.lines().set_index(["group", "line"])[["estimate", "low", "high"]]
+    for k, (name, title) in reversed([*enumerate(LINES[task].items())]):
+        y, v, common, given = np.array([known(site, name) for site in sites]).T
+        gain, half, wide = dense(y, v, common, made.pooled.tau2[k].item())
+        value, middle = gain @ given, gain @ y
+        for line, width in (("all sites", half), (NEW_SITE, wide)):
+            ends = [min(middle - width, value), max(middle + width, value)]
+            assert rows.loc[title, line].tolist() == pytest.approx([value, *ends])
+        assert rows.loc[title, "south"].iloc[0] == pytest.approx(given[1])
+    assert made.average().tolist() == rows.loc["everybody", "all sites"].tolist()[1:]
+    if made.function is not None:
+        found, (low, high) = made.effect(PEOPLE), made.interval(PEOPLE).T
+        np.testing.assert_allclose(found, gain @ np.stack([site.effect(PEOPLE) for site in sites]))
+        assert ((low <= found) & (found <= high)).all()
 
 
 @pytest.mark.slow
@@ -103,7 +118,7 @@ def test_intervals_of_three_cohorts_hold_the_mean_over_sites() -> None:
         effects = draws.normal(0.1, 0.04, 3)
         sites = [site(n, effects[k], 3 * draw + k) for k, n in enumerate((1000, 2000, 4000))]
         for between, count in held.items():
-            low, high = combine(sites, NAMES, between).interval().T
+            _, low, high = combine(sites, NAMES, between).means().numpy().T
             count += (low <= truth) & (truth <= high)
     assert (held["random"] >= 34).all()  # of 40: a probability of .95 misses it less than once in a hundred
     assert (held["fixed"] <= 34).all()
@@ -119,37 +134,6 @@ def test_errors_of_nuisances_do_not_average_out() -> None:
     privacy = [replace(site.privacy, chosen=name) for name in names]
     made = combine([replace(site, averages=lines, privacy=own) for own in privacy], names, "fixed")
     np.testing.assert_allclose(made.pooled.half_width(0.95), 1.959964 * (10 / 20 + 4) ** 0.5)
-
-
-def test_groups_by_effect_and_values_of_rules_are_not_pooled() -> None:
-    sites = [released("effect", k) for k in range(3)]
-    assert all(site.averages.groups for site in sites[1:])
-    assert combined("effect").line_names == ("average",)
-
-
-@pytest.mark.parametrize("task", ["effect", "effect by law"])
-def test_the_mean_effect_and_the_interval_follow_from_the_sites(task: str) -> None:
-    """The average's interval by lines, where all sites have them; else by the law."""
-    made, sites = combined(task), [released(task, k) for k in range(3)]
-    y, v = (np.array([getattr(site.law, name) for site in sites]) for name in ("average", "average_variance"))
-    if task == "effect":
-        y, v = (np.array([getattr(site.averages, name)() for site in sites]) for name in ("estimate", "error"))
-        v = v**2
-    found = made.pooled
-    typical = 2 * (1 / v).sum() / ((1 / v).sum() ** 2 - (1 / v**2).sum())
-    weights = 1 / (v + max(found.tau2.item(), typical / 2))
-    assert found.mean.item() == pytest.approx(weights @ y / weights.sum())
-    released_means = np.array([site.average_effect for site in sites])
-    assert made.average_effect == pytest.approx(weights @ released_means / weights.sum())
-    each = np.stack([site.effect(PEOPLE) for site in sites])
-    np.testing.assert_allclose(made.effect(PEOPLE), weights @ each / weights.sum())
-    low, high = made.average()
-    half = found.half_width(0.95).item()
-    assert low == pytest.approx(min(found.mean.item() - half, made.average_effect))
-    assert high == pytest.approx(max(found.mean.item() + half, made.average_effect))
-    ends = made.interval(PEOPLE)
-    assert (ends[:, 0] <= made.effect(PEOPLE)).all()
-    assert (made.effect(PEOPLE) <= ends[:, 1]).all()
 
 
 def test_what_effects_have_beyond_the_features_does_not_average_out() -> None:
@@ -176,23 +160,35 @@ def test_averages_of_several_arms_are_pooled_arm_by_arm() -> None:
         sites.append(learner.fit(people, np.array([*schema.actions])[a], y).release_function())
     made = combine(sites, ["a", "b"], "fixed")
     assert made.line_titles == ["drug instead of placebo", "both instead of placebo"]
-    assert made.estimate == pytest.approx([1, 2], abs=0.5)
+    means = made.means()[:, 0].numpy()
+    assert means == pytest.approx([1, 2], abs=0.5)
     each = np.array([site.average_effects for site in sites])
-    assert (each.min(0) <= made.estimate).all()
-    assert (made.estimate <= each.max(0)).all()
+    assert (each.min(0) <= means).all()
+    assert (means <= each.max(0)).all()
 
 
 def test_effects_without_a_law_at_some_site_are_combined_by_lines() -> None:
     sites = [released("effect", 1), replace(released("effect", 2), law=None, without="none")]
     made = combine(sites, ["a", "b"])
-    assert (made.kind, made.line_names) == ("combined_lines", ("average",))
-    with pytest.raises(InputError, match=r"^release of combined_lines: these are averages, which give no column"):
-        made.answer(made._covariates(PEOPLE))
     bare = released("effect by law", 0)
-    with pytest.raises(InputError, match=r"^a has intervals and no lines, another site lines and no intervals"):
-        combine([bare, sites[1]], ["a", "b"])
-    with pytest.raises(InputError, match=r"^b: no intervals and no lines, hence no known error: none$"):
+    for each in (sites, [bare, sites[1]]):
+        made = combine(each, ["a", "b"])
+        assert (made.function, made.reference, made.line_names) == (None, None, ("average",))
+        with pytest.raises(InputError, match=r"^release of sites: these are averages, which give no column"):
+            made.answer(made._covariates(PEOPLE))
+        for ask in (made.mean_interval, made.plot):
+            with pytest.raises(MissingError, match=r"^this combination has averages alone, see lines\(\)"):
+                ask("age" if ask == made.plot else PEOPLE)
+    with pytest.raises(InputError, match=r"^b: no interval, hence no known error to weigh it by: none$"):
         combine([bare, replace(bare, law=None, without="none")], ["a", "b"])
+
+
+def test_averages_of_other_people_are_not_pooled() -> None:
+    """A law alone is about those who might have got either, where propensities are estimated."""
+    cohort, bare = released("cohort", 1), released("effect by law", 0)
+    law = replace(bare.law, nuisances=torch.zeros_like(bare.law.covariance))
+    with pytest.raises(InputError, match=r"^releases: no line with a known error is one of all sites \(a: average, .*"):
+        combine([cohort, replace(bare, law=law)], ["a", "b"])
 
 
 def test_a_line_that_noise_dominates_everywhere_may_be_anything() -> None:
@@ -200,23 +196,39 @@ def test_a_line_that_noise_dominates_everywhere_may_be_anything() -> None:
     unknown = [replace(site, main=replace(site.main, noise_dominated=True)) for site in sites]
     for between in ("fixed", "random"):
         one = combine([sites[0], unknown[1]], ["a", "b"], between)
-        assert one.estimate == pytest.approx([sites[0].estimate])
-        assert (one.interval().tolist() == [[-20.0, 20.0]]) == (between == "random")
-        assert combine(unknown, ["a", "b"], between).interval().tolist() == [[-20.0, 20.0]]
+        assert one.average_effect == pytest.approx(sites[0].estimate)
+        assert (one.average().tolist() == [-20.0, 20.0]) == (between == "random")
+        assert combine(unknown, ["a", "b"], between).average().tolist() == [-20.0, 20.0]
 
 
-@pytest.mark.parametrize("between", ["fixed", "random"])
-def test_averages_and_cells_are_those_of_the_meta_analysis(between: str) -> None:
-    made = combined("average", between)
-    values = [released("average", k).main.moments() for k in range(3)]
-    y, v = (np.array(column) for column in zip(*values, strict=True))
-    found = pool(torch.from_numpy(y)[:, None], torch.from_numpy(v)[:, None], between=between)
-    np.testing.assert_allclose(made.estimate, found.mean)
-    np.testing.assert_allclose(made.interval()[:, 1] - made.estimate, found.half_width(0.95))
-    cells = combined("subgroups", between)
+def test_rows_have_the_effect_of_their_cell() -> None:
+    cells, place = combined("subgroups"), [0, 1, 0]
     assert cells.line_titles == ["sex = f", "sex = m"]
-    assert (cells.interval()[:, 0] < -2).all()
-    assert (cells.interval()[:, 1] > -2).all()
+    np.testing.assert_array_equal(cells.effect(PEOPLE), cells.means()[place, 0])
+    np.testing.assert_array_equal(cells.interval(PEOPLE), cells.means()[place, 1:])
+    assert ((cells.means()[:, 1] < -2) & (cells.means()[:, 2] > -2)).all()
+
+
+def test_a_new_site_is_none_of_two_or_of_one_effect_at_all() -> None:
+    made = combined("average")
+    assert made.lines().iloc[-1][["line", "records", "weight"]].tolist() == [NEW_SITE, 0, 0]
+    assert (made.named.means, "a new site is another" in made.assumptions) == ((*[False] * 3, True, False), True)
+    for other in (combined("average", "fixed"), combine([released("average", k) for k in range(2)], ["a", "b"])):
+        assert (NEW_SITE in other.named.titles, "a new site" in other.assumptions) == (False, False)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_combination_is_combined_with_further_sites(task: str, tmp_path) -> None:
+    """As the sites that it is of, each once; its own model of what differs does not count."""
+    sites = [released(task, k) for k in range(3)]
+    inner = load_release(combine(sites[:2], NAMES[:2], "fixed").save(tmp_path / "inner.safetensors"))
+    made, whole = combine([inner, sites[2]], ["inner", "west"]), combined(task)
+    assert (made.names, made.privacy.to_dict()) == (NAMES, whole.privacy.to_dict())
+    assert made.lines().equals(whole.lines())
+    assert combine([made], ["all"], "fixed").lines().equals(combined(task, "fixed").lines())
+    verify_release(made.save(tmp_path / "all.safetensors"))
+    with pytest.raises(InputError, match=r"^inner: south and other: south are one and the same release"):
+        combine([inner, combine(sites[1:], NAMES[1:])], ["inner", "other"])
 
 
 def test_the_file_says_whose_guarantee_is_whose() -> None:
@@ -287,7 +299,7 @@ def test_one_release_is_combined_once(task: str, tmp_path) -> None:
 def test_a_file_that_counts_a_site_twice_does_not_verify(tmp_path) -> None:
     site = released("average", 1)
     sites, names = (site, site), ("a", "b")
-    twice = CombinedLines(sites, names, "fixed", site.schema, statement_of(sites, names, "fixed", site.schema))
+    twice = SitesRelease(sites, names, "fixed", site.schema, statement_of(sites, names, "fixed", site.schema))
     with pytest.raises(VerificationError, match="one and the same release"):
         verify_release(twice.save(tmp_path / "all.safetensors"))
 
@@ -302,9 +314,9 @@ def test_what_has_no_known_error_is_refused() -> None:
         combine([site, site], ["a", "b\n"])
     with pytest.raises(InputError, match="between = none: choose one of fixed, random"):
         combine([site, site], ["a", "b"], "none")
-    with pytest.raises(InputError, match=r"^a: a release of composed_rule has no known error"):
+    with pytest.raises(InputError, match=r"^a: a decision has no known error"):
         combine([rule_example(), rule_example()], ["a", "b"])
-    with pytest.raises(InputError, match="a is a release of composed, b one of average_effect; combine one kind"):
+    with pytest.raises(InputError, match="a is a release of composed, b one of lines; combine one kind"):
         combine([site, released("average", 0)], ["a", "b"])
 
 
@@ -320,13 +332,15 @@ def test_one_number_everywhere() -> None:
     assert not np.allclose(persons[0], [low, high])
     np.testing.assert_allclose(made.mean_interval(PEOPLE), [[low, high]])
     assert made.ate_interval(PEOPLE) == pytest.approx((low, high))
-    shown, last = made.summary(), made.lines().iloc[-1]
-    assert [shown[f"average{end}"] for end in ("", "_low", "_high")] == pytest.approx([value, low, high])
+    shown, last = made.summary()["estimates"][0], made.lines().iloc[-1]
+    assert [shown[name] for name in ("estimate", "low", "high")] == pytest.approx([value, low, high])
     assert last[["estimate", "low", "high"]].tolist() == pytest.approx([value, low, high])
     said = check_words(made)
     shown = numbers([value, low, high], (high - low) / 2)
     if low <= 0 <= high:  # by noise
-        assert f"the estimate is {shown[0]} points (95% interval {shown[1]} to {shown[2]})." in " ".join(said.head).lower()
+        assert (
+            f"the estimate is {shown[0]} points (95% interval {shown[1]} to {shown[2]})." in " ".join(said.head).lower()
+        )
     else:
         middle, *ends = (text.lstrip("−") for text in (shown[0], *reversed(shown[1:])))
         assert f"lowers pain by {middle} points on average (95% interval {ends[0]} to {ends[1]})." in said.head[0]

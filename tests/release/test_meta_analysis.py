@@ -46,16 +46,23 @@ def test_as_statsmodels() -> None:
 
 
 @pytest.mark.parametrize("ratio", [1, 16])
-@pytest.mark.parametrize("sites", [3, 8, 20])
-@pytest.mark.parametrize("tau", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("sites", [3, 5, 8, 20])
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 2.0])
 def test_coverage_of_normal_estimates(sites: int, tau: float, ratio: int) -> None:
-    """Of sites with one effect it is too much, since intervals are never narrower than the fixed one."""
+    """Of sites with one effect it is too much, since intervals are never narrower than the fixed one.
+
+    Of a new site it would be .84 by tau^2 alone, of 20 that differ by .5.
+    """
     variances = torch.logspace(0, math.log10(ratio), sites, dtype=torch.float64)
     generator = torch.Generator().manual_seed(1)
     y = torch.randn(3000, sites, generator=generator, dtype=torch.float64) * (variances + tau**2).sqrt()
     found = pool(y.T, variances[:, None].expand(-1, 3000))
     held = (found.mean.abs() <= found.half_width(0.95)).double().mean().item()
     assert 0.93 <= held <= (0.996 if sites == 3 else 0.985)
+    new = tau * torch.randn(3000, generator=generator, dtype=torch.float64)
+    assert ((new - found.mean).abs() <= found.new_half_width(0.95)).double().mean() > 0.9
+    alone = found._student(0.95) * torch.hypot(found.tau2.sqrt(), found.deviation)
+    assert (sites, tau, ratio) != (20, 0.5, 1) or ((new - found.mean).abs() <= alone).double().mean() < 0.88
 
 
 def test_sites_of_very_unequal_size_that_differ() -> None:
@@ -66,6 +73,21 @@ def test_sites_of_very_unequal_size_that_differ() -> None:
     y = torch.randn(3, 4000, generator=generator, dtype=torch.float64) * (variances + 1).sqrt()
     found = pool(y, variances)
     assert (found.mean.abs() <= found.half_width(0.95)).double().mean() > 0.93
+
+
+def test_what_a_new_site_may_have_of_equal_sites() -> None:
+    """The closed form: restricted likelihood is the variance of the estimates less that of their errors."""
+    y, v = torch.tensor([0.1, 0.4, 1.3, 0.2]).double(), torch.full((4,), 0.04).double()
+    square = y.var().item()
+    half = 3.182446 * (square - 0.04 + square / 4) ** 0.5
+    assert pool(y, v).new_half_width(0.95).item() == pytest.approx(half, rel=1e-6)
+    near = 0.5 + 0.1 * y  # they differ by no more than their errors: half their variance is counted
+    found = pool(near, v)
+    assert (found.tau2.item(), near.var().item() < 0.04) == (0, True)
+    assert found.new_half_width(0.95).item() == pytest.approx(3.182446 * (0.02 + 0.01) ** 0.5, rel=1e-6)
+    shared = pool(y, v, torch.full_like(v, 0.5)).new_half_width(0.95).item()
+    assert shared == pytest.approx(math.hypot(half, 1.959964 * 0.5), rel=1e-6)
+    assert pool(y[:2], v[:2]).new_half_width(0.95) == math.inf
 
 
 def test_errors_that_sites_share_do_not_average_out() -> None:

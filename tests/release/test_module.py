@@ -10,7 +10,6 @@ from tests.release.test_file import STATEMENT, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.fit.nuisance_kinds import ConvexNuisances
 from torchdpcate.fit.weighted_basis import KINDS, HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease
@@ -34,16 +33,9 @@ def coefficients(size: int, seed: int = 0):
     return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def function(features, kind: str = "networks") -> FunctionRelease:
-    domain = SCHEMA.domain
-    of_kind = {
-        "networks": lambda: nuisances(domain),
-        "convex": lambda: ConvexNuisances(domain),
-    }
-    known = of_kind[kind]()
-    if kind == "convex":
-        known.outcomes.copy_(coefficients(known.outcomes.numel(), 1).view_as(known.outcomes))
-    features = features.setup(domain, known)
+def function(features) -> FunctionRelease:
+    known = nuisances(SCHEMA.domain)
+    features = features.setup(SCHEMA.domain, known)
     theta = 0.3 * coefficients(features.dimension)
     return FunctionRelease(theta, features, known, SCHEMA, STATEMENT, None)
 
@@ -79,7 +71,7 @@ RELEASES = {
     "composed of three arms": lambda: composed(ARMS),
     "composed with hidden units": lambda: composed(hidden=True),
     "composed with hidden units of some": lambda: composed(columns=(2, 0, 4, 1), hidden=True),
-    "linear": lambda: function(Legendre(3), "convex"),
+    "linear": lambda: function(Legendre(3)),
     "products": lambda: function(Products(squares=True)),
     "fourier": lambda: function(Fourier(16)),
     "layer": lambda: function(Representation()),

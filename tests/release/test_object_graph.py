@@ -25,7 +25,6 @@ from tests.registered import (
 )
 from tests.release.object_graph import arrays
 from torchdpcate import (
-    ConvexNuisanceConfig,
     Domain,
     KernelSecondStage,
     LinearSecondStage,
@@ -45,7 +44,7 @@ DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, ove
 TRIAL = Domain.from_dict(DOMAIN.to_dict() | {"propensity": 0.5})
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
-CONVEX = ConvexNuisanceConfig(degree=1)
+NETWORKS = NuisanceConfig(width=0, batch_size=50, epochs=1)
 QUERIES = DOMAIN.grid(2)
 
 
@@ -80,7 +79,7 @@ def held(start: Any) -> list[str]:
 
 
 def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "objective", **settings: Any) -> Any:
-    settings = {"nuisance": CONVEX, "second_stage": LinearSecondStage(), **settings}
+    settings = {"nuisance": NETWORKS, "second_stage": LinearSecondStage(), **settings}
     mechanism = registered.mechanism(mechanism)
     learner = kind(DOMAIN, BUDGET, **settings).fit(*RECORDS)
     if release == "function":
@@ -154,7 +153,7 @@ def test_a_pickled_release_holds_no_record(name):
 
 def test_what_a_reader_keeps_of_an_online_service_holds_no_record(tmp_path):
     # the service itself is the curator's: it has the function without noise
-    learner = RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=KernelSecondStage()).fit(*RECORDS)
+    learner = RLearner(DOMAIN, BUDGET, nuisance=NETWORKS, second_stage=KernelSecondStage()).fit(*RECORDS)
     service = learner.answer_online(tmp_path / "online")
     service.answer(QUERIES.numpy())
     assert held(service.release(QUERIES)) == []

@@ -33,7 +33,7 @@ def test_a_policy_gives_labels():
     assert release.decide(x).dtype == np.int64
     assert np.array_equal(release.decide(x), expected)
     assert np.array_equal(release.answer(x).numpy(), expected)
-    assert (release.name, release.kind, release.column) == ("age > 40: 3, else 1", "policy", "decision")
+    assert (release.name, release.kind, release.column) == ("age > 40: 3, else 1", "decision", "decision")
     frame = pd.DataFrame(x.numpy(), columns=list(DOMAIN.names))[["dose", "bmi", "age"]]
     assert np.array_equal(release.decide(frame), expected)
     with pytest.raises(InputError, match="query 'age' has 1 value outside"):
@@ -65,7 +65,7 @@ def test_loading_imports_nothing(tmp_path, monkeypatch):
     release = load_release(rewritten(path, facts=json.dumps(facts)))
     with pytest.raises(InputError, match="policy 'f' is a function, of which a release holds the name alone"):
         release.decide(points(3))
-    assert "<p>policy by " in card_html(release)
+    assert "<p>decision by " in card_html(release)
     assert "planted" not in sys.modules
 
 

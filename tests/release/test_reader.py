@@ -15,7 +15,7 @@ from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release.combination import combine
-from torchdpcate.release.combined import Combined
+from torchdpcate.release.combined import SitesRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.file import Release, kinds, load_release, read_release_file
@@ -37,7 +37,7 @@ def effect_with_law() -> ComposedRelease:
     return replace(effect, law=law)
 
 
-def combined(site: Release) -> Combined:
+def combined(site: Release) -> SitesRelease:
     return combine([site, replace(site, privacy=replace(site.privacy, chosen="by the board"))], ["north", "south"])
 
 
@@ -46,13 +46,13 @@ RELEASES = {
     **{f"function, {name}": lambda name=name: function_release(name) for name in sorted(FEATURE_MAPS)},
     "queries": query_release,
     "rule": rule._example,
-    "composed_rule": composed._example,
+    "composed, rule": composed._example,
     "policy": rule._policy_example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
-    "combined_effect": lambda: combined(effect_with_law()),
-    "combined_lines": lambda: combined(average_effect._example()),
-    "combined_lines of subgroups": lambda: combined(subgroups._example()),
+    "sites, effect": lambda: combined(effect_with_law()),
+    "sites": lambda: combined(average_effect._example()),
+    "sites, subgroups": lambda: combined(subgroups._example()),
 }
 # functions are drawn alike whatever their features
 DRAWN = [
@@ -92,9 +92,7 @@ def test_answering_imports_no_more(files, fresh):
         domain = make().domain
         rows = QUERIES.tolist() if domain.dimension == DOMAIN.dimension else domain.grid(8).tolist()
         requested = (
-            "interval()"
-            if name in ("average_effect", "combined_lines")
-            else f"answer(torch.tensor({rows}, dtype=torch.float64))"
+            "lines()" if name in ("average_effect", "sites") else f"answer(torch.tensor({rows}, dtype=torch.float64))"
         )
         lines.append(f"load_release({files[name]!r}).{requested}")
     assert not of(fresh("\n".join(lines)), (*TRAINING, *CURATOR))
@@ -103,7 +101,7 @@ def test_answering_imports_no_more(files, fresh):
 @pytest.mark.slow
 def test_predicting_a_table_imports_no_trainer(files, fresh, tmp_path):
     lines = ["from torchdpcate.cli.main import main"]
-    names = ["composed", "composed_rule", "function, fourier", "rule", "policy"]
+    names = ["composed", "composed, rule", "function, fourier", "rule", "policy"]
     outputs = [tmp_path / f"{name} out.{kind}" for name in names for kind in ("csv", "parquet")]
     for output in outputs:
         name, kind = output.name.split(" out.")

@@ -83,6 +83,6 @@ class TestContract(PlanContract):
 
 def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
     release = honest("tiny outcomes")
-    for value in (0.0, release.estimate / 2, 1e-13):
+    for value in (0.0, release.main.value / 2, 1e-13):
         moved = replace(release, main=replace(release.main, value=value))
         refusal(moved, tmp_path)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -7,7 +8,7 @@ from tests.verify import forgeries as forge
 from tests.verify.forgery import card_html
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.release.combination import combine
-from torchdpcate.release.file import DIGEST_KEY, release_digest
+from torchdpcate.release.file import DIGEST_KEY, ReleaseFile, release_digest
 from torchdpcate.verify.file import verify_release
 
 
@@ -53,7 +54,24 @@ def site_statement(draft: forge.Draft) -> None:
 
 
 def kind(draft: forge.Draft) -> None:
-    draft.metadata["class"] = "combined_lines"
+    draft.metadata["class"] = "composed"
+
+
+def nested(draft: forge.Draft) -> None:
+    """A combination in the place of a site, with checksums that match."""
+    inner = ReleaseFile.of(combine([released("effect", 1), released("effect", 2)], ["a", "b"]), Path("west"))
+    draft.tensors = {key: part for key, part in draft.tensors.items() if not key.startswith("2.")}
+    draft.tensors |= {f"2.{key}": part for key, part in inner.tensors.items()}
+    draft.facts["sites"][2] = {"name": "west", **inner.metadata}
+
+
+def strangers(draft: forge.Draft) -> None:
+    """Sites without a line that all have."""
+    facts = json.loads(draft.facts["sites"][0]["facts"])
+    del facts["lines"]
+    draft.facts["sites"][0]["facts"] = json.dumps(facts)
+    draft.tensors = {key: part for key, part in draft.tensors.items() if not key.startswith(("0.line", "0.law"))}
+    site_too(draft, 0)
 
 
 def cheaper(draft: forge.Draft) -> None:
@@ -64,7 +82,9 @@ FOLLOWS = "statement does not follow from those of its sites"
 FORGERIES: dict[str, tuple[forge.Edit, str]] = {
     "a number of a site, with its checksum": (number_and_site, "site south: .* does not follow"),
     "a site left out": (dropped, FOLLOWS),
-    "its kind, which has lines alone": (kind, "do not fit together"),
+    "its kind": (kind, "do not fit together"),
+    "a combination in the place of a site": (nested, "do not fit together"),
+    "sites without a line that all have": (strangers, "do not fit together"),
     "what a site spent": (cheaper, FOLLOWS),
     "the statement of a site": (site_statement, "site north: epsilon = 0.5 is claimed"),
 }

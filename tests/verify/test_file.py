@@ -8,7 +8,6 @@ from tests import registered
 from tests.faults.guards import bounded
 from tests.registered import (
     CovariateBalancingEffect,
-    DRLearner,
     InfluencePerturbation,
     OutcomeWeightedLearner,
     PolicySelector,
@@ -29,7 +28,6 @@ from torchdpcate import (
 )
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import Fourier, Representation
 from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.release.file import write_sums
@@ -85,14 +83,12 @@ MADE = {
     "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
     "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
     "plug_in": lambda: function("plug_in", second_stage=PlugInSecondStage()),
-    "convex": lambda: function("output", nuisance=ConvexNuisanceConfig(), learner=DRLearner),
     "kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage()),
     "squared kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage(loss="squared", ridge=1.0)),
     "public threshold": lambda: function("objective", second_stage=LinearSecondStage(threshold=0.5)),
     "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
     "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),
     "owl": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL),
-    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, domain=TRIAL, loss="logistic"),
     "private weights": lambda: other(TwoStageRule, PURE),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
     "average": lambda: other(CovariateBalancingEffect, PURE),
@@ -205,11 +201,3 @@ def test_a_file_beside_a_release_has_one_form(name, made, tmp_path):
     file.write_text(text)
     write_sums(path.parent)
     verify_release(path)
-
-
-def test_nuisances_of_a_known_propensity_fit_none_and_verify(tmp_path):
-    data, blocks = records(), {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
-    learner = RLearner(TRIAL, PrivacyBudget(4.0, 1e-6), **blocks).fit(data.x, data.a, data.y)
-    release = learner.release_function()
-    assert not release.nuisances.propensity.any()
-    verify_release(release.save(tmp_path / "release.safetensors"))

@@ -87,7 +87,7 @@ class TestContract(PlanContract):
 def test_a_loaded_release_reads_as_it_did(name, tmp_path):
     release = released(name)
     loaded = load_release(release.save(tmp_path / "release.safetensors"))
-    assert loaded.table().equals(release.table())
+    assert loaded.lines().equals(release.lines())
     assert (loaded.interval(0.9, simultaneous=True) == release.interval(0.9, simultaneous=True)).all()
     assert all(label in html.unescape(card_html(release)) for label in release.subgroups.labels)
     (first, *_) = audits_of(release.privacy, shipped_results())

@@ -8,12 +8,14 @@ from torchdpcate._files import refuse_existing
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.combination import combine as combined
+from torchdpcate.release.combined import SitesRelease
 from torchdpcate.release.file import load_release, release_path
-from torchdpcate.release.meta_analysis import RANDOM
+from torchdpcate.release.meta_analysis import FIXED, RANDOM
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 
 FIGURE = "effect.png"
+_FEW, _WIDE = 4, 2.0  # sites; times the width of intervals of one effect
 
 
 def combine(
@@ -26,7 +28,7 @@ def combine(
     """Verify the releases of several sites, combine them, and write the combination with its forest plot.
 
     Args:
-        releases: Two or more release files, or run folders.
+        releases: Release files or run folders of two or more sites; a combination counts as its sites.
         output: Release file to write, in a folder that exists; ``effect.png`` is written beside it.
         between: ``fixed`` or ``random``.
         names: What the sites are called, separated by commas; None takes the names of files and run folders.
@@ -50,13 +52,26 @@ def combine(
         except VerificationError as error:
             raise InputError(f"{error}; it is not combined") from None
     made = combined([load_release(path) for path in paths], called, between)
-    figure = made.forest()
+    figure = made.plot()
     made.save(target, overwrite)
     save_figure(figure, target.parent / FIGURE)
-    for words in findings(made):
+    for words in [*findings(made), *_wide(made)]:
         print(words)
-    print(f"{made.privacy.headline}: {len(paths)} sites combined in {target}, forest plot in {target.parent / FIGURE}")
+    headline, count = made.privacy.headline, len(made.sites)
+    print(f"{headline}: {count} sites combined in {target}, forest plot in {target.parent / FIGURE}")
     print(f"torchdpcate report {target} writes the page for readers")
+
+
+def _wide(made: SitesRelease) -> list[str]:
+    """Return what else there is where intervals are wide for want of sites; nothing where they are not."""
+    if made.between == FIXED or len(made.sites) > _FEW:
+        return []
+    widths = [one.means()[:, 1:].diff() for one in (made, combined(made.sites, made.names, FIXED))]
+    most = float((widths[0] / widths[1]).max())
+    return [
+        f"{len(made.sites)} sites say little of how far sites differ: intervals are up to {most:.1f} times as wide as "
+        "with --between fixed, which takes it for granted that the effect is the same at all of them."
+    ] * (most > _WIDE)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -188,7 +188,7 @@ def make_parser() -> Parser:
     verify.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     combine = commands.add_parser("combine", help="releases of several sites as one, by released numbers alone")
-    combine.add_argument("releases", nargs="+", metavar="release", help="release files or run folders, two or more")
+    combine.add_argument("releases", nargs="+", metavar="release", help="files or run folders, of two or more sites")
     combine.add_argument("-o", "--output", required=True, help="release file to write, effect.png beside it")
     combine.add_argument(
         "--between",

@@ -78,23 +78,8 @@ def to_be_screened(domain: Domain, centre: float, clip: float, binary: bool, bat
         binary: Whether it has two values.
         batch: Records within the domain.
     """
-    r = screening_residual(batch.y - centre, clip, binary)
+    r = ((batch.y - centre) / (clip / 2 if binary else clip)).clamp(-1, 1)
     return CausalData(domain.scale(batch.x), batch.a, r, weight=batch.weight)
-
-
-def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
-    """Return outcomes over their clip, within [-1, 1], [n].
-
-    Args:
-        y: Outcomes about their centre, [n].
-        clip: See ``to_be_screened``.
-        binary: See ``to_be_screened``.
-
-    Example:
-        >>> screening_residual(torch.tensor([-0.5, 0.5]), 1.0, binary=True).tolist()
-        [-1.0, 1.0]
-    """
-    return (y / (clip / 2 if binary else clip)).clamp(-1, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -288,11 +288,6 @@ def private_correction(rows: Summed, statistic: Correction, steps: NoisySteps) -
     return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
 
 
-def private_average(rows: Summed, statistic: Average, steps: NoisySteps) -> Tensor:
-    """Return the sum of h clip(psi't) without the constant, [1]."""
-    return steps.total(AVERAGE, rows, statistic) * statistic.bound * overlaps(statistic.bounds)[1]
-
-
 def private_effect_law(
     rows: Summed,
     basis: WeightedBasis,
@@ -328,7 +323,8 @@ def private_effect_law(
     found: Estimates = estimates(solution.point, solution.gradient, matrix, counts, facts)
     correction = private_correction(rows, Correction(*known, found.t, facts.spread), steps)
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
-    average = private_average(rows, Average(*known, found.t, bound), steps)
+    statistic = Average(*known, found.t, bound)
+    average = steps.total(AVERAGE, rows, statistic) * statistic.bound * overlaps(statistic.bounds)[1]
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
     public = basis, scale, bounds, outcome_range, plan, covariates, facts.per_person
     return law_of(numbers, *public), numbers

@@ -144,11 +144,6 @@ def _tilted(name: str, e: Tensor, bounds: tuple[float, float]) -> tuple[float, f
     return float((h.square() / (e * (1 - e))).mean()), largest_weight(name, *bounds)
 
 
-def _edges(overlap: float) -> Tensor:
-    """Return the propensities of those who may lack the reference, and the arm, [2]."""
-    return torch.tensor([1 - overlap, overlap], dtype=torch.float64)
-
-
 def group_cuts(tau: Tensor, groups: int) -> Tensor:
     """Return effects that separate equal groups, ascending; of fewer groups where many people have the same effect.
 
@@ -508,7 +503,9 @@ class _Law(NamedTuple):
             (top, below), clip, noise = self.found[name].tolist(), tilted_clip(facts, size, self.clip), self.noise(name)
             mass = max(most * below, _FEWEST)
             mean, part = 2 * clip * top / mass, (clip / self.clip) ** 2
-            reference, arm = (tilt(name, _edges(self.plan.overlap))[0] / mass).tolist()
+            reference, arm = (
+                tilt(name, torch.tensor([1 - self.plan.overlap, self.plan.overlap], dtype=torch.float64))[0] / mass
+            ).tolist()
             variances = [
                 self.variance * part * n / mass**2,
                 (2 * clip * noise / mass) ** 2 + (mean * most * noise / mass) ** 2,

@@ -103,12 +103,7 @@ def private_weight(rows: Rows, expected: float, steps: NoisySteps) -> float:
         steps: Pays, and draws noise.
     """
     found = float(steps.total(WEIGHTS, rows, Weights())) / rows.n
-    return min(max(found, least_weight(expected)), 1.0)
-
-
-def least_weight(expected: float) -> float:
-    """Return the least mean weight that is released where plans expect this one: below it, noise would decide."""
-    return expected / 8
+    return min(max(found, expected / 8), 1.0)
 
 
 def quantile_of(

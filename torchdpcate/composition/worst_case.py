@@ -90,14 +90,6 @@ def drawn(fit: LinearFit, plan: FitPlan, steps: NoisySteps, runs: int) -> Tensor
     return newton_points(gradients, fit.predictors.shape, fit.slope, plan, steps, (runs,)).coefficients
 
 
-def gradient_weights() -> Tensor:
-    """Return how much each of the game's gradients counts in the mean of its Newton points."""
-    late = _STEPS - _WARM
-    after = torch.arange(_STEPS, 0, -1, dtype=torch.float64) - 1  # late points that come after each step
-    own = (torch.arange(_STEPS) >= _WARM).double()
-    return (own + 0.25 * after.clamp(max=late)) / late
-
-
 def reached() -> float:
     """Return the share of the composition's mu that the mean of Newton points shows of this pair.
 
@@ -105,7 +97,10 @@ def reached() -> float:
         >>> round(reached(), 3)
         0.965
     """
-    weights = gradient_weights()
+    late = _STEPS - _WARM
+    after = torch.arange(_STEPS, 0, -1, dtype=torch.float64) - 1  # late points that come after each step
+    own = (torch.arange(_STEPS) >= _WARM).double()
+    weights = (own + 0.25 * after.clamp(max=late)) / late
     return float(weights.sum() / (weights.norm() * math.sqrt(len(weights))))
 
 

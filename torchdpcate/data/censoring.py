@@ -17,7 +17,7 @@ from torchdpcate.data._arrays import (
     plural,
     to_float64,
 )
-from torchdpcate.data.facts import check_entries, check_label, check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, check_shown, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Censoring:
             found["bins"],
             found["by_arm"],
             tuple(named["categories"]),
-            check_label("outcome", entry.get("label", "")),
+            check_shown("label", "outcome", entry.get("label", "")),
         )
 
     @property

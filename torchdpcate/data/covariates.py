@@ -273,8 +273,8 @@ class Numeric:
         if not self.missing:
             return (self,)
         own = Numeric(self.name, self.low, self.high, scale=self.scale, typical=self.typical, label=self.label)
-        gone, label = (f"{name}={MISSING_LEVEL}" for name in (self.name, self.label))
-        return own, Numeric(gone, 0.0, 1.0, two_levels=True, label=label)
+        gone = f"={MISSING_LEVEL}"
+        return own, Numeric(self.name + gone, 0.0, 1.0, two_levels=True, label=self.label + gone)
 
     @property
     def levels(self) -> tuple[Any, ...]:

@@ -70,7 +70,8 @@ _HEAD = """\
 #
 # Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
 # where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
-# Delete what is no covariate, and whatever the treatment may have changed.
+# Delete what is no covariate, and whatever the treatment may have changed. Readers see a column as its "label: age at
+# entry", and arms and categories as "labels: {1: men, 2: women}", where these are added.
 """
 _OF_COVARIATES = (
     "# what an entry may have besides:",

@@ -18,9 +18,8 @@ from torchdpcate.data.facts import (
     check_entries,
     check_filled,
     check_integer,
-    check_label,
     check_origin,
-    check_unit,
+    check_shown,
 )
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
@@ -101,8 +100,8 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
         "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
-        "outcome_unit": check_unit("outcome", outcome.get("unit", "")),
-        "outcome_label": check_label("outcome", outcome.get("label", "")),
+        "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
+        "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }
 
 
@@ -139,10 +138,10 @@ def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariat
     what, optional = f"covariate {name!r}", {"origin", "missing", "codes", "label"}
     if isinstance(entry, Mapping) and "hours" in entry:
         own = {key: value for key, value in entry.items() if key != "hours"}
-        label = check_label(what, own.pop("label", name))
         check_count(check_integer(f"hours of {what}", entry["hours"]))
-        hours = [(f"{name}_h{hour}", own | {"label": f"{label}, hour {hour}"}) for hour in range(entry["hours"])]
-        return [one for hour, its in hours for one in _covariates(hour, its, codes)]
+        label = check_shown("label", what, own.get("label", ""))
+        labels = [{"label": f"{label}, hour {hour}"} if label else {} for hour in range(entry["hours"])]
+        return [one for hour, its in enumerate(labels) for one in _covariates(f"{name}_h{hour}", own | its, codes)]
     if isinstance(entry, Mapping) and "categories" in entry:
         check_entries(entry, what, {"categories"}, optional | {"labels"})
         levels, said = _levels(name, entry), _missing(what, entry, codes)
@@ -160,7 +159,7 @@ def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariat
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    said["unit"] = check_unit(what, bounds.get("unit", ""))
+    said["unit"] = check_shown("unit", what, bounds.get("unit", ""), 30)
     return [Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)]
 
 
@@ -173,7 +172,7 @@ def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> di
         )
     if given not in (None, INDICATOR):
         raise InputError(f"missing of {what} is {given!r}; give missing: {INDICATOR}, or leave it out")
-    label = check_label(what, entry.get("label", ""))
+    label = check_shown("label", what, entry.get("label", ""))
     return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes), "label": label}
 
 
@@ -243,7 +242,7 @@ def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[dict[str, Any], tup
     order = tuple(sorted(range(len(levels)), key=lambda place: place != first))
     arms = tuple(levels[place] for place in order)
     shown = {
-        "treatment_label": check_label("treatment", own.get("label", "")),
+        "treatment_label": check_shown("label", "treatment", own.get("label", "")),
         "arm_labels": _labels("treatment", own, arms or (0, 1)),
     }
     return {"treatment": name, "arms": arms, "treatment_codes": codes, **shown}, order
@@ -291,7 +290,7 @@ def _labels(what: str, entry: Mapping[str, Any], levels: Sequence[Any]) -> tuple
     if "labels" not in entry:
         return ()
     given = level_values(f"labels of {what}", entry["labels"], levels, "label")
-    return tuple(check_label(f"{level!r} of {what}", given[level]) for level in levels)
+    return tuple(check_shown("label", f"{level!r} of {what}", given[level]) or str(level) for level in levels)
 
 
 def _origin(what: str, entry: Mapping[str, Any]) -> str:

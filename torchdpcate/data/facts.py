@@ -227,15 +227,15 @@ def check_sd(sd: Any, low: float, high: float) -> float | None:
     return value
 
 
-def check_unit(name: str, unit: Any) -> str:
-    """Return the unit of a column in words, as readers see it; empty if nothing is said.
+def check_shown(fact: str, name: str, words: Any, most: int = 60) -> str:
+    """Return the label or the unit of a column, or the label of a level, as readers see it; empty if nothing is said.
 
     Raises:
-        InputError: It is not words, or longer than 30 letters.
+        InputError: It is not words, longer than ``most`` letters, or see ``check_name``.
     """
-    if not isinstance(unit, str) or not is_plain(unit) or len(unit) > 30:
-        raise InputError(f"unit of {name} is {unit!r}; give a few letters that can be shown, such as mmHg")
-    return " ".join(unit.split())
+    if not isinstance(words, str) or len(words) > most:
+        raise InputError(f"{fact} of {name} is {words!r}; give words of at most {most} letters")
+    return check_name(f"the {fact} of {name}", words.strip())
 
 
 def check_label(name: str, label: Any) -> str:

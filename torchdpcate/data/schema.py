@@ -99,9 +99,9 @@ class TableSchema:
 
     def __post_init__(self) -> None:
         refuse_strings(type(self), vars(self))
-        shown = {"treatment_label": self._shown_arms.label, "arm_labels": self._shown_arms.labels}  # may refuse
-        for name, label in (shown | {"outcome_label": self.outcome_label or self.outcome}).items():
-            object.__setattr__(self, name, label)
+        shown = self._shown_arms  # may refuse
+        vars(self).update(treatment_label=shown.label, arm_labels=shown.labels)
+        vars(self).update(outcome_label=self.outcome_label or self.outcome)
         names = [self.treatment, self.outcome, *self.columns]
         for name in names:
             check_name("a column", name)

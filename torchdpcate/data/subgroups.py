@@ -225,14 +225,18 @@ class Subgroups:
         return [label for partition in self.partitions for label in partition.labels]
 
     @cached_property
-    def of_partition(self) -> list[str]:
-        """Name of the partition of each cell."""
-        return [partition.name for partition in self.partitions for _ in range(partition.size)]
+    def names(self) -> list[str]:
+        """The labels, each once: with the partition's name before it where another partition has it too."""
+        pairs = zip(self.of_partition, self.labels, strict=True)
+        return [f"{partition}: {label}" if self.labels.count(label) > 1 else label for partition, label in pairs]
 
     @cached_property
-    def in_partition(self) -> list[int]:
-        """Position of the partition of each cell."""
-        return [place for place, partition in enumerate(self.partitions) for _ in range(partition.size)]
+    def of_partition(self) -> list[str]:
+        """Name of the partition of each cell; those of one name are numbered."""
+        names = [partition.name for partition in self.partitions]
+        before = [names[:place].count(name) for place, name in enumerate(names)]
+        numbered = [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+        return [name for name, one in zip(numbered, self.partitions, strict=True) for _ in range(one.size)]
 
     @property
     def size(self) -> int:

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchdpcate.data._arrays import is_number
@@ -107,24 +107,24 @@ def labelled(schema: "TableSchema", names: Iterable[str]) -> list[str]:
         >>> labelled(schema, ["sx = 2, 3 <= x < 5", "x <= 4", "x missing", "everybody"])
         ['sex = women, 3 <= age < 5', 'age <= 4', 'age missing', 'everybody']
     """
-    each, arms = schema.covariates, dict(zip(schema.actions, schema.arm_labels, strict=True))
-    columns = {column.name: column.label for covariate in each for column in covariate.columns}
-    levels = {
-        f"{c.name} = {written_level(level)}": f"{c.label} = {label}"
-        for c in each
-        for level, label in zip(c.levels, c.labels, strict=True)
-    }
-    instead = f" instead of {schema.arm_labels[0]}"
-    compared = zip(schema.compared, schema.arm_labels[1:], strict=False)
-    levels |= {f"{name} instead of {schema.reference}": label + instead for name, label in compared}
-    levels |= {f"always {a}": f"always {word}" for a, word in arms.items()}
-    levels |= {f"{a}, else {b}": f"{arms[a]}, else {arms[b]}" for a, b in itertools.permutations(arms, 2)}
-    whole, before = (
-        "|".join(re.escape(name) for name, label in found.items() if name != label) or "(?!)"
-        for found in (levels, columns)
-    )
-    parts = re.compile(rf"(?<!\S)(?:(?:{whole})(?![^\s,:])|(?:{before})(?= [-+<>]| {MISSING_LEVEL}))")
-    return [parts.sub(lambda part: (levels | columns)[part[0]], name) for name in names]
+    words = {name: label for name, label in _words(schema) if name != label}
+    parts = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, words))})(?![^\s,:])")
+    return [parts.sub(lambda part: words[part[0]], name) if words else name for name in names]
+
+
+def _words(schema: "TableSchema") -> Iterator[tuple[str, str]]:
+    """Yield parts of names as the library makes them, with what readers see in their place."""
+    for covariate in schema.covariates:
+        for column, sign in itertools.product(covariate.columns, ("<", "<=", ">", ">=", "+", "-", MISSING_LEVEL)):
+            yield f"{column.name} {sign}", f"{column.label} {sign}"
+        for level, label in zip(covariate.levels, covariate.labels, strict=True):
+            yield f"{covariate.name} = {written_level(level)}", f"{covariate.label} = {label}"
+    first, *others = schema.arm_labels
+    for name, label in zip(schema.compared, others, strict=False):
+        yield f"{name} instead of {schema.reference}", f"{label} instead of {first}"
+    for (a, one), (b, other) in itertools.permutations(zip(schema.actions, schema.arm_labels, strict=True), 2):
+        yield f"always {a}", f"always {one}"
+        yield f"{a}, else {b}", f"{one}, else {other}"
 
 
 def outcome_unit(schema: "TableSchema") -> str:

@@ -243,7 +243,7 @@ class AnswersAverage(Answering):
         Args:
             X: Not used: the average is over the records of the fit. It is there because EconML's has it.
         """
-        return self._requested("ate").estimate
+        return float(self._requested("ate").estimate[0])
 
     def ate_interval(self, X: Covariates | None = None, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of level 1 - alpha.
@@ -255,13 +255,13 @@ class AnswersAverage(Answering):
         Raises:
             InputError: No interval is known for this estimate, or alpha is outside (0, 1).
         """
-        low, high = self._requested("ate_interval").interval(1 - alpha)
+        low, high = self._requested("ate_interval").interval(1 - alpha)[0]
         return float(low), float(high)
 
 
 class AnswersCells(Answering):
     """Effects in subgroups."""
 
-    def table(self, level: float = 0.95, simultaneous: bool = False) -> Any:
-        """Return one row a subgroup with its effect and interval; see ``SubgroupRelease.table``."""
-        return self._requested("table").table(level, simultaneous)
+    def lines(self, level: float = 0.95, simultaneous: bool = False) -> Any:
+        """Return one row a subgroup with its effect and interval; see ``Release.lines``."""
+        return self._requested("lines").lines(level, simultaneous)

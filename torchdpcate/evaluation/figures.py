@@ -94,7 +94,7 @@ class EffectPanel:
                     axes.axvspan(low, high, color="0.9", lw=0, zorder=-1, label=few)
                     few = "_"
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-        axes.set_xlabel(self.covariate)
+        axes.set_xlabel("\n".join(textwrap.wrap(self.covariate, _NARROW)))
         if self.title:
             axes.set_title("\n".join(textwrap.wrap(self.title, _NARROW)), fontsize=8)
 
@@ -345,7 +345,7 @@ class DecisionPanel:
             axes.set_xlim(self.grid[0], self.grid[-1])
             axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(0, 1)
-        axes.set_xlabel(self.covariate)
+        axes.set_xlabel("\n".join(textwrap.wrap(self.covariate, _NARROW)))
 
 
 def decision_figure(

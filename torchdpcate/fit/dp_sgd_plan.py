@@ -168,7 +168,13 @@ class StepAccount:
             if self.entry is None:
                 self._charge(self.ledger, level)
             else:
-                self._reopen(self.ledger, self.entry)
+                known = self.ledger.entry(self.entry)
+                if known.event != self.plan.event or known.block != self.block:
+                    raise InputError(
+                        f"ledger: its entry {self.entry} is not the run in the checkpoint; pass the run's own"
+                    )
+                self.ledger.reopen(self.entry, planned=self.plan.steps)
+                self.spent = self._covered = self._requested = self.ledger.entry(self.entry).count
         self._open = True
 
     def _charge(self, ledger: Ledger, level: Level) -> None:
@@ -176,13 +182,6 @@ class StepAccount:
         self.entry = ledger.charge(
             self.block, self.charge, self.plan.event, count=self._covered, planned=self.plan.steps, level=level
         )
-
-    def _reopen(self, ledger: Ledger, entry: int) -> None:
-        known = ledger.entry(entry)
-        if known.event != self.plan.event or known.block != self.block:
-            raise InputError(f"ledger: its entry {entry} is not the run in the checkpoint; pass the run's own")
-        ledger.reopen(entry, planned=self.plan.steps)
-        self.spent = self._covered = self._requested = ledger.entry(entry).count
 
     def count(self) -> None:
         """Count one step; call before its noise is drawn.

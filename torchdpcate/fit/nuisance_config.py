@@ -162,6 +162,7 @@ class NuisanceConfig(NuisanceRecipe):
             ledger=session.ledger,
             block=session.block,
             engine=self.engine,
+            conditional=session.conditional,
         )
         return trained.cpu().trained()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,13 +38,7 @@ class NuisanceValues(NamedTuple):
 
 
 class NuisanceModel(nn.Module, ABC):
-    r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain, as a module.
-
-    Attributes:
-        kind: the name under which a release file knows the class.
-    """
-
-    kind: str
+    r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain, as a module."""
 
     @abstractmethod
     def predict(self, x: Tensor) -> NuisanceValues:
@@ -56,17 +50,7 @@ class NuisanceModel(nn.Module, ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Plain types from which `from_config` makes a module of the same shape (weights not included)."""
-
-    @classmethod
-    @abstractmethod
-    def from_config(cls, config: Mapping[str, Any]) -> NuisanceModel:
-        """Module of the shape that `config` describes, with fresh weights."""
-
-    @classmethod
-    @abstractmethod
-    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the weights of the module that `config` describes, without making it."""
+        """Plain types that say the module's shape, for release files (weights not included)."""
 
     def values(self, records: CausalData) -> NuisanceValues:
         """Nuisances at records: as `predict`, with the propensity that the records carry where it is known."""
@@ -85,8 +69,7 @@ class NuisanceModel(nn.Module, ABC):
             InputError: the model has none.
         """
         raise InputError(
-            f"features = representation: the nuisances ({self.kind}) have no hidden layer; use nuisance=mlp, or "
-            "other features"
+            f"features = representation: {type(self).__name__} has no hidden layer; use nuisance=mlp, or other features"
         )
 
 

@@ -311,9 +311,11 @@ class PrivateFit:
             \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
         and ``gaussian_scale``, with k = min(p, 2) and ``corners`` where only the own term changes, else with k = p and
-        none. All with 99 % of the budget; the rest is for stop and grid. A logistic loss has J by ``logistic_jacobian``
-        with pure noise, where only the own term changes. To a stop that is not given a tenth of ``grid_move`` is added:
-        it costs next to nothing, and needs no decrease of the objective that float64 could not resolve.
+        none. All with 99 % of the budget; the rest is for the stop and b's grid, by noise for the sensitivity
+        2 (stop + m)/gamma, with m = ``grid_move`` and what float64 may do to K-norm noise: b is a continuous draw moved
+        by that, and the minimiser moves by 1/gamma of it. A logistic loss has J by ``logistic_jacobian`` with pure
+        noise, where only the own term changes. To a stop that is not given a tenth of m is added: it costs next to
+        nothing, and needs no decrease of the objective that float64 could not resolve.
 
         Args:
             budget: What one run may spend; a pure law ignores its delta.
@@ -345,19 +347,22 @@ class PrivateFit:
         if loss.logistic and bounds.own and kind != "gaussian":
             most = bounds.most * loss.curvature / Logistic.curvature
             spent = logistic_jacobian(epsilon, most, self.ridge, loss.slope)
-        return calibrate_change(
-            budget,
-            kind=kind,
-            size=size,
-            shift=self.shift,
-            jacobian=spent,
-            gamma=self.ridge,
-            tolerance=self.stop,
-            on_grid=self.tolerance is None,
-            dimension=min(size, 2) if bounds.own else size,
-            corners=self.corners,
-            largest_entry=self.largest_entry,
-        )
+        event: Event
+        if kind == "gaussian":
+            event, delta = ApproximateEvent(budget.epsilon, budget.delta), _delta(budget) * (1 - SOLVER_SHARE)
+            dimension = min(size, 2) if bounds.own else size
+            scale = gaussian_scale(epsilon, delta, self.shift, spent, dimension, self.corners)
+        else:
+            entry = positive("largest_entry", self.largest_entry) if kind == "box" else 1.0
+            event, scale = PureEvent(budget.epsilon), self.shift * entry / (epsilon - spent)
+        move = grid_move(size, scale) + _float_move(kind, size, scale)
+        stop = self.stop + move / 10 if self.tolerance is None else self.stop
+        moved, share = 2 * (stop + move) / self.ridge, SOLVER_SHARE
+        solver: AdditiveMechanism = KNormMechanism(budget.epsilon * share, moved)
+        if kind == "gaussian":
+            solver = GaussianMechanism(PrivacyBudget(budget.epsilon * share, budget.delta * share), moved)
+        # refuses more coefficients than can be released, before anything is charged
+        return ObjectiveNoise(kind, event, size, scale, spent, stop, self.ridge, solver, solver.released_scale(size))
 
     def output(self, budget: PrivacyBudget, kind: str) -> AdditiveMechanism:
         r"""Return noise on the minimiser of F itself.
@@ -386,67 +391,6 @@ class PrivateFit:
             _delta(budget)
             return GaussianMechanism(budget, sensitivity)
         raise InputError(f"perturbation = {kind}: output noise is gamma or gaussian")
-
-
-def calibrate_change(
-    budget: PrivacyBudget,
-    *,
-    kind: str,
-    size: int,
-    shift: float,
-    jacobian: float,
-    gamma: float,
-    tolerance: float,
-    on_grid: bool = True,
-    dimension: int = 2,
-    corners: Sequence[Corners] = (),
-    largest_entry: float = 1.0,
-) -> ObjectiveNoise:
-    r"""Calibrate the noise b of any strongly convex objective by what one record changes.
-
-    .. math:: \beta = \frac{\varepsilon - J}{\xi} \text{ (gamma)}, \quad
-        \beta = \frac{\varepsilon - J}{\xi \max_j|\psi_j|} \text{ (box)}, \qquad
-        r = \frac{\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
-
-    and ``gaussian_scale``, at 99 % of the budget; the rest is for the stop and b's grid, with m = ``grid_move`` and
-    what float64 may do to K-norm noise: b is a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
-
-    Args:
-        budget: What one run may spend in all; a pure law ignores its delta.
-        kind: One of ``PERTURBATIONS``.
-        size: Number of coefficients p.
-        shift: xi, the largest change of the summed gradient.
-        jacobian: J, the largest log ratio of the determinants, below 99 % of epsilon.
-        gamma: Strong convexity of the sum.
-        tolerance: tau, the stop.
-        on_grid: Whether a tenth of m is added to tau: it costs next to nothing, and needs no decrease of the objective
-            that float64 could not resolve.
-        dimension: See ``gaussian_scale``.
-        corners: See ``gaussian_scale``.
-        largest_entry: Public bound of |psi_j|, at most 1.
-
-    Raises:
-        InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
-    """
-    epsilon = budget.epsilon * (1 - SOLVER_SHARE)
-    if kind == "gaussian":
-        delta = _delta(budget) * (1 - SOLVER_SHARE)
-        scale = gaussian_scale(epsilon, delta, shift, jacobian, dimension, corners)
-        rest = PrivacyBudget(budget.epsilon * SOLVER_SHARE, budget.delta * SOLVER_SHARE)
-        event: Event = ApproximateEvent(budget.epsilon, budget.delta)
-    else:
-        scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - jacobian)
-        event = PureEvent(budget.epsilon)
-    move = grid_move(size, scale) + _float_move(kind, size, scale)
-    stop = tolerance + move / 10 if on_grid else tolerance
-    stray = (stop + move) / gamma
-    solver: AdditiveMechanism
-    if kind == "gaussian":
-        solver = GaussianMechanism(rest, 2 * stray)
-    else:
-        solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
-    # refuses more coefficients than can be released, before anything is charged
-    return ObjectiveNoise(kind, event, size, scale, jacobian, stop, gamma, solver, solver.released_scale(size))
 
 
 def grid_move(size: int, scale: float) -> float:

@@ -152,7 +152,9 @@ class RecordLossModule(StatedModule, ABC):
             InputError: `record_loss` did not return one loss per record, shape `[B]`.
         """
         losses = self.record_loss(batch)
-        check_shape(losses)
+        if losses.dim() != 1:
+            shape = tuple(losses.shape)
+            raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")
         self.record_losses = losses
         return losses.sum() / max(len(losses), 1)
 
@@ -163,17 +165,6 @@ class RecordLossModule(StatedModule, ABC):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The named optimizer over all parameters, at a fixed learning rate."""
         return OPTIMIZERS[self.optimizer](self.parameters(), lr=self.learning_rate)
-
-
-def check_shape(losses: Tensor) -> None:
-    """Refuse losses that are not one per record, shape `[B]`.
-
-    Raises:
-        InputError: they are not.
-    """
-    if losses.dim() != 1:
-        shape = tuple(losses.shape)
-        raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")
 
 
 def size_of(batch: Any) -> int | None:

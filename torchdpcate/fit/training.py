@@ -44,6 +44,7 @@ def train(
     block: str = "nuisance",
     average: float = 0.5,
     engine: str = "opacus",
+    conditional: bool = False,
     ckpt_path: str | Path | None = None,
 ) -> Module:
     """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
@@ -62,6 +63,7 @@ def train(
         block: the ledger's block.
         average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
         engine: what clips, see `DPSGD`'s mode.
+        conditional: whether something about the fit is the user's, so that its entry is conditional.
         ckpt_path: checkpoint to resume from, with its ledger entry.
 
     Returns:
@@ -91,7 +93,7 @@ def train(
         # one pass holds all steps; a second is there for a resumed run whose pass ends early
         steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
         private = [DPSGD(plan, noise, ledger, block, mode=engine)]
-        private[0].conditional = bool(user_trainer(trainer_factory))  # type: ignore[attr-defined]
+        private[0].conditional = conditional or bool(user_trainer(trainer_factory))  # type: ignore[attr-defined]
     callbacks = [*private, *([TailAverage(steps, average)] if average else [])]
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -186,20 +186,6 @@ WEIGHTS = Registry("weights")
 """Weighting schemes by the name that users give."""
 
 
-def stated_weight(public: Mapping[str, Any], overlap: float) -> float:
-    """Return the largest weight that a statement has, moved to where the overlap bound allows one.
-
-    Args:
-        public: Of a statement.
-        overlap: The domain's.
-
-    Example:
-        >>> stated_weight({"largest_weight": 3.0}, 0.25)
-        2.0
-    """
-    return min(max(as_number(public["largest_weight"]), 1.0), 0.5 / overlap)
-
-
 @dataclass(frozen=True)
 class KnownWeights(WeightScheme):
     r"""Weights of a known propensity: the domain's, a trial's, or a covariate column's.
@@ -381,7 +367,7 @@ class PrivateWeights(WeightScheme):
     @classmethod
     def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
         """See ``WeightScheme.restated``; the largest weight follows from coefficients that are not released."""
-        most = stated_weight(public, domain.overlap)
+        most = min(max(as_number(public["largest_weight"]), 1.0), 0.5 / domain.overlap)
         settings = {name: public[name] for name in _STATED if name in public}
         return WeightBounds.per_record(most), {
             "largest_weight": most,

@@ -1,6 +1,5 @@
 """Influence functions of heads that minimise weighted least squares with a ridge term."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import torch
@@ -12,8 +11,6 @@ from torchdpcate.fit.descent import conjugate_gradients
 
 STREAMED_RECORDS = 1_024
 """Records whose graph is held at a time: 8 MiB a layer of 1,000 units, several times over."""
-
-_BATCHED_PARAMETERS = 16_384  # above this a batch of products needs too much memory for its activations
 
 
 class HessianVectorProduct:
@@ -29,8 +26,6 @@ class HessianVectorProduct:
 
     Example:
         >>> H = HessianVectorProduct(lambda t: (t**4).sum(), torch.tensor([1.0, 2.0], dtype=torch.float64))
-        >>> H.matvec(torch.tensor([1.0, 1.0], dtype=torch.float64))
-        tensor([12., 48.], dtype=torch.float64)
         >>> H.dense()
         tensor([[12.,  0.],
                 [ 0., 48.]], dtype=torch.float64)
@@ -42,31 +37,17 @@ class HessianVectorProduct:
             (gradient,) = torch.autograd.grad(objective(self._theta), self._theta, create_graph=True)
         self._gradient = gradient
 
-    @property
-    def in_float32(self) -> bool:
-        """Whether ``matmat`` also takes float32, for products that are quick and less exact."""
-        return False
+    in_float32 = False
+    """Whether ``matmat`` also takes float32, for products that are quick and less exact."""
 
     @property
     def size(self) -> int:
         """Number of parameters p."""
         return self._theta.numel()
 
-    @property
-    def gradient(self) -> Tensor:
-        """Gradient of the objective at theta, [p]."""
-        return self._gradient.detach()
-
-    def matvec(self, v: Tensor) -> Tensor:
-        """``H v`` for one vector v, [p] -> [p]."""
-        (product,) = torch.autograd.grad(self._gradient, self._theta, v, retain_graph=True)
-        return product
-
     def matmat(self, V: Tensor) -> Tensor:
-        """``H V``, column by column, [p, k] -> [p, k]; columns share a backward pass where they are short."""
-        chunk = self._columns_per_pass()
-        if chunk == 1:
-            return torch.stack([self.matvec(v) for v in V.unbind(1)], 1)
+        """``H V``, column by column, [p, k] -> [p, k]; some columns share a backward pass."""
+        chunk = 8 if self._theta.device.type == "cpu" else 128
         rows = [
             torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[0]
             for block in V.T.split(chunk)
@@ -77,11 +58,6 @@ class HessianVectorProduct:
         """The Hessian, [p, p], symmetric; p products, so for small p only."""
         H = self.matmat(torch.eye(self.size, dtype=self._theta.dtype, device=self._theta.device))
         return (H + H.T) / 2
-
-    def _columns_per_pass(self) -> int:
-        if self.size > _BATCHED_PARAMETERS:
-            return 1
-        return 8 if self._theta.device.type == "cpu" else 128
 
 
 class StreamedHessian(HessianVectorProduct):
@@ -103,8 +79,8 @@ class StreamedHessian(HessianVectorProduct):
     Example:
         >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         >>> one = torch.ones(2, dtype=torch.float64)
-        >>> StreamedHessian(lambda theta, x: x @ theta, one[:1], x, one, one, 0.5, batch=1).matvec(one[:1])
-        tensor([6.], dtype=torch.float64)
+        >>> StreamedHessian(lambda theta, x: x @ theta, one[:1], x, one, one, 0.5, batch=1).matmat(one[:1, None])
+        tensor([[6.]], dtype=torch.float64)
     """
 
     def __init__(
@@ -119,24 +95,7 @@ class StreamedHessian(HessianVectorProduct):
         batch: int = STREAMED_RECORDS,
     ):
         self._theta, self._model, self._ridge = theta.detach(), model, ridge
-        self._records, self._batch, self._in_float32 = (x, s, w), batch, in_float32
-
-    @property
-    def in_float32(self) -> bool:
-        """Whether ``matmat`` also takes float32."""
-        return self._in_float32
-
-    @property
-    def gradient(self) -> Tensor:
-        """Gradient of the objective at theta, [p]."""
-        total = 2 * self._ridge * self._theta
-        for _, gradient in self._gradients(self._theta):
-            total = total + gradient.detach()
-        return total
-
-    def matvec(self, v: Tensor) -> Tensor:
-        """``H v`` for one vector v, [p] -> [p]."""
-        return self.matmat(v[:, None])[:, 0]
+        self._records, self._batch, self.in_float32 = (x, s, w), batch, in_float32
 
     def matmat(self, V: Tensor) -> Tensor:
         """``H V``, [p, k] -> [p, k], in V's type."""
@@ -160,7 +119,7 @@ class StreamedHessian(HessianVectorProduct):
 
 
 DENSE_PARAMETERS = 8_192
-"""The largest p that ``solver_for`` gives to the dense solver (a Hessian of 512 MiB in float64)."""
+"""The largest p that is solved densely (a Hessian of 512 MiB in float64)."""
 
 _GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
 _NO_MINIMUM = (
@@ -168,124 +127,74 @@ _NO_MINIMUM = (
 )
 
 
-class HessianSolver(ABC):
-    """A way to solve ``(H + damping I) X = B`` that checks what it returns.
+def solve_hessian(hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+    """Return ``H^{-1} B``, [p, k] -> [p, k], densely up to ``DENSE_PARAMETERS``.
 
     Args:
-        damping: Added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
-            anti-conservative: it shrinks the influence function, hence the noise, so that a release
-            calibrated with it is heuristic.
-        tolerance: Largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
-    """
+        hessian: H.
+        B: Right-hand sides.
 
-    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10):
-        self.damping, self.tolerance = float(damping), float(tolerance)
-
-    @abstractmethod
-    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
-        """``(H + damping I)^{-1} B``, [p, k] -> [p, k].
-
-        Raises:
-            NumericalError: if H + damping I is not positive definite, or the tolerance is missed.
-        """
-
-    def _check(self, worst: float) -> None:
-        if not worst <= self.tolerance:
-            raise NumericalError(
-                f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance "
-                f"{self.tolerance:.1e}): raise the head's `ridge`, or the solver's `tolerance`"
-            )
-
-
-class CholeskySolver(HessianSolver):
-    """A dense Hessian and its Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
-
-    Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
+    Raises:
+        NumericalError: H is not positive definite, or the tolerance is missed.
 
     Example:
         >>> H = HessianVectorProduct(lambda t: (t**2).sum(), torch.ones(2, dtype=torch.float64))
-        >>> CholeskySolver().solve(H, torch.eye(2, dtype=torch.float64))
+        >>> solve_hessian(H, torch.eye(2, dtype=torch.float64))
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]], dtype=torch.float64)
     """
-
-    def __init__(self, damping: float = 0.0, tolerance: float = 1e-8):
-        super().__init__(damping, tolerance)
-
-    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
-        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
-        H = hessian.dense()
-        H.diagonal().add_(self.damping)
-        L, failed_at = torch.linalg.cholesky_ex(H)
-        if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
-            raise NumericalError(
-                f"the Hessian plus damping={self.damping} is not positive definite (leading minor "
-                f"{int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
-            )
-        X = torch.cholesky_solve(B, L)
-        self._check(_relative(B - H @ X, B))
-        return X
+    return (solve_densely if hessian.size <= DENSE_PARAMETERS else solve_by_products)(hessian, B)
 
 
-class ConjugateGradientSolver(HessianSolver):
-    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
+def solve_densely(hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+    """Return ``H^{-1} B`` by a dense Hessian's Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
+
+    Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
+    """
+    H = hessian.dense()
+    L, failed_at = torch.linalg.cholesky_ex(H)
+    if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
+        raise NumericalError(
+            f"the Hessian is not positive definite (leading minor {int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
+        )
+    X, norms = torch.cholesky_solve(B, L), B.norm(dim=0)
+    _check(float(((B - H @ X).norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax()), 1e-8)
+    return X
+
+
+def solve_by_products(hessian: HessianVectorProduct, B: Tensor, max_iterations: int = 5_000) -> Tensor:
+    """Return ``H^{-1} B`` by conjugate gradients (Hestenes & Stiefel, 1952), in a few vectors of memory.
 
     Products in float32, where the Hessian has them, do most of the work, and residuals in float64 correct them
     (iterative refinement): the true residual is that of float64.
 
     Negative curvature stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove
     that there is none.
-
-    Args:
-        damping: Added to the diagonal of H; see ``HessianSolver``.
-        tolerance: Largest relative true residual of a column.
-        max_iterations: Products per column before the solver gives up.
     """
 
-    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
-        super().__init__(damping, tolerance)
-        self.max_iterations = max_iterations
+    def apply(V: Tensor, which: Tensor) -> Tensor:
+        return hessian.matmat(V)
 
-    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
-        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
-        columns = max(1, _GROUP_ELEMENTS // hessian.size)
-        return torch.cat([self._solve(hessian, group) for group in B.split(columns, dim=1)], 1)
-
-    def _solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
-        def apply(V: Tensor, which: Tensor) -> Tensor:
-            return self._apply(hessian, V)
-
-        X, worst = conjugate_gradients(
-            apply,
-            B,
-            self.tolerance,
-            self.max_iterations,
-            look=self._refuse_negative,
-            rough=apply if hessian.in_float32 else None,
-        )
-        self._check(worst)
-        return X
-
-    def _apply(self, hessian: HessianVectorProduct, V: Tensor) -> Tensor:
-        return hessian.matmat(V) + self.damping * V
-
-    def _refuse_negative(self, curvature: Tensor) -> None:
+    def refuse_negative(curvature: Tensor) -> None:
         if not bool((curvature > 0).all()):
             raise NumericalError(
-                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a "
-                f"search direction: {_NO_MINIMUM}"
+                f"the Hessian has curvature {float(curvature.min()):.1e} along a search direction: {_NO_MINIMUM}"
             )
 
+    rough, solved = apply if hessian.in_float32 else None, []
+    for group in B.split(max(1, _GROUP_ELEMENTS // hessian.size), dim=1):
+        X, worst = conjugate_gradients(apply, group, 1e-10, max_iterations, look=refuse_negative, rough=rough)
+        _check(worst, 1e-10)
+        solved.append(X)
+    return torch.cat(solved, 1)
 
-def solver_for(parameters: int, damping: float = 0.0) -> HessianSolver:
-    """The solver for a head of that many parameters: dense up to ``DENSE_PARAMETERS``, else by products."""
-    return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
 
-
-def _relative(residual: Tensor, B: Tensor) -> float:
-    """Largest ``||r|| / ||b||`` over columns; a zero column counts as solved by zero."""
-    norms = B.norm(dim=0)
-    return float((residual.norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax())
+def _check(worst: float, tolerance: float) -> None:
+    if not worst <= tolerance:
+        raise NumericalError(
+            f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance {tolerance:.1e}): raise "
+            "the head's `ridge`"
+        )
 
 
 _CHUNK_ELEMENTS = 2**24  # of the largest per-record array: 128 MiB in float64
@@ -320,13 +229,10 @@ class InfluenceFunction:
         w: Weights, [n].
         ridge: Weight of ``||theta||^2`` in the objective (no one half), at least 0.
         queries: Covariates of the d queries, [d, q].
-        solver: How H is inverted; by default ``solver_for`` chooses by p.
-        damping: Of the default solver; not 0 makes every use heuristic, see ``HessianSolver``.
 
     Attributes:
         rows: ``J H^{-1}``, [d, p].
         offset: ``o``, [d].
-        heuristic: Whether damping was used.
 
     Raises:
         NumericalError: if H is not positive definite or the solve misses its tolerance.
@@ -349,22 +255,13 @@ class InfluenceFunction:
         w: Tensor,
         ridge: float,
         queries: Tensor,
-        solver: HessianSolver | None = None,
-        damping: float = 0.0,
     ):
         self.model, self.theta = model, theta.detach()
         x, s, w, queries = (t.to(self.theta) for t in (x, s, w, queries))
-        solver = solver or solver_for(theta.numel(), damping)
-        self.heuristic = solver.damping > 0
         hessian = _hessian(model, self.theta, x, s, w, ridge)
-        self.rows = solver.solve(hessian, self._gradients(queries).detach().T).T
+        self.rows = solve_hessian(hessian, self._gradients(queries).detach().T).T
         self.offset = -2 * ridge * self.rows @ self.theta
         self._short = self._shortened()
-
-    @property
-    def queries(self) -> int:
-        """Number of queries d."""
-        return len(self.rows)
 
     def direction(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``h(x) = 2 J H^{-1} grad f(x)`` and ``f(x)``: [B, q] -> [B, d], [B]; differentiable in x."""

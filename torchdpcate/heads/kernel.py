@@ -1,7 +1,6 @@
 """Weighted kernel ridge regression in the Hilbert space of a public unit kernel, and its influence function."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate._progress import bar
 from torchdpcate.errors import InputError
-from torchdpcate.fit.kernels import SMOOTHNESS, UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.heads.kernel_system import (
     SQUARED,
     DenseSystem,
@@ -179,7 +178,6 @@ class KernelSecondStage(RidgeSecondStage):
         (2025), with noise of Hall, Rinaldo & Wasserman (2013).
 
     Attributes:
-        kernel: ``gaussian``, ``matern12``, ``matern32`` or ``matern52``.
         bandwidth: Public length scale in units of covariates scaled to [-1, 1]; None takes sqrt(q), ``median`` the
             median distance of points uniform on the public domain. Records have no part in it.
 
@@ -194,14 +192,11 @@ class KernelSecondStage(RidgeSecondStage):
 
     choice = "kernel_ridge"
 
-    kernel: str = "gaussian"
     bandwidth: float | str | None = None
 
     def __post_init__(self) -> None:
         """Check the settings before anything is trained or spent."""
         super().__post_init__()
-        if self.kernel not in SMOOTHNESS:
-            raise InputError(f"second_stage.kernel = {self.kernel}: choose from {', '.join(SMOOTHNESS)}")
         given = self.bandwidth is not None and self.bandwidth != "median"
         if given and not (isinstance(self.bandwidth, int | float) and 0 < self.bandwidth < math.inf):
             raise InputError(
@@ -231,12 +226,9 @@ class KernelSecondStage(RidgeSecondStage):
         seed: int = 0,
     ) -> KernelStage:
         """Return the kernel stage; its coefficients are solved for when first requested."""
-        kernel = UnitKernel(self.kernel, self.bandwidth_for(block.domain), block.domain)
+        kernel = UnitKernel(self.bandwidth_for(block.domain), block.domain)
         ridge = self.ridge_for(block.bounds.weight, block.s.shape[0], budget)
         return KernelStage(block, kernel, ridge, ResidualLoss(self.threshold or threshold))
-
-
-_GRID_POINTS = 4_096  # of the refined bound
 
 
 class KernelInfluenceFunction:
@@ -268,7 +260,7 @@ class KernelInfluenceFunction:
         >>> x, one = torch.tensor([[0.0], [1.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
         >>> domain, bounds = Domain([0.0], [1.0], 0.0, 1.0), ScoreBounds(1.0, 1.0, 1.0, 1.0)
         >>> block = SecondStageBlock(x, one, one, lambda x, a, y: (y, torch.ones_like(y)), domain, bounds)
-        >>> F = KernelInfluenceFunction(KernelStage(block, UnitKernel("gaussian", 0.5, domain), 0.5), x[:1])
+        >>> F = KernelInfluenceFunction(KernelStage(block, UnitKernel(0.5, domain), 0.5), x[:1])
         >>> F.at(x, one, one)[:, 0].mean().abs().item() < 1e-15
         True
     """
@@ -320,46 +312,6 @@ class KernelInfluenceFunction:
         inner -= self.stage.system.shift * self._solved @ self._solved.T
         largest = torch.linalg.eigvalsh((inner + inner.T) / 2)[-1].item()
         return math.sqrt(max(largest, 0.0)) / self.stage.ridge
-
-    def direction_bound(self, points: int = _GRID_POINTS) -> float:
-        r"""Certified bound of sup_x ||h(x)||_2 over the domain, refined by a grid where there are few covariates.
-
-        Every x lies within a covering radius r of a point of the grid, hence
-
-        .. math:: \sup_x\|h(x)\| \le \min\bigl(N,\ \max_{grid}\|h\| + N \sqrt{2 - 2 K(r)}\bigr)
-
-        with the kernel K as a function of the distance; the last factor is at most r / bandwidth for the Gaussian.
-
-        Args:
-            points: Most points of the grid.
-        """
-        norm, domain = self.operator_norm(), self.stage.block.domain
-        width = domain.covariate_high - domain.covariate_low
-        free = int((width > 0).sum())
-        cells = int(points ** (1 / max(free, 1)) + 1e-9)
-        radius = math.sqrt(free) / cells  # half the diagonal of a cell, whose sides are 2 / cells
-        if self.stage.kernel.variation(radius) >= 1:
-            return norm
-        centres = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
-        axes = [centres if side > 0 else centres.new_zeros(1) for side in width.tolist()]
-        grid = domain.from_unit(torch.tensor(list(itertools.product(*axes)), dtype=torch.float64))
-        with torch.no_grad():
-            h, _ = self.direction(grid.to(self.theta))
-        return min(norm, h.norm(dim=1).max().item() + norm * self.stage.kernel.variation(radius))
-
-    def upper_bound(self, points: int = _GRID_POINTS) -> float:
-        r"""Certified bound of the gross-error sensitivity sup_z ||IF(z)||_2 over all records within the public bounds.
-
-        .. math:: \gamma \le B \min(\tau, S + B \|f\|_H)\, \sup_x \|h(x)\| + \|o\|
-
-        since |f(x)| <= ||f||_H. Its value depends on the records and is the curator's.
-
-        Args:
-            points: As of ``direction_bound``.
-        """
-        stage = self.stage
-        pull = min(stage.loss.threshold, stage.target_bound + stage.weight_bound * stage.norm)
-        return stage.weight_bound * pull * self.direction_bound(points) + self.offset.norm().item()
 
     def _direction(self, x: Tensor) -> tuple[Tensor, Tensor]:
         kernel, z = self.stage.kernel, self.stage.kernel.units(x)

@@ -59,7 +59,12 @@ def read_matrix(
         raise InputError(f"data.samples = {samples!r}: choose from {', '.join(SAMPLES)}")
     with readable(path):
         columns = _header(path)[1:]
-        _check_axes(path, samples, columns, genes)
+        other = SAMPLES[samples == "columns"]
+        barcodes = sum(map(bool, map(_BARCODE.match, columns))) > len(columns) / 2
+        requested = set(genes or ())
+        known = sum(column in requested for column in columns)
+        if (samples == "rows" and barcodes) or (samples == "columns" and known > len(requested) / 2):
+            raise InputError(f"{path}: is transposed, its samples are in {other}; give data.samples={other}")
         if samples == "columns":
             people, (found, values) = columns, _rows(path, range(1, len(columns) + 1), genes)
             values = values.T
@@ -163,16 +168,6 @@ def _numbers(path: str | Path, column: "pa.Array") -> np.ndarray:
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise InputError(f"{path}: a column holds words where numbers are wanted; {_BESIDE}; is the matrix transposed?")
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-
-
-def _check_axes(path: str | Path, samples: str, columns: Sequence[str], genes: Sequence[str] | None) -> None:
-    """Refuse a matrix that lies the other way round, as far as barcodes and the genes requested tell."""
-    other = SAMPLES[samples == "columns"]
-    barcodes = sum(map(bool, map(_BARCODE.match, columns))) > len(columns) / 2
-    requested = set(genes or ())
-    known = sum(column in requested for column in columns)
-    if (samples == "rows" and barcodes) or (samples == "columns" and known > len(requested) / 2):
-        raise InputError(f"{path}: is transposed, its samples are in {other}; give data.samples={other}")
 
 
 def _check_names(path: str | Path, what: str, names: Sequence[str]) -> None:

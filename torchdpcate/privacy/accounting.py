@@ -199,7 +199,8 @@ def _dp_sgd_noise_multiplier(
         return math.log(_compose(charges, delta, coarse) + 1e-300) - math.log(epsilon)
 
     # a fast coarse root first, then two or three exact evaluations around it
-    start = _central_limit(epsilon, delta, rate, steps)
+    shift = 1 / analytic_gaussian_sigma(epsilon, delta)
+    start = -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
     coarse = partial(excess, coarse=4.0)
     near = scipy.optimize.brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
     lower, upper = _bracket(excess, near, 5e-4)
@@ -207,12 +208,6 @@ def _dp_sgd_noise_multiplier(
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if excess(middle) > 0 else (lower, middle)
     return math.exp(upper)
-
-
-def _central_limit(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Log of a starting value: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
-    shift = 1 / analytic_gaussian_sigma(epsilon, delta)
-    return -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
 
 
 def _bracket(excess: Callable[[float], float], start: float, step: float) -> tuple[float, float]:

@@ -118,10 +118,6 @@ TRAINING = Charge(Purpose.NUISANCES)
 """Training of nuisances, whatever their kind."""
 DP_SGD = Charge(Purpose.NUISANCES, "dp_sgd")
 """Networks trained by DP-SGD."""
-MEDIAN = Charge(Purpose.NUISANCES, "quantile", "median_outcome")
-"""The median outcome of convex nuisances."""
-JOINT = Charge(Purpose.NUISANCES, "objective", "joint_objective")
-"""The joint objective of convex nuisances."""
 COMPOSED_EFFECT = Charge(Purpose.RELEASE, "composed")
 """Steps of one composition that make an effect; each is a part of it."""
 COMPOSED_SCORES = Charge(Purpose.NUISANCES, "composed")

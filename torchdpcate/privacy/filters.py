@@ -245,7 +245,7 @@ class SumFilter(Filter):
         return FilterCost(size, delta) if size > 0 else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        delta = _offered(left.delta, block)
+        delta = left.delta if left.delta >= max(_NEGLIGIBLE * block.delta, LEAST_DELTA) else 0.0
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
@@ -408,11 +408,6 @@ def stated_cost(
         rule = own
         costs.append(cost)
     return rule.compose(fixed, costs, delta), rule.naive(fixed, costs, delta)
-
-
-def _offered(delta: float, block: PrivacyBudget) -> float:
-    """Return what is offered of a delta that is left; nothing where that is next to nothing."""
-    return delta if delta >= max(_NEGLIGIBLE * block.delta, LEAST_DELTA) else 0.0
 
 
 def _is_gaussian(event: Event) -> bool:

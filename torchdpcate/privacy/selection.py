@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, positive
-from torchdpcate.privacy.charge import MEDIAN, OUTCOME, THRESHOLD, Charge, Purpose
+from torchdpcate.privacy.charge import OUTCOME, THRESHOLD, Charge, Purpose
 from torchdpcate.privacy.events import BoundedRangeEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -195,7 +195,7 @@ def quantile_by_counts(below: Tensor, n: int, quantile: float, epsilon: float, n
 @worst_case(
     "quantile",
     private_quantile,
-    attacks=[MEDIAN, THRESHOLD, OUTCOME],
+    attacks=[THRESHOLD, OUTCOME],
     pair="two candidates, equally good; one of four records moves from below to above",
 )
 def _quantile(budget: PrivacyBudget) -> Game:

@@ -15,9 +15,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.averages import whom
-from torchdpcate.release.estimate import Estimate, IntervalLaw
+from torchdpcate.release.estimate import Estimate, IntervalLaw, checked_level
 from torchdpcate.release.file import Release, draw
-from torchdpcate.release.lines import EVERYBODY, WEIGHTED, Lines
+from torchdpcate.release.lines import EVERYBODY, LEVEL, WEIGHTED, Lines
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
@@ -139,13 +139,100 @@ class StandardisedBalance(BalanceTable):
     unit: ClassVar[str] = "standard deviations"
 
 
-LEVEL = 0.95
-"""Probability of the interval that cards and ``torchdpcate verify`` show."""
+class LinesRelease(Release):
+    """Averages of effects as lines, with intervals that count sampling and all noise.
+
+    Attributes:
+        weights: Released propensity; None where the estimates use none, or none that is released.
+    """
+
+    kind = "lines"
+    column = "effect"
+    weights: ReleasedWeights | None
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The estimates, float64 [lines], in outcome units."""
+        return self.required_lines.estimates.numpy()
+
+    def interval(self, level: float = LEVEL, simultaneous: bool = False) -> np.ndarray:
+        r"""Return the confidence interval of each line, float64 [lines, 2], in outcome units.
+
+        Each holds its effect with about this probability over sampling and noise, where records are many, arms overlap,
+        nothing confounds but the covariates, and what ``assumptions`` says is so: for balancing weights the log-odds of
+        treatment or the mean outcome must be linear in the basis. Where both are wrong it may never hold the effect,
+        and nothing in the release shows that. Simultaneous ones hold all effects at once, see ``SubgroupRelease``.
+        Where noise dominates a denominator the interval is the full range of effects.
+
+        Args:
+            level: Probability in (0, 1).
+            simultaneous: Whether the level is that of all lines together.
+
+        Raises:
+            InputError: No interval is known for these estimates, or a level outside (0, 1).
+        """
+        found = self.required_lines.interval(checked_level(level), simultaneous)
+        if bool(found.isnan().any()):
+            raise InputError(
+                "interval: no honest interval is known for this estimate; CovariateBalancingEffect has one"
+            )
+        return found.numpy()
+
+    @property
+    def assumptions(self) -> str:
+        """What estimates and intervals rest on, in words; all of it where that is not stated."""
+        return and_counting(str(self.privacy.public.get(STATED_AS, UNSTATED)), self.domain)
+
+    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
+        """Return the forest plot: estimates with their intervals, one below the other.
+
+        Args:
+            level: Probability of the intervals, in (0, 1).
+
+        Raises:
+            InputError: A level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
+            ['x0 < 0.5', 'x0 >= 0.5']
+        """
+        return draw("plot_lines", self, level=level)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the lines with estimates and intervals, and what they rest on.
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> found = _example().summary()
+            >>> [row["line"] for row in found["lines"]], found["noise_dominated"]
+            (['x0 < 0.5', 'x0 >= 0.5'], 0)
+        """
+        lines, rows = self.required_lines, self.lines(LEVEL).drop(columns="group").to_dict("records")
+        if len(rows) > 1:
+            wide = lines.interval(LEVEL, simultaneous=True).tolist()
+            rows = [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)]
+        known = [{name: _known(value) for name, value in row.items()} for row in rows]
+        reference = {"reference": self.schema.reference} if self.arms else {}
+        dominated = {"interval_level": LEVEL, "noise_dominated": sum(lines.dominated)}
+        return {"lines": known, **dominated, **reference, STATED_AS: self.assumptions}
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "LinesRelease":
+        """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
+        from torchdpcate.release.subgroups import SubgroupRelease
+
+        weights = facts["weights"]
+        released = None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain)
+        own = SubgroupRelease if "subgroups" in facts else AverageEffectRelease
+        return own.of(tensors, facts, schema, privacy, released)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AverageEffectRelease(Release):
-    r"""A weighted average effect of records, with an interval that counts sampling and all noise.
+class AverageEffectRelease(LinesRelease):
+    r"""A weighted average effect of records: one line.
 
     Attributes:
         estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``: the average over everybody, the treated, the controls, or those
@@ -164,12 +251,10 @@ class AverageEffectRelease(Release):
     Example:
         >>> from torchdpcate.release.average_effect import _example
         >>> release = _example()
-        >>> release.estimate, release.interval(0.95).round(3).tolist()
-        (0.25, [0.152, 0.348])
+        >>> release.estimate.tolist(), release.interval(0.95).round(3).tolist()
+        ([0.25], [[0.152, 0.348]])
     """
 
-    kind = "average_effect"
-    column = "effect"
     subject = "Estimated average effect of {contrast} on {outcome}"
 
     estimand: str
@@ -188,28 +273,6 @@ class AverageEffectRelease(Release):
             raise InputError("outcome_theta: give weights too, whose features the outcome model shares")
 
     @property
-    def estimate(self) -> float:
-        """The estimate, in outcome units."""
-        return self.main.value
-
-    def interval(self, level: float = LEVEL) -> np.ndarray:
-        """Return the confidence interval [2] of the effect, in outcome units.
-
-        It holds the effect with about this probability over sampling and noise, where the records are many, treated
-        and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``assumptions``
-        names: for balancing weights the log-odds of treatment or the mean outcome must be linear in the basis. Where
-        both are wrong it may never hold the effect, and nothing in the release shows that. Where noise dominates a
-        denominator it is the full range of effects, and a warning says so.
-
-        Args:
-            level: Probability in (0, 1).
-
-        Raises:
-            InputError: No interval is known for this estimate, or a level outside (0, 1).
-        """
-        return np.array(self.main.interval(level, self.domain.outcome_range, self.privacy.protected.records))
-
-    @property
     def named(self) -> Lines:
         """The estimate as a line."""
         bound, records = self.domain.outcome_range, self.privacy.protected.records
@@ -219,18 +282,13 @@ class AverageEffectRelease(Release):
         y, errors, noise, n = torch.tensor([[value], [error], [math.nan], [self.privacy.n]], dtype=torch.float64)
 
         def ends(level: float) -> Tensor:
-            found = self.main.range(level, bound, records) if known else (math.nan, math.nan)
+            found = self.main.interval(level, bound, records) if known else (math.nan, math.nan)
             return torch.tensor([found], dtype=torch.float64)
 
         names, titles, own = (self.estimand,), (whom(self.estimand),), (self.estimand,) if known else ()
         said, law = self.assumptions, self.main.law
         parts = torch.tensor([() if law is None else law.laplace], dtype=torch.float64)
         return Lines(names, titles, (of,), y, errors, noise, n, ends, said, laplace=parts, comparable=own)
-
-    @property
-    def assumptions(self) -> str:
-        """Which models must follow the truth for estimate and interval, in words; all where it is not stated."""
-        return and_counting(str(self.privacy.public.get(STATED_AS, UNSTATED)), self.domain)
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].
@@ -252,48 +310,32 @@ class AverageEffectRelease(Release):
         Raises:
             InputError: Always.
         """
-        raise InputError(
-            "release of average_effect: it is one number and gives no column; see it with torchdpcate verify"
-        )
+        raise InputError("release of lines: it is one number and gives no column; see it with torchdpcate verify")
 
     def plot(  # type: ignore[override]
-        self, *, balance: bool = False, level: float = LEVEL
+        self, *, level: float = LEVEL, balance: bool = False
     ) -> "Figure":
-        """Return the figure of the estimate with its interval, and of the difference in means if it was requested.
+        """Return the forest plot of the estimate, or how far the arms differ before and after weighting.
 
         Args:
-            balance: Draws how far the arms differ before and after weighting instead (a love plot).
-            level: Probability of the intervals, in (0, 1).
+            level: Probability of the interval, in (0, 1).
+            balance: Draws the balance (a love plot).
 
         Raises:
             InputError: A balance that was not released, or a level outside (0, 1).
-
-        Example:
-            >>> from torchdpcate.release.average_effect import _example
-            >>> _example().plot().axes[0].get_yticklabels()[0].get_text()
-            'ATE'
         """
-        return draw("plot_average", self, balance=balance, level=level)
+        if not balance:
+            return super().plot(level=level)
+        if self.balance is None:
+            raise InputError(
+                "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
+                "loss=balancing"
+            )
+        return draw("plot_balance", self)
 
     def summary(self) -> dict[str, Any]:
-        """Return estimand, estimate, interval, what they rest on, and a difference in means that was requested.
-
-        Example:
-            >>> from torchdpcate.release.average_effect import _example
-            >>> found = _example().summary()
-            >>> found["estimand"], found["estimate"], [round(end, 3) for end in found["interval"]]
-            ('ATE', 0.25, [0.152, 0.348])
-        """
-        unknown, records = self.main.law is None and not self.main.noise_dominated, self.privacy.protected.records
-        found = {
-            "estimand": self.estimand,
-            "estimate": self.estimate,
-            "interval": None if unknown else list(self.main.range(LEVEL, self.domain.outcome_range, records)),
-            "interval_level": LEVEL,
-            "noise_dominated": self.main.noise_dominated,
-            STATED_AS: self.assumptions,
-        }
-        return found
+        """Return the estimand, and what ``LinesRelease`` does."""
+        return {"estimand": self.estimand, **super().summary()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the estimates' numbers, the sums, all coefficients and the balance table."""
@@ -314,11 +356,16 @@ class AverageEffectRelease(Release):
         return facts
 
     @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    def of(
+        cls,
+        tensors: dict[str, Tensor],
+        facts: dict[str, Any],
+        schema: TableSchema,
+        privacy: PrivacyStatement,
+        weights: ReleasedWeights | None,
     ) -> "AverageEffectRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
-        names, weights = facts["numbers"], facts["weights"]
+        """Rebuild a release from ``tensors`` and ``facts``, given its weights."""
+        names = facts["numbers"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
@@ -330,10 +377,15 @@ class AverageEffectRelease(Release):
             dict(zip(names, tensors["numbers"].tolist(), strict=True)),
             schema,
             privacy,
-            None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
+            weights,
             outcome,
             None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
         )
+
+
+def _known(value: Any) -> Any:
+    """Return a value as JSON has it: None of a number that is not known."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _vector(values: Any) -> Tensor:

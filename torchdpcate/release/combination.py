@@ -1,5 +1,6 @@
 """Combining releases of several sites: whether they are about the same thing, and what is guaranteed to whom."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,10 +9,8 @@ from torchdpcate._text import is_plain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import Combined, CombinedEffect, CombinedLines, common_lines, kind_of
-from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.combined import SitesRelease, common_lines
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
 from torchdpcate.release.statement import (
@@ -23,13 +22,9 @@ from torchdpcate.release.statement import (
     claim_sentence,
     unit_words,
 )
-from torchdpcate.release.subgroups import SubgroupRelease
 
 COMBINED = "combined"
 """What statements call the combination: post-processing, which asks nothing of the records."""
-KINDS: tuple[type[Combined], ...] = (CombinedEffect, CombinedLines)
-"""Kinds of combinations."""
-_COMBINED = (AverageEffectRelease, ComposedRelease, SubgroupRelease)
 _FORMULA = {
     FIXED: "none: releases of the sites weighted by their known variances, one effect at all sites",
     RANDOM: "none: releases of the sites weighted by their known variances, effects that differ between sites",
@@ -46,33 +41,36 @@ _LEVELS = list(Level)
 _LONGEST = 80  # of a name
 
 
-def combine(releases: Sequence[Release], names: Sequence[str], between: str = RANDOM) -> Combined:
+def combine(releases: Sequence[Release], names: Sequence[str], between: str = RANDOM) -> SitesRelease:
     """Return the combination of releases of several sites.
 
     Post-processing of the releases alone. Budgets, plans, numbers of records, learners and covariates in use may differ
     between sites; the sites' records are taken to be different ones.
 
     Args:
-        releases: Two or more of one kind: composed effects with intervals or lines, average effects, or effects in the
-            same subgroups.
-        names: What the sites are called, each once.
+        releases: Of one kind, with lines that have intervals: effects or averages by one composition, average effects,
+            or effects in the same subgroups. In the place of a combination are its sites, so that none counts twice.
+        names: What the releases are called, each once. Sites of a combination keep their names; where that is one of
+            another site too, the combination's stands before it.
         between: ``random``, where effects differ between sites and their mean is estimated, or ``fixed``, where they
             are taken to be the same.
 
     Raises:
-        InputError: Fewer than two releases, names that are not one each, one release twice, releases that are not about
+        InputError: Fewer than two sites, names that are not one each, one release twice, releases that are not about
             the same thing (names the first difference), or one whose error is not known.
 
     Example:
         >>> from torchdpcate.release.average_effect import _example
         >>> found = combine([_example(), _example(0.35)], ["north", "south"], "fixed")
-        >>> found.estimate.round(decimals=3).tolist(), found.interval().round(3).tolist()
-        ([0.3], [[0.231, 0.369]])
+        >>> found.lines().round(3).iloc[-1][["line", "estimate", "low", "high"]].tolist()
+        ['all sites', 0.3, 0.231, 0.369]
     """
+    if len(names) == len(releases):
+        names, releases = _flat(names, releases)
+    if len(names) != len(releases) or len(set(names)) < len(names):
+        raise InputError(f"names = {list(names)}: give each of the {len(releases)} sites a name of its own")
     if len(releases) < 2:
         raise InputError(f"releases: {len(releases)} given; a combination needs two or more")
-    if len(set(names)) < len(names) or len(names) != len(releases):
-        raise InputError(f"names = {list(names)}: give each of the {len(releases)} sites a name of its own")
     strange = [name for name in names if not name or not is_plain(name) or len(name) > _LONGEST]
     if strange:
         raise InputError(f"names: {strange[0]!r} is none of a site; give 1 to {_LONGEST} letters in one line")
@@ -87,46 +85,46 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
             raise InputError(f"{other} and {name} are one and the same release; give each site's once")
     for name, release in zip(names[1:], releases[1:], strict=True):
         _check_alike(names[0], releases[0], name, release)
-    kind, schema = _kind(names, releases), schema_of(releases)
+    if not common_lines(releases):
+        each = "; ".join(
+            f"{name}: {', '.join(common_lines([site])[0].names)}" for name, site in zip(names, releases, strict=True)
+        )
+        raise InputError(f"releases: no line with a known error is one of all sites ({each}); request one at all")
+    schema = schema_of(releases)
     statement = statement_of(releases, names, between, schema)
-    return kind(tuple(releases), tuple(names), between, schema, statement)
+    return SitesRelease(tuple(releases), tuple(names), between, schema, statement)
+
+
+def _flat(names: Sequence[str], releases: Sequence[Release]) -> tuple[list[str], list[Release]]:
+    """Return names and releases of single sites, those of a combination in its place."""
+    each = [
+        (name, own, site)
+        for name, release in zip(names, releases, strict=True)
+        for own, site in (
+            zip(release.names, release.sites, strict=True) if isinstance(release, SitesRelease) else [("", release)]
+        )
+    ]
+    taken = Counter(own or name for name, own, _ in each)
+    called = [name if not own else own if taken[own] == 1 else f"{name}: {own}" for name, own, _ in each]
+    return called, [site for *_, site in each]
 
 
 def _check_alone(name: str, release: Release) -> None:
     """Refuse a release whose error nothing in it tells."""
-    kinds = ", ".join(kind.kind for kind in _COMBINED)
-    if type(release) not in _COMBINED:
+    if release.decision is not None:
         raise InputError(
-            f"{name}: a release of {release.kind} has no known error to weigh it by; give one of {kinds}, and decide "
-            "by the combined effect"
+            f"{name}: a decision has no known error to weigh it by; combine effects, and decide by theirs together"
         )
-    if isinstance(release, ComposedRelease):
-        if release.law is None and release.averages is None:
-            raise InputError(
-                f"{name}: no intervals and no lines, hence no known error: {release.without or release.no_lines}"
-            )
-    elif not common_lines([release]):
-        raise InputError(
-            f"{name}: mechanism = {release.privacy.mechanism} knows no interval of its estimate; release one that "
-            "does, such as mechanism=covariate_balancing"
+    if not common_lines([release]):
+        why = getattr(release, "without", None) or (
+            release.why_no_lines if release.named is None else f"mechanism = {release.privacy.mechanism} knows none"
         )
-
-
-def _kind(names: Sequence[str], releases: Sequence[Release]) -> type[Combined]:
-    """Return the kind of the combination; refuse effects of which some have intervals alone, others lines alone."""
-    try:
-        return kind_of(releases)
-    except InputError:
-        bare = next(name for name, release in zip(names, releases, strict=True) if not common_lines([release]))
-        raise InputError(
-            f"{bare} has intervals and no lines, another site lines and no intervals: nothing that all sites have has "
-            "a known error"
-        ) from None
+        raise InputError(f"{name}: no interval, hence no known error to weigh it by: {why}")
 
 
 def _check_alike(name: str, first: Release, other_name: str, other: Release) -> None:
     """Refuse two releases that are not about the same thing, and name the first difference."""
-    if type(first) is not type(other):
+    if first.kind != other.kind:
         raise InputError(f"{name} is a release of {first.kind}, {other_name} one of {other.kind}; combine one kind")
     for (what, one), (_, two) in zip(_subject(first, other), _subject(other, first), strict=True):
         if one != two:
@@ -153,11 +151,10 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
         yield f"missing of {name}", entries[name].get("missing")
     unit = release.privacy.protected
     yield "who is protected", f"a person of {unit.records} records" if unit.is_person else "one record"
-    if isinstance(release, AverageEffectRelease):
-        yield "the estimand", release.estimand
-    if isinstance(release, SubgroupRelease):
-        yield "the list of subgroups", release.line_names
-        yield "whom effects are averages of", release.privacy.public.get("estimand")
+    private = release.privacy.private_noise and other.privacy.private_noise  # others state no constants
+    yield "whom effects are averages of", release.privacy.public.get("estimand") if private else None
+    if release.function is None:
+        yield "the list of its lines", list(release.required_lines.titles)
 
 
 def _said(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Releases of several sites combined: post-processing of their released numbers, which a combined file holds whole."""
+"""Releases of several sites as one: post-processing of their released numbers, which a file of them holds whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,29 +11,29 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
-from torchdpcate.release.averages import ABOUT, powers, whom
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.errors import InputError, MissingError
+from torchdpcate.release.averages import ABOUT, powers
 from torchdpcate.release.file import Release, ReleaseFile, draw
 from torchdpcate.release.lines import Lines
-from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM, Pooled, pool
+from torchdpcate.release.meta_analysis import BETWEEN, FEWEST, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
-from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-ALL_SITES = "all sites"
-"""What the combination is called beside the sites."""
+ALL_SITES, NEW_SITE = "all sites", "a new site like these"
+"""What the mean and the prediction are called beside the sites."""
 _INDEPENDENT = "sites hold different records"
 _SAMPLED = "sites differ as a sample of the sites that their mean is about"
-_NO_COLUMN = "release of {}: these are averages, which give no column; see them with torchdpcate verify"
+_PREDICTED = "a new site is another of that sample, in which effects are normally distributed"
+_NO_COLUMN = "release of sites: these are averages, which give no column; see them with torchdpcate verify"
+_NO_FUNCTION = "this combination has averages alone, see lines(); a site released no effect with intervals"
 
 
 def common_lines(sites: Sequence[Release]) -> list[Lines]:
@@ -51,8 +51,17 @@ def common_lines(sites: Sequence[Release]) -> list[Lines]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Combined(Release):
-    """Releases of K sites and their meta-analysis; everything it answers follows from ``sites`` and ``between``.
+class SitesRelease(EffectRelease):
+    r"""Releases of K sites and their meta-analysis; everything it answers follows from ``sites`` and ``between``.
+
+    Each line that all sites have is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of
+    what sites released. Errors of estimated nuisances may be the same at all sites: they do not average out.
+
+    Where all sites have an effect with intervals it is an effect too. At every x the sites' unshrunk estimates
+    :math:`\tau_k(x)` with their known variances, noise and sampling together, are pooled: that makes the intervals, in
+    which what effects are expected to have beyond the released features does not average out either. The effect itself
+    is the mean of the released ones, each shrunk by its own release, with the weights of the first line, of less error
+    than what is shrunk after pooling (experiments/defaults/combine.csv). It need not be the middle of its interval.
 
     Attributes:
         sites: The sites' releases, as they were published.
@@ -62,11 +71,21 @@ class Combined(Release):
         privacy: What is guaranteed by site.
     """
 
+    kind = "sites"
+
     sites: tuple[Any, ...]
     names: tuple[str, ...]
-    between: str
+    between: str = field()
     schema: TableSchema
     privacy: PrivacyStatement
+
+    @property
+    def subject(self) -> str:  # type: ignore[override]
+        """What it is about, of a treatment and an outcome."""
+        if self.function is not None:
+            return f"{self.sites[0].subject}, combined over sites"
+        several = "effects" if len(self.line_names) > 1 else "effect"
+        return f"Estimated average {several} of {{contrast}} on {{outcome}}, combined over sites"
 
     def tensors(self) -> dict[str, Tensor]:
         """Return those of all sites, under their positions."""
@@ -85,7 +104,7 @@ class Combined(Release):
     @classmethod
     def build(
         cls, tensors: dict[str, Tensor], facts: Mapping[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "Combined":
+    ) -> "SitesRelease":
         """Rebuild a combination from ``tensors`` and ``facts``."""
         if facts["between"] not in BETWEEN:
             raise ValueError("between: no model")
@@ -94,43 +113,58 @@ class Combined(Release):
             metadata = {key: str(value) for key, value in entry.items()}
             names.append(metadata.pop("name"))
             file = ReleaseFile(Path(names[-1]), metadata, tensors_of(str(k), tensors))
-            if file.fault is not None:
-                raise ValueError(f"site {k}: {file.fault}")
+            if file.fault is not None or metadata["class"] == cls.kind:
+                raise ValueError(f"site {k}: {file.fault or 'a combination, whose sites would be those of this one'}")
             sites.append(file.build())
-        if kind_of(sites) is not cls:
-            raise ValueError("sites: not of this kind of combination")
+        if not common_lines(sites):
+            raise ValueError("sites: they have nothing with a known error in common")
         return cls(tuple(sites), tuple(names), facts["between"], schema, privacy)
 
     @property
-    def named(self) -> Lines:
-        """The lines of each site, and below those of one name their mean."""
-        each, shares, count = self._released(LEVEL)[..., 0], self.shares, len(self.sites)
-        pooled, n = self.pooled, [site.privacy.n for site in self.sites]
-        variances = self._known()[1]
+    def function(self) -> "SitesRelease | None":  # type: ignore[override]
+        """Itself, where all sites have an effect with intervals; None of averages alone."""
+        own = all(site.function is site and site.law is not None for site in self.sites)
+        return self if own else None
 
-        def below(of_sites: Tensor, mean: Tensor) -> Tensor:
-            return torch.cat([of_sites, mean[None]]).transpose(0, 1).flatten(0, 1)
+    @property
+    def _functions(self) -> tuple[Any, ...]:
+        if self.function is None:
+            raise MissingError(_NO_FUNCTION)
+        return self.sites
+
+    @property
+    def named(self) -> Lines:
+        """The lines of each site; below those of one name their mean, and what a new site's may be.
+
+        That is there of three or more sites whose effects differ, see ``Pooled.new_half_width``.
+        """
+        each, found, means = common_lines(self.sites), self.pooled, self._means
+        predicted = self.between != FIXED and len(self.sites) >= FEWEST
+        count, more, lines = len(self.sites), 1 + predicted, len(means)
+
+        def below(of_sites: Sequence[Tensor], *rest: Tensor) -> Tensor:
+            return torch.stack([*of_sites, *rest[:more]], 1).flatten(0, 1)
 
         def ends(level: float) -> Tensor:
-            return below(self._released(level)[..., 1:], self.means(level)[:, 1:])
+            new = self._about(found, found.new_half_width(level), means)
+            return below([own.ends(level) for own in each], self.means(level)[:, 1:], new)
 
-        lines = self.line_titles
-        titles = (*self.names, ALL_SITES) * len(lines)
-        groups = tuple(title for title in lines for _ in range(count + 1))
-        error = torch.maximum(pooled.fixed_error, pooled.spread_error) if self.between == RANDOM else pooled.fixed_error
-        size = torch.tensor(n, dtype=torch.float64)[:, None].expand(-1, len(lines))
+        titles = (*self.names, ALL_SITES, NEW_SITE)[: count + more] * lines
+        groups = tuple(title for title in self.line_titles for _ in range(count + more))
+        noise, records = (torch.stack([getattr(own, name) for own in each]) for name in ("noise", "records"))
+        none, error = torch.zeros_like(means), torch.hypot(found.deviation, found.common)
         return Lines(
             tuple(f"{group}: {title}" for group, title in zip(groups, titles, strict=True)),
             titles,
             groups,
-            below(each, self._means),
-            below(variances.sqrt(), torch.hypot(error, pooled.common)),
-            below(torch.full_like(each, torch.nan), torch.full_like(self._means, torch.nan)),
-            below(size, size.sum(0)),
+            below([own.estimates for own in each], means, means),
+            below([own.errors for own in each], error, torch.hypot(found.new_deviation, found.common)),
+            below([*noise], *[(self.shares * noise).square().sum(0).sqrt()] * 2),
+            below([*records], records.sum(0), none),
             ends,
             self.assumptions,
-            weights=below(shares, torch.ones_like(self._means)),
-            means=(*(False,) * count, True) * len(lines),
+            weights=below([*self.shares], torch.ones_like(means), none),
+            means=tuple(title == ALL_SITES for title in titles),
         )
 
     @property
@@ -142,53 +176,39 @@ class Combined(Release):
     @cached_property
     def line_names(self) -> tuple[str, ...]:
         """Names of the averages that all sites have; see ``common_lines``."""
-        return next((lines.names for lines in common_lines(self.sites)), ())
+        return common_lines(self.sites)[0].names
 
     @property
     def line_titles(self) -> list[str]:
         """What is compared between sites, a line each, in words."""
-        return [name if self.answers_rows or name in self.cells else whom(name) for name in self.line_names]
-
-    @property
-    def _of_cells(self) -> SubgroupRelease | None:
-        """The first site, where sites released effects in subgroups."""
-        return self.sites[0] if isinstance(self.sites[0], SubgroupRelease) else None
+        return [*common_lines(self.sites)[0].titles]
 
     @property
     def answers_rows(self) -> bool:
-        """Whether each row has a cell with a mean: sites released effects in subgroups."""
-        return self._of_cells is not None
+        """Whether each row has an effect: that of all sites' functions, or of its cell at sites with subgroups."""
+        return self.function is not None or hasattr(self.sites[0], "cells")
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Names of the lines that are of parts of the records, of which there are several."""
-        if self.answers_rows:
-            return self.line_names if len(self.line_names) > 1 else ()
-        return tuple(name for name in self.line_names if name not in ABOUT and powers(name) is None)
+        """Names of the lines that are of parts of the records, or of one of several arms."""
+        found = tuple(name for name in self.line_names if name not in ABOUT and powers(name) is None)
+        return found if len(self.line_names) > 1 else ()
 
     @cached_property
     def pooled(self) -> Pooled:
         """The meta-analysis of each line, [lines]."""
-        return pool(*self._known(), self.between)
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sites' estimates of each line, their variances, and deviations by nuisances, [K, lines] each."""
         each = common_lines(self.sites)
-        return (
+        return pool(
             torch.stack([lines.estimates if lines.unshrunk is None else lines.unshrunk for lines in each]),
             torch.stack([lines.errors.square() for lines in each]),
             torch.stack([torch.zeros_like(x.errors) if x.common is None else x.common.sqrt() for x in each]),
+            self.between,
         )
-
-    def _released(self, level: float) -> Tensor:
-        """Return what each site itself says of each line: estimate and ends of its interval, [K, lines, 3]."""
-        each = common_lines(self.sites)
-        return torch.stack([torch.cat([lines.estimates[:, None], lines.ends(level)], 1) for lines in each])
 
     @cached_property
     def _means(self) -> Tensor:
         """The mean over sites of each line, [lines]: of what they released, which of averages may be shrunk."""
-        return (self.shares * self._released(LEVEL)[..., 0]).sum(0)
+        return (self.shares * torch.stack([lines.estimates for lines in common_lines(self.sites)])).sum(0)
 
     def means(self, level: float = LEVEL) -> Tensor:
         """Return the mean over sites of each line and the ends of its interval, [lines, 3], in outcome units.
@@ -196,11 +216,11 @@ class Combined(Release):
         Args:
             level: Probability of the intervals, in (0, 1).
         """
-        return torch.cat([self._means[:, None], self._about(self.pooled, self._means, level)], 1)
+        ends = self._about(self.pooled, self.pooled.half_width(level), self._means)
+        return torch.cat([self._means[:, None], ends], 1)
 
-    def _about(self, pooled: Pooled, effect: Tensor, level: float) -> Tensor:
-        """Return the intervals of means, [m, 2], each with the nearer end moved to the effect where it lies beyond."""
-        half = pooled.half_width(level)
+    def _about(self, pooled: Pooled, half: Tensor, effect: Tensor) -> Tensor:
+        """Return intervals about means, [m, 2], each with the nearer end moved to the effect where it lies beyond."""
         low, high = torch.minimum(pooled.mean - half, effect), torch.maximum(pooled.mean + half, effect)
         return torch.stack([low, high], 1).clamp(-self.domain.outcome_range, self.domain.outcome_range)
 
@@ -210,121 +230,37 @@ class Combined(Release):
         ``between_sd`` is tau, in outcome units; ``i_squared`` the share of the variance that is between sites; ``q``
         Cochran's Q, which is about ``q_if_equal`` where all sites have one effect.
         """
-        found = self.pooled
-        numbers = zip(
-            found.tau2.sqrt().tolist(), found.i2.tolist(), found.q.tolist(), found.sites.tolist(), strict=True
-        )
-        return [
-            {"line": title, "between_sd": tau, "i_squared": i2, "q": q, "q_if_equal": max(sites - 1, 0)}
-            for title, (tau, i2, q, sites) in zip(self.line_titles, numbers, strict=True)
-        ]
+        found, keys = self.pooled, ("between_sd", "i_squared", "q", "q_if_equal")
+        numbers = torch.stack([found.tau2.sqrt(), found.i2, found.q, (found.sites - 1).clamp_min(0)], 1).tolist()
+        rows = zip(self.line_titles, numbers, strict=True)
+        return [{"line": title} | dict(zip(keys, row, strict=True)) for title, row in rows]
 
     @property
     def assumptions(self) -> str:
         """When intervals hold, beside noise and sampling, which they count; one sentence."""
-        words = [part for words in self._rest_on() for part in words.split("; ")]
-        sampled = [] if self.between == FIXED else [_SAMPLED]
-        return "; ".join(dict.fromkeys([_INDEPENDENT, *sampled, *words]))
-
-    def _rest_on(self) -> list[str]:
-        """Return what the numbers of each site rest on."""
-        return [lines.assumptions for lines in common_lines(self.sites)]
-
-    def _shown(self) -> dict[str, Any]:
-        """Return what every summary has of the sites."""
-        sites = [
-            {"site": name, "records": site.privacy.n, "claim": site.privacy.claim}
-            for name, site in zip(self.names, self.sites, strict=True)
-        ]
-        return {"between": self.between, "sites": sites, "heterogeneity": self.heterogeneity()}
-
-    def forest(self, *, level: float = LEVEL) -> "Figure":
-        """Return the forest plot by site, with the combination below each line's sites.
-
-        Args:
-            level: Probability of the intervals, in (0, 1).
-        """
-        return draw("plot_lines", self, level=level)
+        sampled = [_SAMPLED, *[_PREDICTED] * (len(self.sites) >= FEWEST)] if self.between != FIXED else []
+        rest = [] if self.function is None else [site.assumptions for site in self.sites]
+        if not rest or any(site.domain.known_propensity is None for site in self.sites):
+            rest += [lines.assumptions for lines in common_lines(self.sites)]
+        return "; ".join(dict.fromkeys([_INDEPENDENT, *sampled, *"; ".join(rest).split("; ")]))
 
     def _position(self, k: int) -> list[int]:
         """Return the positions among all encoded columns of those of site k."""
-        return columns_of(self.sites[k].schema, self.schema)
-
-
-def columns_of(own: TableSchema, union: TableSchema) -> list[int]:
-    """Return the positions, among the encoded columns of a union of schemas, of those of one of them."""
-    return [place for name in own.columns for place in union.places[name]]
-
-
-def law_of(site: ComposedRelease) -> EffectLaw:
-    """Return what the intervals of a site's effect rest on.
-
-    Raises:
-        InputError: It has none, and why.
-    """
-    if site.law is None:
-        why = site.without or "second_stage.intervals=true requests the numbers they rest on"
-        raise InputError(f"no intervals, hence no known error: {why}")
-    return site.law
-
-
-class CombinedEffect(Combined, EffectRelease):
-    r"""The mean effect function over sites.
-
-    At every x the sites' unshrunk estimates :math:`\tau_k(x)` with their known variances :math:`v_k(x)`, noise and
-    sampling together, are combined by ``pool``: that makes the intervals. The errors of estimated nuisances, and what
-    effects are expected to have beyond the released features, may be the same at all sites: they do not average out.
-
-    The effect itself is the weighted mean of what the sites released, each shrunk by its own release, with the weights
-    of their average effects, of less error than what is shrunk after pooling (experiments/defaults/combine.csv). It
-    need not be the middle of its interval. Where all sites' effects are one number so is it, and intervals of means are
-    the average's: by lines where all sites have them, as of ``CombinedLines``.
-
-    Attributes:
-        sites: The sites' releases, each with intervals.
-    """
-
-    kind = "combined_effect"
-    subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates, combined over sites"
-
-    sites: tuple[ComposedRelease, ...]
-
-    @property
-    def line_titles(self) -> list[str]:
-        """What is compared between sites, a line each, in words."""
-        return super().line_titles or ["average effect"]
-
-    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
-        if self.line_names:
-            return super()._known()
-        numbers = []
-        for law in (law_of(site) for site in self.sites):
-            *_, nuisances = law.moments(law.centre[None])
-            numbers.append([law.average, law.average_variance, nuisances.sqrt().item()])
-        first, second, third = torch.tensor(numbers, dtype=torch.float64).unbind(1)
-        return first[:, None], second[:, None], third[:, None]
-
-    def _released(self, level: float) -> Tensor:
-        if self.line_names:
-            return super()._released(level)
-        rows = [[site.average_effect, *site.average(level)] for site in self.sites]
-        return torch.tensor(rows, dtype=torch.float64)[:, None]
-
-    def _rest_on(self) -> list[str]:
-        estimated = any(site.domain.known_propensity is None for site in self.sites)
-        return [site.assumptions for site in self.sites] + (super()._rest_on() if estimated else [])
+        return [place for name in self.sites[k].schema.columns for place in self.schema.places[name]]
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are confidence intervals of the effect."""
-        return True
+        """Whether there are confidence intervals of an effect function."""
+        return self.function is not None
 
     @cached_property
-    def reference(self) -> Tensor:
+    def reference(self) -> Tensor | None:
         """Rows whose covariates have the released means and spreads of the sites that have them, [256, q].
 
-        Covariates are independent of each other; see ``ComposedRelease.population``.
+        Covariates are independent of each other; see ``ComposedRelease.population``. None of averages alone.
         """
+        if self.function is None:
+            return None
         total = self.privacy.n
         each = [site.population(max(1, round(ROWS * site.privacy.n / total))) for site in self.sites]
         found = torch.empty(ROWS, self.domain.dimension, dtype=torch.float64)
@@ -337,20 +273,20 @@ class CombinedEffect(Combined, EffectRelease):
     @property
     def features_used(self) -> set[int]:
         """Positions of the encoded columns that the effect may depend on."""
-        return {self._position(k)[column] for k, site in enumerate(self.sites) for column in site.features_used}
+        return {self._position(k)[column] for k, site in enumerate(self._functions) for column in site.features_used}
 
     @property
     def form(self) -> str:
         """What the effect is: ``constant`` or ``additive``."""
-        return "constant" if all(site.form == "constant" for site in self.sites) else "additive"
+        return "constant" if all(site.form == "constant" for site in self._functions) else "additive"
 
     @property
     def average_effect(self) -> float:
-        """Weighted mean of the sites' released average effects, in outcome units."""
+        """Mean over sites of the first line, that of everybody where all sites have it, in outcome units."""
         return float(self._means[0])
 
     def average(self, level: float = LEVEL) -> np.ndarray:
-        """Return the confidence interval of the mean of the sites' average effects, (low, high), in outcome units.
+        """Return the confidence interval of ``average_effect``, (low, high), in outcome units.
 
         Raises:
             InputError: A level outside (0, 1).
@@ -359,13 +295,23 @@ class CombinedEffect(Combined, EffectRelease):
         return found
 
     def effect_tensor(self, x: Tensor) -> Tensor:
-        """Return the combined effects at encoded covariates x [m, q], [m]."""
-        each = [site.effect_tensor(x[:, self._position(k)]) for k, site in enumerate(self.sites)]
-        return self._weights() @ torch.stack(each)
+        """Return the effects at encoded covariates x [m, q], or of the rows' cells, [m]; of K > 2 arms [m, K - 1].
 
-    def _weights(self) -> Tensor:
-        """Return the sites' shares, [K]: those of the meta-analysis of their average effects."""
-        return self.shares[:, 0]
+        Raises:
+            InputError: Sites released averages that are no one partition's.
+        """
+        if self.function is None:
+            return self._of_cells(self._means, x)
+        each = [site.effect_tensor(x[:, self._position(k)]) for k, site in enumerate(self.sites)]
+        return self.shares[:, 0] @ torch.stack(each)
+
+    def _of_cells(self, values: Tensor, x: Tensor) -> Tensor:
+        """Return those of some values [lines, ...] that are of the cells of rows."""
+        if not self.answers_rows:
+            raise InputError(_NO_COLUMN)
+        arms = len(self.arms) or 1
+        found = values.view(-1, arms, *values.shape[1:])[self.sites[0].cells(x[:, self._position(0)])]
+        return found if self.arms else found[:, 0]
 
     def pooled_at(self, x: Tensor, rows: int = 1) -> Pooled:
         """Return the meta-analysis of the sites' unshrunk estimates at each row of x [m, q], or of means of rows.
@@ -373,10 +319,13 @@ class CombinedEffect(Combined, EffectRelease):
         Args:
             x: Encoded covariates.
             rows: How many rows in turn make a mean.
+
+        Raises:
+            MissingError: There is no effect function.
         """
         found = []
-        for k, site in enumerate(self.sites):
-            law, psi = law_of(site), site.features(x[:, self._position(k)])
+        for k, site in enumerate(self._functions):
+            law, psi = site.law, site.features(x[:, self._position(k)])
             middle, variance, nuisances = law.moments(psi.view(-1, rows, psi.shape[1]).mean(1))
             missed = law.missed if rows == 1 else 0.0
             found.append(torch.stack([middle, variance + nuisances + missed, (nuisances + missed).sqrt()]))
@@ -384,21 +333,25 @@ class CombinedEffect(Combined, EffectRelease):
         return pool(estimates, variances, shared, self.between)
 
     def interval(self, X: Covariates, level: float = LEVEL) -> np.ndarray:
-        """Return intervals of the mean effect over sites for a person like each of X, [m, 2], in outcome units.
+        """Return intervals of the mean effect over sites for a person like each of X, or of the cell, [m, 2].
 
         They hold sampling, all privacy noise, how sites differ (``between=random``), and what effects are expected to
-        have beyond the released features. The effect, which is shrunk, is in them: where it lies beyond an end, that
-        end is moved to it. They hold if what ``assumptions`` says is so.
+        have beyond the released features, in outcome units. The effect, which is shrunk, is in them: where it lies
+        beyond an end, that end is moved to it. They hold if what ``assumptions`` says is so. A line that noise
+        dominates at all sites has the full range of effects. Of K > 2 arms they are [m, K - 1, 2].
 
         Args:
             X: Covariates, as for ``effect``.
             level: Probability in (0, 1).
 
         Raises:
-            InputError: A level outside (0, 1).
+            InputError: As ``effect_tensor``, or a level outside (0, 1).
         """
         x = self._covariates(X)
-        return self._about(self.pooled_at(x), self.effect_tensor(x), level).numpy()
+        if self.function is None:
+            return self._of_cells(self.means(level)[:, 1:], x).numpy()
+        pooled = self.pooled_at(x)
+        return self._about(pooled, pooled.half_width(level), self.effect_tensor(x)).numpy()
 
     def mean_interval(self, X: Covariates, level: float = LEVEL, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the means over public rows, [m, 2]; arguments as of a composed release."""
@@ -408,7 +361,8 @@ class CombinedEffect(Combined, EffectRelease):
             raise InputError(f"rows = {rows}: X has {len(x)} rows; give a number that divides it")
         if self.form == "constant" and rows > 1:
             return np.tile(self.average(level), (len(x) // rows, 1))
-        return self._about(self.pooled_at(x, rows), self.effect_tensor(x).view(-1, rows).mean(1), level).numpy()
+        pooled = self.pooled_at(x, rows)
+        return self._about(pooled, pooled.half_width(level), self.effect_tensor(x).view(-1, rows).mean(1)).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
@@ -422,7 +376,7 @@ class CombinedEffect(Combined, EffectRelease):
 
     @property
     def target(self) -> str:
-        """What intervals are about, in one sentence."""
+        """What intervals of the effect are about, in one sentence."""
         average = "of the sites' average effects, and of a person of the effect at x"
         sites = average if self.form == "constant" else "over sites of the effect at x"
         like = "which is the same at all of them" if self.between == FIXED else "each site counted once"
@@ -439,99 +393,41 @@ class CombinedEffect(Combined, EffectRelease):
     def _no_band(self) -> InputError:
         return InputError("noise_band: a combination has none; interval(X) holds all noise and sampling")
 
-    def summary(self) -> dict[str, Any]:
-        """Return the mean effect, its interval, how far sites differ, and what each site guarantees."""
-        low, high = self.average().tolist()
-        shown = {"form": self.form, "average": self.average_effect, "average_low": low, "average_high": high}
-        return shown | self._shown() | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
-
-
-class CombinedLines(Combined):
-    """The means over sites of the averages that all of them have: of everybody, of weighted people, of public cells.
-
-    Each line is a meta-analysis of its own (``pool``): its estimate is the mean, by its weights, of what sites
-    released. Errors of estimated nuisances may be the same at all sites: they do not average out. Groups by effect are
-    left out, for they are not the same people at other sites, and so is the value of a rule.
-
-    Attributes:
-        sites: The sites' releases, of one kind.
-    """
-
-    kind = "combined_lines"
-    column = "effect"
-
-    @property
-    def subject(self) -> str:  # type: ignore[override]
-        """What it is about, of a treatment and an outcome."""
-        several = "effects" if len(self.line_names) > 1 else "effect"
-        return f"Estimated average {several} of {{contrast}} on {{outcome}}, combined over sites"
-
-    @property
-    def estimate(self) -> np.ndarray:
-        """The means over sites, float64 [lines], in outcome units."""
-        return self._means.numpy()
-
-    def interval(self, level: float = LEVEL) -> np.ndarray:
-        """Return confidence intervals of the means over sites, float64 [lines, 2], in outcome units.
-
-        They hold sampling, all privacy noise, and how sites differ (``between=random``), if what ``assumptions`` says
-        is so. A line that noise dominates at all sites has the full range of effects.
+    def plot(
+        self,
+        covariate: str | Sequence[str] | None = None,
+        *,
+        profile: Mapping[str, Any] | None = None,
+        level: float = LEVEL,
+    ) -> "Figure":
+        """Return the forest plot by site, the mean below each line's sites; or the effect against a covariate.
 
         Args:
-            level: Probability in (0, 1).
+            covariate: As of ``EffectRelease``; None draws the lines.
+            profile: Likewise.
+            level: Probability of the intervals, in (0, 1).
 
         Raises:
-            InputError: A level outside (0, 1).
+            InputError: As ``EffectRelease.plot``.
+            MissingError: A covariate, and there is no effect function.
         """
-        found: np.ndarray = self.means(level)[:, 1:].numpy()
-        return found
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the mean over sites of the effect of each row's cell, [m]; of K > 2 arms [m, K - 1].
-
-        Raises:
-            InputError: Sites released no effects in subgroups, or of several partitions, in which a row has several
-                cells.
-        """
-        return self._of_rows(self._means, x)
-
-    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
-        """Return the interval of the cell of each row of encoded covariates x [m, q], [m, 2].
-
-        Raises:
-            InputError: As ``answer``, or a level outside (0, 1).
-        """
-        low, high = torch.from_numpy(self.interval(level)).unbind(1)
-        return torch.stack([self._of_rows(low, x), self._of_rows(high, x)], -1).numpy()
-
-    def _of_rows(self, values: Tensor, x: Tensor) -> Tensor:
-        site, arms = self._of_cells, len(self.arms)
-        if site is None:
-            raise InputError(_NO_COLUMN.format(self.kind))
-        return (values.view(-1, arms) if arms else values)[site.cells(x[:, self._position(0)])]
-
-    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
-        """Return ``forest``."""
-        return self.forest(level=level)
+        if covariate is None:
+            return draw("plot_lines", self, level=level)
+        return draw("plot_effect", self, covariate, profile=profile, level=level) if self._functions else None
 
     def summary(self) -> dict[str, Any]:
         """Return each line with its interval, how far sites differ, and what each site guarantees."""
-        rows = zip(self.line_titles, self.estimate.tolist(), self.interval().tolist(), strict=True)
-        lines = [{"line": title, "estimate": y, "low": low, "high": high} for title, y, (low, high) in rows]
-        return {"estimates": lines, "interval_level": LEVEL} | self._shown() | {STATED_AS: self.assumptions}
-
-
-def kind_of(sites: Sequence[Release]) -> type[Combined]:
-    """Return the kind of the combination of some sites, which follows from their releases.
-
-    Effects with a law at all of them make an effect; what else all of them have makes lines.
-
-    Raises:
-        InputError: They are of several kinds, or have nothing with a known error in common.
-    """
-    if len({type(site) for site in sites}) == 1:
-        if all(isinstance(site, ComposedRelease) and site.law is not None for site in sites):
-            return CombinedEffect
-        if common_lines(sites):
-            return CombinedLines
-    raise InputError("sites have nothing with a known error in common")
+        rows = zip(self.line_titles, self.means().tolist(), strict=True)
+        effect = {} if self.function is None else {"form": self.form, "intervals_of": self.target}
+        return {
+            "estimates": [{"line": title, "estimate": y, "low": low, "high": high} for title, (y, low, high) in rows],
+            "interval_level": LEVEL,
+            "between": self.between,
+            "sites": [
+                {"site": name, "records": site.privacy.n, "claim": site.privacy.claim}
+                for name, site in zip(self.names, self.sites, strict=True)
+            ],
+            "heterogeneity": self.heterogeneity(),
+            **effect,
+            STATED_AS: self.assumptions,
+        }

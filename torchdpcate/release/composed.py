@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchdpcate._process import BATCH
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.fit.weighted_basis import UNITS, HiddenUnits, Standardisation, WeightedBasis, effects_of
 from torchdpcate.release.averages import (
@@ -50,9 +51,6 @@ from torchdpcate.release.statement import (
     and_counting,
 )
 from torchdpcate.typing import Covariates
-
-if TYPE_CHECKING:
-    pass
 
 _WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
 
@@ -398,7 +396,7 @@ class ComposedRelease(EffectRelease):
         kinds |= dict.fromkeys(averages.policies, OF_POLICY) | {AVERAGE: EVERYBODY}
         kinds |= dict.fromkeys(tilts_of(names), WEIGHTED)
         kinds |= dict.fromkeys(names, EVERYBODY) if self.arms else {}
-        titles = dict(zip(averages.names, self.arm_titles or averages.titles(self.domain.better), strict=True))
+        titles = dict(zip(averages.names, self._line_titles, strict=True))
         everywhere = (EVERYBODY, WEIGHTED, None)  # with cells; groups by effect are other people elsewhere
         estimates, variances = averages.estimates[own].clone(), averages.variances[own]
         if not self.arms:
@@ -411,7 +409,7 @@ class ComposedRelease(EffectRelease):
             return found
 
         return Lines(
-            self.arm_titles or names,
+            tuple(self.arm_names) or names,
             tuple(titles[name] for name in names),
             tuple(kinds.get(name, SUBGROUPS) for name in names),
             estimates,
@@ -423,9 +421,14 @@ class ComposedRelease(EffectRelease):
             unshrunk=averages.estimates[own],
             common=variances[:, PARTS.index("nuisances")],
             disjoint=(BY_EFFECT,),
-            comparable=self.arm_titles
+            comparable=tuple(self.arm_names)
             or tuple(name for name in names if name not in kinds or kinds[name] in everywhere),
         )
+
+    @property
+    def _line_titles(self) -> list[str]:
+        """What each of the averages is of, in words."""
+        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles(self.domain.better))
 
     def _average_alone(self) -> Lines:
         law = self._required_law()
@@ -435,8 +438,10 @@ class ComposedRelease(EffectRelease):
         def ends(level: float) -> Tensor:
             return torch.from_numpy(self.average(level))[None]
 
-        about, group = ("everybody", EVERYBODY) if law.nuisances is None else (ABOUT["ATO"], WEIGHTED)
-        return Lines((AVERAGE,), (about,), (group,), y, error, noise, n, ends, self.assumptions)
+        name, group = (AVERAGE, EVERYBODY) if law.nuisances is None else ("ATO", WEIGHTED)
+        pooled = {"unshrunk": y.new_tensor([law.average]), "common": law.moments(law.centre[None])[2]}
+        own = (y, error, noise, n, ends, self.assumptions)
+        return Lines((name,), (ABOUT[name],), (group,), *own, **pooled, comparable=(name,))
 
     @property
     def why_no_lines(self) -> str:
@@ -524,7 +529,7 @@ class ComposedRelease(EffectRelease):
     def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return some lines, each with its 95 % interval."""
         lines, rows = self.required_averages, []
-        titles = dict(zip(lines.names, lines.titles(self.domain.better), strict=True))
+        titles = dict(zip(lines.names, self._line_titles, strict=True))
         for name in names:
             low, high = lines.interval(name)
             rows.append({"of": titles[name], "estimate": lines.estimate(name), "low": low, "high": high})
@@ -541,8 +546,8 @@ class ComposedRelease(EffectRelease):
         used = len(self.basis.features) if self.form != "constant" else 0
         found = {"form": self.form, "residual_scale": self.scale, "features": used}
         if self.arms:
-            means = zip(self.arms, self.average_effects.tolist(), strict=True)
-            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
+            means = zip(self.schema.arm_labels[1:], self.average_effects.tolist(), strict=True)
+            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.arm_labels[0]}
         elif self.averages is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
@@ -583,8 +588,8 @@ class ComposedRelease(EffectRelease):
     @classmethod
     def build(
         cls, tensors: dict[str, Tensor], facts: Mapping[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "ComposedRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
+    ) -> "ComposedRelease | ComposedRule":
+        """Rebuild an effect from ``tensors`` and ``facts``, or the rule by it where there are choices of one."""
         columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
         standardisation = Standardisation.from_tensors(tensors_of("standardisation", tensors))
         width = schema.domain.dimension if columns is None else len(columns)
@@ -604,7 +609,7 @@ class ComposedRelease(EffectRelease):
             require_tensor(tensors["weight"], (1,), "weight")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         lines, line_numbers = tensors_of("line", tensors), tensors_of("line_numbers", tensors)
-        return cls(
+        effect = cls(
             tensors["theta"],
             tensors["estimates"],
             tensors["curvatures"],
@@ -623,6 +628,7 @@ class ComposedRelease(EffectRelease):
             line_numbers=LineNumbers.from_tensors(line_numbers) if line_numbers else None,
             no_lines=None if facts.get("no_lines") is None else str(facts["no_lines"]),
         )
+        return ComposedRule.of(effect, facts["rule"]) if "rule" in facts else effect
 
 
 def _named(prefix: str, numbers: Averages | LineNumbers | None) -> dict[str, Tensor]:
@@ -669,7 +675,7 @@ class ComposedRule(DecisionRelease):
         privacy: The privacy statement of the effect, which holds for the rule as it stands.
     """
 
-    kind = "composed_rule"
+    actions = (0, 1)
 
     effect: "ComposedRelease"
     cost: float
@@ -678,6 +684,11 @@ class ComposedRule(DecisionRelease):
     cutoff: float
     schema: TableSchema
     privacy: PrivacyStatement
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """That of its effect, whose file it is with the public choices beside."""
+        return self.effect.kind
 
     @property
     def function(self) -> ComposedRelease:
@@ -792,18 +803,16 @@ class ComposedRule(DecisionRelease):
         rule = {"cost": self.cost, "threshold": self.threshold, "budget": self.budget, "cutoff": self.cutoff}
         return self.effect.facts() | {"rule": rule}
 
+    build = ComposedRelease.build  # type: ignore[assignment]  # of a file with the choices in it
+
     @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: Mapping[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "ComposedRule":
-        """Rebuild a rule from ``tensors`` and ``facts``."""
-        chosen = facts["rule"]
+    def of(cls, effect: ComposedRelease, chosen: Mapping[str, Any]) -> "ComposedRule":
+        """Return the rule of an effect with the public choices that a file states."""
         cost, threshold, cutoff = (_number(name, chosen[name]) for name in ("cost", "threshold", "cutoff"))
         budget = None if chosen["budget"] is None else _share(chosen["budget"])
         if cutoff < threshold or (budget is None and cutoff != threshold):
             raise ValueError("cutoff: not that of a threshold and a budget")
-        effect = ComposedRelease.build(tensors, facts, schema, privacy)
-        return cls(effect, cost, threshold, budget, cutoff, schema, privacy)
+        return cls(effect, cost, threshold, budget, cutoff, effect.schema, effect.privacy)
 
 
 class Choices(NamedTuple):

@@ -1,7 +1,6 @@
 """One released number, the law of its error, sampling and noise together, and how wide an interval must be for it."""
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -176,7 +175,7 @@ class Estimate:
     noise_dominated: bool = False
 
     def interval(self, level: float, bound: float, per_person: int = 1) -> tuple[float, float]:
-        """Return the interval, clipped to [-bound, bound]; where noise dominates a denominator, all of that, and warn.
+        """Return the interval, clipped to [-bound, bound]; where noise dominates a denominator, all of that.
 
         Args:
             level: Probability in (0, 1).
@@ -187,16 +186,6 @@ class Estimate:
         Raises:
             InputError: No interval is known, or a level outside (0, 1).
         """
-        if self.noise_dominated:
-            warnings.warn(
-                "interval: the denominator of this estimate is dominated by privacy noise, so that any effect is "
-                "possible; the interval is the full range. More records, more epsilon or a larger overlap would help",
-                stacklevel=3,
-            )
-        return self.range(level, bound, per_person)
-
-    def range(self, level: float, bound: float, per_person: int = 1) -> tuple[float, float]:
-        """Return what ``interval`` does, without a warning."""
         checked_level(level)
         if self.noise_dominated:
             return -bound, bound
@@ -217,7 +206,7 @@ class Estimate:
         if self.law is None or self.noise_dominated:
             return self.value, math.inf
         noise = noise_deviation(torch.tensor([self.law.laplace], dtype=torch.float64)).item()
-        return self.value, per_person * self.law.gaussian**2 + noise**2
+        return self.value, per_person * self.law.gaussian * self.law.gaussian + noise * noise
 
     def tensor(self) -> Tensor:
         """Return the numbers: value, Gaussian deviation, Laplace scales."""

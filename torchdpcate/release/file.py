@@ -29,7 +29,7 @@ from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.words import aim, contrast, outcome_words
+from torchdpcate.data.words import aim, contrast, labelled, outcome_words
 from torchdpcate.errors import InputError, MissingError, ReleaseFileError, VerificationError
 from torchdpcate.release.lines import Lines
 from torchdpcate.release.statement import PrivacyStatement
@@ -51,6 +51,7 @@ class Release(ABC):
         subject: What it is about, with the names of treatment and outcome to be filled in.
         privacy: The privacy statement.
         schema: Columns and public bounds of the covariates.
+        between: Whether effects of several sites are ``fixed`` or ``random``; None of one site.
     """
 
     kind: ClassVar[str]
@@ -58,6 +59,7 @@ class Release(ABC):
     subject: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
+    between: str | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Make the class known by its kind."""
@@ -133,8 +135,12 @@ class Release(ABC):
     @property
     def arm_titles(self) -> tuple[str, ...]:
         """What the effect of each of ``arms`` is, in words."""
-        first, *others = self.schema.arm_labels
-        return tuple(f"{arm} instead of {first}" for arm in others if self.arms)
+        return tuple(labelled(self.schema, self.arm_names))
+
+    @property
+    def arm_names(self) -> list[str]:
+        """The same by the names of arms, which sites share."""
+        return [f"{arm} instead of {self.schema.reference}" for arm in self.arms]
 
     @property
     def function(self) -> Any:
@@ -167,7 +173,7 @@ class Release(ABC):
         """Why there are no lines, in words."""
         return f"it is of kind {self.kind}; a release of effects by one composition has averages and groups"
 
-    def lines(self, level: float = 0.95) -> "pd.DataFrame":
+    def lines(self, level: float = 0.95, simultaneous: bool = False) -> "pd.DataFrame":
         """Return all named estimates, one row a line, by its name.
 
         Columns are ``line`` (whom it is about, in words), ``estimate``, ``low`` and ``high`` (the interval, which
@@ -178,6 +184,7 @@ class Release(ABC):
 
         Args:
             level: Probability of each interval, in (0, 1).
+            simultaneous: Whether it is that of all lines together: of cells by Sidak (1967), else by Bonferroni.
 
         Raises:
             MissingError: There are none, and why.
@@ -188,7 +195,7 @@ class Release(ABC):
             >>> _example().lines().round(3)[["line", "estimate", "low", "high"]].values.tolist()
             [['everybody', 0.25, 0.152, 0.348]]
         """
-        return self.required_lines.table(level)
+        return self.required_lines.table(level, simultaneous)
 
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return the lines under the names that EconML and statsmodels have for them.
@@ -318,7 +325,7 @@ def _rows(release: Release) -> Iterator[tuple[str, str]]:
 
 def _short(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return f"{len(value)}, see table()"
+        return f"{len(value)}, see lines()"
     if isinstance(value, list):
         return " to ".join(map(_short, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

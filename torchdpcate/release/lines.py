@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EVERYBODY, WEIGHTED, BY_EFFECT, SUBGROUPS = "everybody", "weighted", "by effect", "subgroups"
 OF_RULE, OF_POLICY, QUERIES = "value of the rule", "value of a policy", "queries"
 """What lines are about where they are no partition's: the groups that tables and forest plots put them in."""
+LEVEL = 0.95
+"""Probability of the intervals that cards and ``torchdpcate verify`` show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +112,17 @@ class Lines:
             means=words(self.means),
         )
 
-    def table(self, level: float = 0.95) -> "pd.DataFrame":
+    def interval(self, level: float = LEVEL, simultaneous: bool = False) -> Tensor:
+        """Return the ends of the intervals, [L, 2], see ``Release.lines``."""
+        if simultaneous and self.at_once is None:
+            return self.ends(1 - (1 - level) / len(self.names))
+        return self.at_once(level) if simultaneous and self.at_once is not None else self.ends(level)
+
+    def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
         """Return one row a line, see ``Release.lines``."""
         import pandas as pd
 
-        low, high = self.ends(level).unbind(1)
+        low, high = self.interval(level, simultaneous).unbind(1)
         columns = {
             "line": self.titles,
             "estimate": self.estimates,

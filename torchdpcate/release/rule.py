@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 
 class DecisionRelease(Release):
-    """A treatment rule by the sign of a score: treat where it is positive."""
+    """A decision for each person: by the sign of a score, treat where it is positive, or by a policy of a library."""
 
+    kind = "decision"
     column = "decision"
     subject = "Rule that says who should get {contrast}, so that {outcome} be {aim}"
+    actions: tuple[int, ...]
+    """Labels of the actions."""
 
     @property
     def decision(self) -> "DecisionRelease":
@@ -44,12 +47,19 @@ class DecisionRelease(Release):
                 in the order of ``schema.domain.names``.
 
         Raises:
-            InputError: Wrong columns, or a point outside the domain.
+            InputError: Wrong columns, a point outside the domain, or a policy, which has no score.
         """
         return self.score_tensor(self._covariates(X)).numpy()
 
     def decide(self, X: Covariates) -> np.ndarray:
-        """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
+        """Return the labels of the actions, int64 [m], of two arms 0 and 1.
+
+        Args:
+            X: As for ``score``.
+
+        Raises:
+            InputError: As ``score``, or a function that was not given by ``PolicyRelease.bind``.
+        """
         return self.answer(self._covariates(X)).numpy()
 
     def predict(self, X: Covariates) -> np.ndarray:
@@ -57,22 +67,24 @@ class DecisionRelease(Release):
         return self.decide(X)
 
     def plot(self, covariate: str | None = None) -> "Figure":  # type: ignore[override]
-        """Return the figure of the rule: its coefficients where it is linear in the covariates, else whom it treats.
+        """Return the figure of the decision: coefficients where it is linear in the covariates, else who gets what.
 
-        Whom it treats is a share of people against covariates, the others spread over their public bounds, or of a
+        Who gets what is a share of people against covariates, the others spread over their public bounds, or of a
         rule by the effect of one composition with their released means and spreads.
 
         Args:
-            covariate: Draws whom it treats against this one; None draws coefficients, or whom it treats against the
+            covariate: Draws who gets what against this one; None draws coefficients, or who gets what against the
                 three that most depends on.
 
         Raises:
-            InputError: No such covariate.
+            InputError: No such covariate, or a function that was not given by ``PolicyRelease.bind``.
 
         Example:
-            >>> from torchdpcate.release.rule import _example
+            >>> from torchdpcate.release.rule import _example, _policy_example
             >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
             ['x0', 'intercept']
+            >>> _policy_example().plot().axes[0].get_xlabel()
+            'x0'
         """
         return draw("plot_rule", self, covariate)
 
@@ -83,6 +95,19 @@ class DecisionRelease(Release):
     def answer(self, x: Tensor) -> Tensor:
         """Return the decisions at encoded covariates x [m, q], int64 [m]."""
         return (self.score_tensor(x) > 0).long()
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "DecisionRelease":
+        """Rebuild a rule from ``tensors`` and ``facts``, or the policy that these state; nothing is imported."""
+        if "policy" not in facts:
+            features = load_features(tensors, facts["features"], schema.domain)
+            require_tensor(tensors["theta"], (features.dimension,), "theta")
+            return RuleRelease(tensors["theta"], features, schema, privacy)
+        actions, policy = check_actions(facts["actions"]), policy_family(facts["policy"])
+        place = policy.unbound if isinstance(policy, FunctionPolicies) else policy.setup
+        return PolicyRelease(place(schema.domain, actions), actions, schema, privacy)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +129,7 @@ class RuleRelease(DecisionRelease):
         ([0, 1], [0.707])
     """
 
-    kind = "rule"
+    actions = (0, 1)
 
     theta: Tensor
     features: FeatureMap
@@ -138,15 +163,6 @@ class RuleRelease(DecisionRelease):
         """Return the feature map."""
         return {"features": to_config(self.features)}
 
-    @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "RuleRelease":
-        """Rebuild a rule from ``tensors`` and ``facts``."""
-        features = load_features(tensors, facts["features"], schema.domain)
-        require_tensor(tensors["theta"], (features.dimension,), "theta")
-        return cls(tensors["theta"], features, schema, privacy)
-
 
 def _example() -> RuleRelease:
     """A rule on one covariate in [0, 1], for examples."""
@@ -176,7 +192,7 @@ SCORING = "scoring"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PolicyRelease(Release):
+class PolicyRelease(DecisionRelease):
     """The policy that a selection mechanism chose from a public library.
 
     Only the choice was made from records, by a private mechanism; the policy itself is public. A policy that is a
@@ -195,8 +211,6 @@ class PolicyRelease(Release):
         ('x0 > 0.5', [0, 1])
     """
 
-    kind = "policy"
-    column = "decision"
     subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be {aim}"
 
     policy: PolicyFamily
@@ -209,11 +223,6 @@ class PolicyRelease(Release):
             raise InputError("policy: give one policy, set up on the actions of the release")
 
     @property
-    def decision(self) -> "PolicyRelease":
-        """Itself."""
-        return self
-
-    @property
     def name(self) -> str:
         """The policy's name."""
         return self.policy.names[0]
@@ -223,21 +232,13 @@ class PolicyRelease(Release):
         """Its name with labels in the place of columns and arms."""
         return labelled(self.schema, self.policy.names)[0]
 
-    def decide(self, X: Covariates) -> np.ndarray:
-        """Return the labels of the chosen actions, int64 [m].
-
-        Args:
-            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
-                in the order of ``schema.domain.names``.
+    def score_tensor(self, x: Tensor) -> Tensor:
+        """Refuse.
 
         Raises:
-            InputError: Wrong columns, a point outside the domain, or a function that was not given by ``bind``.
+            InputError: Always.
         """
-        return self.answer(self._covariates(X)).numpy()
-
-    def predict(self, X: Covariates) -> np.ndarray:
-        """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
-        return self.decide(X)
+        raise InputError(f"score: policy {self.name!r} has none; ask decide(X)")
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the labels at encoded covariates x [m, q], int64 [m]."""
@@ -257,22 +258,6 @@ class PolicyRelease(Release):
             raise InputError(f"bind: policy {self.name!r} is no function, and decides as it is")
         return replace(self, policy=self.policy.bind(function))
 
-    def plot(self, covariate: str | None = None) -> "Figure":  # type: ignore[override]
-        """Return the figure of what the policy decides: shares of actions, others spread over their public bounds.
-
-        Args:
-            covariate: What they are drawn against; None takes the three covariates that most depends on.
-
-        Raises:
-            InputError: No such covariate, or a function that was not given by ``bind``.
-
-        Example:
-            >>> from torchdpcate.release.rule import _policy_example
-            >>> _policy_example().plot().axes[0].get_xlabel()
-            'x0'
-        """
-        return draw("plot_decisions", self, covariate)
-
     def summary(self) -> dict[str, Any]:
         """Return the policy's name.
 
@@ -281,7 +266,7 @@ class PolicyRelease(Release):
             >>> _policy_example().summary()
             {'policy': 'x0 > 0.5'}
         """
-        return {"policy": self.title}
+        return {"policy": self.name}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return nothing: the policy is public, and stated by ``facts``."""
@@ -292,15 +277,6 @@ class PolicyRelease(Release):
         # A fingerprint of records is never published, whatever the records.
         policy = {key: value for key, value in self.policy.config().items() if key != "fitted_on"}
         return {"policy": policy, "actions": list(self.actions)}
-
-    @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "PolicyRelease":
-        """Rebuild a release from ``tensors`` and ``facts``; nothing is imported."""
-        actions, policy = check_actions(facts["actions"]), policy_family(facts["policy"])
-        place = policy.unbound if isinstance(policy, FunctionPolicies) else policy.setup
-        return cls(place(schema.domain, actions), actions, schema, privacy)
 
 
 def _policy_example() -> PolicyRelease:

@@ -1,5 +1,6 @@
 """Released effects in subgroups: noisy sums of public cells, and what follows from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,27 +13,24 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
-from torchdpcate.release.average_effect import ReleasedWeights
+from torchdpcate.release.average_effect import LinesRelease, ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.estimate import checked_level, noise_deviation
-from torchdpcate.release.file import Release, draw
 from torchdpcate.release.lines import EVERYBODY, Lines
+from torchdpcate.release.lines import LEVEL as LEVEL
 from torchdpcate.release.release import require_tensor
-from torchdpcate.release.statement import STATED_AS, PrivacyStatement, and_counting
+from torchdpcate.release.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-LEVEL = 0.95
-"""Probability of the intervals that cards and ``torchdpcate verify`` show."""
 SEPARATE, CROSSED = "separate", "crossed"
 """Sums of the cells of each partition; or of the cells of all partitions crossed, whose unions the cells are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SubgroupRelease(Release):
-    r"""Effects in subgroups of public cuts, each with an interval that counts sampling and all noise.
+class SubgroupRelease(LinesRelease):
+    r"""Effects in subgroups of public cuts.
 
     Of K > 2 arms each cell has K - 1 effects, of ``arms`` against the reference: they stand cell after cell wherever it
     says [cells] below.
@@ -60,9 +58,6 @@ class SubgroupRelease(Release):
         [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
     """
 
-    kind = "subgroups"
-    column = "effect"
-
     subgroups: Subgroups
     released: str
     statistics: Tensor
@@ -87,23 +82,17 @@ class SubgroupRelease(Release):
         )
 
     @property
-    def places(self) -> list[tuple[int, str, str]]:
-        """Partition, cell and arm of each effect; the arm is empty where there are two."""
-        cells = zip(self.subgroups.in_partition, self.subgroups.labels, strict=True)
-        return [(place, label, arm) for place, label in cells for arm in self.arms or ("",)]
-
-    @property
     def titles(self) -> list[str]:
         """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
-        return labelled(self.schema, self.line_names)
+        return labelled(self.schema, self._titled(self.subgroups.labels, range(len(self.arms) + 1)))
 
-    @property
-    def line_names(self) -> list[str]:
-        """The same by the names of columns, levels and arms, which sites share."""
+    def _titled(self, cells: Sequence[str], order: Sequence[int]) -> list[str]:
+        """Return what effects of cells are of, by names, where the arms are in this order, the reference first."""
         if not self.arms:
-            return list(self.subgroups.labels)
+            return list(cells)
+        first, *others = ((self.schema.reference, *self.arms)[arm] for arm in order)
         before = "" if self.subgroups.of_everybody else "{}: "
-        return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.places]
+        return [before.format(cell) + f"{arm} instead of {first}" for cell in cells for arm in others]
 
     @property
     def strata(self) -> Subgroups:
@@ -124,29 +113,41 @@ class SubgroupRelease(Release):
     @property
     def named(self) -> Lines:
         """The effects as lines, in the groups of their partitions."""
-        found, titles = self.effects, tuple(self.titles)
-        groups = tuple(self.subgroups.partitions[place].name for place, *_ in self.places)
+        return self._named(range(len(self.arms) + 1))
+
+    def _named(self, order: Sequence[int]) -> Lines:
+        r"""Return the lines of the arms in this order against the first of it.
+
+        Intervals are pointwise; simultaneous ones hold all effects at once with at least about their level: each is one
+        of the level :math:`p^{1/m}` for m effects (Sidak 1967), which is exact for disjoint cells and holds for any
+        others, and for arms that share a reference, because the noise is Gaussian or a mixture of Gaussians.
+        """
+        found = self.effects if list(order) == sorted(order) else self._effects(self.statistics[:, list(order)])
+        cells, bound = self.subgroups, self.domain.outcome_range
+        names = tuple(self._titled(cells.names, order))
+        titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
+        groups = tuple(name for name in cells.of_partition for _ in self.arms or ("",))
         errors = torch.hypot(found.gaussian, noise_deviation(found.laplace))
+
+        def ends(level: float) -> Tensor:
+            half = torch.where(found.noise_dominated, torch.inf, found.half_width(checked_level(level)))
+            return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound)
+
         return Lines(
+            names,
             titles,
-            titles,
-            (EVERYBODY,) * len(titles) if self.subgroups.of_everybody else groups,
+            (EVERYBODY,) * len(titles) if cells.of_everybody else groups,
             found.estimate,
             torch.where(found.noise_dominated, torch.inf, errors),
             found.noise,
             torch.from_numpy(self.records),
-            lambda level: torch.from_numpy(self.interval(level)),
-            self.assumptions or "",
-            at_once=lambda level: torch.from_numpy(self.interval(level, simultaneous=True)),
+            ends,
+            self.assumptions,
+            at_once=lambda level: ends(checked_level(level) ** (1 / len(names))),
             laplace=found.laplace,
             disjoint=() if self.arms else groups,  # effects of arms share the reference
-            comparable=titles,
+            comparable=names,
         )
-
-    @property
-    def estimate(self) -> np.ndarray:
-        """The estimates, float64 [cells], in outcome units."""
-        return self.effects.estimate.numpy()
 
     @property
     def records(self) -> np.ndarray:
@@ -166,35 +167,6 @@ class SubgroupRelease(Release):
         """Whether records weigh by a propensity."""
         return self.privacy.public.get("weights", "equal") != "equal"
 
-    @property
-    def assumptions(self) -> str | None:
-        """What estimates and intervals rest on, in words; None where that is not known."""
-        words = self.privacy.public.get(STATED_AS)
-        return None if words is None else and_counting(words, self.domain)
-
-    def interval(self, level: float = LEVEL, simultaneous: bool = False) -> np.ndarray:
-        r"""Return the confidence interval of each cell's effect, float64 [cells, 2], in outcome units.
-
-        Pointwise, each holds the effect of its cell with about this probability over sampling and noise; simultaneous
-        ones hold all effects at once with at least about that: each is one of the level :math:`p^{1/m}` for m effects
-        (Sidak 1967), which is exact for disjoint cells and holds for any others, and for arms that share a reference,
-        because the noise is Gaussian or a mixture of Gaussians. Both where cells are not small, nothing confounds but
-        what ``assumptions`` names, and arms overlap. Where noise dominates a count, the interval is the full range of
-        effects.
-
-        Args:
-            level: Probability in (0, 1).
-            simultaneous: Whether the level is that of all cells together.
-
-        Raises:
-            InputError: A level outside (0, 1).
-        """
-        checked_level(level)
-        found, bound = self.effects, self.domain.outcome_range
-        half = found.half_width(level ** (1 / len(found.estimate)) if simultaneous else level)
-        half = torch.where(found.noise_dominated, torch.inf, half)
-        return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound).numpy()
-
     def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
         """Return the pointwise interval of the cell of each row of encoded covariates x [m, q], [m, 2].
 
@@ -208,63 +180,23 @@ class SubgroupRelease(Release):
             found = found.reshape(-1, len(self.arms), 2)
         return found[self.cells(x).numpy()]
 
-    def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
-        """Return one row a cell: cell, estimate, low, high, noise, records and partition.
-
-        Of more than two arms it is one row a cell and ``arm``, which is compared with the reference. ``noise`` is the
-        standard deviation of the privacy noise in the estimate, which the interval holds beside that of sampling;
-        ``records`` is about the number of records.
-
-        Args:
-            level: Probability of the intervals.
-            simultaneous: Whether it is that of all cells together.
-
-        Raises:
-            InputError: A level outside (0, 1).
-        """
-        import pandas as pd
-
-        low, high = self.interval(level, simultaneous).T
-        lines = self.places
-        columns = {
-            "cell": [cell for _, cell, _ in lines],
-            **({"arm": [arm for *_, arm in lines]} if self.arms else {}),
-            "estimate": self.estimate,
-            "low": low,
-            "high": high,
-            "noise": self.effects.noise.numpy(),
-            "records": self.records.round(),
-            "partition": [self.subgroups.partitions[place].name for place, *_ in lines],
-        }
-        return pd.DataFrame(columns)
-
     def against(self, arm: str, level: float = LEVEL) -> "pd.DataFrame":
-        """Return the effects of more than two arms against one of ``arms`` in the place of the reference.
+        """Return the lines of more than two arms against one of ``arms`` in the place of the reference, see ``lines``.
 
-        They follow from the same released sums, at no cost: one row a cell and arm, with pointwise intervals.
+        They follow from the same released sums, at no cost.
 
         Args:
             arm: One of ``arms``.
             level: Probability of the intervals.
 
-        Returns:
-            A frame with the columns ``cell``, ``arm``, ``estimate``, ``low`` and ``high``.
-
         Raises:
             InputError: No such arm, or a level outside (0, 1).
         """
-        import pandas as pd
-
         if arm not in self.arms:
             raise InputError(f"against: arm = {arm!r}: choose one of {', '.join(self.arms) or 'none, of two arms'}")
-        names = [self.schema.reference, *self.arms]
-        order = [names.index(arm), *(place for place, name in enumerate(names) if name != arm)]
-        found, bound = self._effects(self.statistics[:, order]), self.domain.outcome_range
-        half = torch.where(found.noise_dominated, torch.inf, found.half_width(level))
-        low, high = ((found.estimate + sign * half).clamp(-bound, bound).numpy() for sign in (-1, 1))
-        lines = [(cell, names[place]) for cell in self.subgroups.labels for place in order[1:]]
-        columns = {"estimate": found.estimate.numpy(), "low": low, "high": high}
-        return pd.DataFrame({"cell": [c for c, _ in lines], "arm": [a for _, a in lines], **columns})
+        first = self.arms.index(arm) + 1
+        order = [first, *(place for place in range(len(self.arms) + 1) if place != first)]
+        return self._named(order).table(level)
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the effect of the cell of each row of encoded covariates x [m, q], [m]; of K > 2 arms [m, K - 1].
@@ -284,45 +216,6 @@ class SubgroupRelease(Release):
             )
         return self.subgroups.positions(x)[:, 0]
 
-    def plot(self, *, level: float = LEVEL) -> "Figure":  # type: ignore[override]
-        """Return the forest plot: effects with pointwise and simultaneous intervals, a line a cell.
-
-        Args:
-            level: Probability of the intervals, in (0, 1).
-
-        Raises:
-            InputError: A level outside (0, 1).
-
-        Example:
-            >>> from torchdpcate.release.subgroups import _example
-            >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
-            ['x0 < 0.5', 'x0 >= 0.5']
-        """
-        return draw("plot_lines", self, level=level)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the cells with estimates and intervals, and what they rest on.
-
-        Example:
-            >>> from torchdpcate.release.subgroups import _example
-            >>> found = _example().summary()
-            >>> [cell["cell"] for cell in found["cells"]], found["noise_dominated"]
-            (['x0 < 0.5', 'x0 >= 0.5'], 0)
-        """
-        table = self.table().drop(columns="partition")
-        table["cell"] = labelled(self.schema, table["cell"])
-        if self.arms:
-            table["arm"] = self.schema.arm_labels[1:] * self.subgroups.size
-        rows = table.to_dict("records")
-        wide = self.interval(simultaneous=True).tolist()
-        found: dict[str, Any] = {
-            "cells": [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)],
-            "interval_level": LEVEL,
-            "noise_dominated": int(self.effects.noise_dominated.sum()),
-        }
-        found |= {"reference": self.schema.arm_labels[0]} if self.arms else {}
-        return found | ({} if self.assumptions is None else {STATED_AS: self.assumptions})
-
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
         return {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
@@ -338,11 +231,16 @@ class SubgroupRelease(Release):
         }
 
     @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    def of(
+        cls,
+        tensors: dict[str, Tensor],
+        facts: dict[str, Any],
+        schema: TableSchema,
+        privacy: PrivacyStatement,
+        weights: ReleasedWeights | None,
     ) -> "SubgroupRelease":
-        """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
-        subgroups, weights = Subgroups.of(facts["subgroups"], schema), facts["weights"]
+        """Rebuild a release from ``tensors`` and ``facts``, given its weights."""
+        subgroups = Subgroups.of(facts["subgroups"], schema)
         strata = strata_of(subgroups, facts["released"])
         require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS), "statistics")
         return cls(
@@ -353,7 +251,7 @@ class SubgroupRelease(Release):
             float(facts["scale"]),
             schema,
             privacy,
-            None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
+            weights,
         )
 
 

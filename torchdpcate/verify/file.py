@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.release.combination import combine, statement_of
-from torchdpcate.release.combined import Combined
 from torchdpcate.release.file import (
     NO_SIGNATURE,
     SUMS_FILE,
@@ -97,10 +97,10 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         *_sites(release),
         (
             "as the file says" if signature is None else "as the signer says",
-            "released numbers, names of columns and levels, their order, who chose the budget, where bounds come from, "
-            f"that they hold, that {unit}, that n records were read, which outcomes are better and their standard "
-            "deviation, the propensity of the design, size and correlation of clusters, and what is under conditions "
-            "and tuning: nothing here follows from public facts",
+            "released numbers, names of columns and levels, their labels and order, who chose the budget, where bounds "
+            f"come from, that they hold, that {unit}, that n records were read, which outcomes are better and their "
+            "standard deviation, the propensity of the design, size and correlation of clusters, and what is under "
+            "conditions and tuning: nothing here follows from public facts",
         ),
         folder,
     ]
@@ -117,7 +117,7 @@ def _shortened(text: str, most: int = 400) -> str:
 def _problems(release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
     privacy = release.privacy
-    if isinstance(release, Combined):
+    if release.between is not None:
         yield from _combined(release)
     yield from statement_problems(privacy, release.kind, release.domain)
     known, kind = stated(privacy.mechanism), plan_of(privacy.mechanism)
@@ -125,7 +125,7 @@ def _problems(release: Release) -> Iterator[str]:
         yield from _planned(kind, release)
 
 
-def _combined(release: Combined) -> Iterator[str]:
+def _combined(release: Any) -> Iterator[str]:
     """What is wrong with the sites of a combination, or does not follow from them."""
     if many := size_problems([site.privacy for site in release.sites]):
         yield from many
@@ -145,7 +145,7 @@ def _combined(release: Combined) -> Iterator[str]:
             yield f"its {name} does not follow from those of its sites"
 
 
-def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
+def _planned(kind: type[StatedPlan[Release]], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     try:
         yield from kind.restated(release).problems(release)
@@ -166,8 +166,8 @@ def _signed(signature: Signature | None, by_given_key: bool) -> tuple[str, str]:
     return "signature", f"{signature.words}, {proof}"
 
 
-def _sites(release: Release) -> Iterator[tuple[str, str]]:
+def _sites(release: Any) -> Iterator[tuple[str, str]]:
     """What each site of a combination guarantees, with the checksum by which its own file is known."""
-    if isinstance(release, Combined):
+    if release.between is not None:
         for file, site in zip(release.files, release.sites, strict=True):
             yield f"site {file.path}", f"{site.privacy.claim}; agrees with itself; checksum {file.stated_digest}"

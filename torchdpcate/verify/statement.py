@@ -26,7 +26,8 @@ from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.registry import modules_with
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.combination import COMBINED, KINDS
+from torchdpcate.release.combination import COMBINED
+from torchdpcate.release.combined import SitesRelease
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,
@@ -60,7 +61,7 @@ def _import_plans() -> None:
         import_module(module)
 
 
-def plan_of(name: str) -> type[StatedPlan] | None:
+def plan_of(name: str) -> type[StatedPlan[Any]] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     _import_plans()
     if stated_mechanism(name) is not None:
@@ -82,7 +83,7 @@ def stated(name: str) -> Known | None:
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
     if name == COMBINED:
-        return Known(Level.CERTIFIED, tuple(kind.kind for kind in KINDS))
+        return Known(Level.CERTIFIED, (SitesRelease.kind,))
     plan = plan_of(name)
     if plan is None:
         return None

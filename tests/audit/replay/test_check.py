@@ -13,7 +13,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
 from torchdpcate.fit.feature_maps import Legendre
@@ -26,7 +25,7 @@ from torchdpcate.privacy.ledger import Ledger
 STUDY = Dataset1(n=260, queries=6, seed=3).load()
 RECORDS, DOMAIN = STUDY.records, STUDY.domain
 BUDGET = PrivacyBudget(4.0, 1e-4)
-CONVEX, QUICK = ConvexNuisanceConfig(degree=1), NuisanceConfig(width=4, batch_size=40, epochs=1)
+QUICK = NuisanceConfig(width=4, batch_size=40, epochs=1)
 NEIGHBOURS = neighbours_for_replay(RECORDS, DOMAIN)
 FIRST, SECOND = (int(block[0]) for block in public_split(RECORDS.n, 0.5, 0))
 SOME = NEIGHBOURS[-3:]  # a record of each block
@@ -34,7 +33,7 @@ SOME = NEIGHBOURS[-3:]  # a record of each block
 
 def learner(kind=RLearner, **rest):
     stage = LinearSecondStage(Legendre(), ridge=0.1)
-    return kind(DOMAIN, BUDGET, **({"nuisance": CONVEX, "second_stage": stage} | rest))
+    return kind(DOMAIN, BUDGET, **({"nuisance": QUICK, "second_stage": stage} | rest))
 
 
 def check(pipeline, neighbours=SOME):
@@ -56,15 +55,14 @@ def found(pipeline):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize(
-    ("kind", "nuisance", "release", "mechanism", "outputs"),
+    ("kind", "release", "mechanism", "outputs"),
     [
-        (RLearner, CONVEX, "function", "objective", 4),  # two regressions, the Huber threshold and the release
-        (RLearner, QUICK, "function", "objective", 5),  # three noisy gradients in their place
-        (DRLearner, QUICK, "queries", "output", 5),
+        (RLearner, "function", "objective", 5),  # three noisy gradients, the Huber threshold and the release
+        (DRLearner, "queries", "output", 5),
     ],
 )
-def test_the_learners_pass(kind, nuisance, release, mechanism, outputs):
-    report = check(learner_pipeline(learner(kind, nuisance=nuisance), release, mechanism, STUDY.queries))
+def test_the_learners_pass(kind, release, mechanism, outputs):
+    report = check(learner_pipeline(learner(kind), release, mechanism, STUDY.queries))
     assert report.passed, str(report)
     assert (report.neighbours, report.outputs) == (3, outputs)
 

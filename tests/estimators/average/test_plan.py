@@ -11,6 +11,8 @@ from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
 )
+from torchdpcate.fit.linear_fits import ObjectiveFit
+from torchdpcate.fit.losses import BalancingLoss
 
 ATE = make_estimand("ATE", 0.1)
 BUDGET = PrivacyBudget(1.0, 0.0)
@@ -27,13 +29,15 @@ def test_the_loss_follows_the_public_ratio():
     """Section 3.1: the balancing loss while r = sigma_V / n is at most 0.05; sigma_V in the note's scale."""
     few, many = (make_plan(n, FEATURES, ATE, BUDGET) for n in (5_000, 50_000))
     assert not few.balancing
-    assert few.ratio > LARGEST_RATIO
+    ratio = ObjectiveFit().prepare(BalancingLoss(ATE), 5_000, FEATURES, PrivacyBudget(few.epsilons["stage_one"], 0.0))
+    ratio = ratio.imbalance / 5_000
+    assert ratio > LARGEST_RATIO
     assert many.balancing
-    assert many.ratio == pytest.approx(few.ratio / 10, rel=2e-3)
+    assert many.noise == pytest.approx(ratio / 10, rel=2e-3)
     d, epsilon = 5, 0.99 * 0.30
     sigma = math.sqrt((d + 1) * (d + 2) / 3) * 2 * ATE.largest / (0.6 * epsilon)
     # the noise that hides the solver's stop adds a little, the more the more records there are
-    assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-4)
+    assert ratio == pytest.approx(sigma / 5_000, rel=1e-4)
     assert many.facts.imbalance == pytest.approx(sigma, rel=2e-3)
     assert few.facts.imbalance > 0  # of the logistic loss too: what the model cannot take away
 

@@ -15,13 +15,13 @@ KINDS = (
         "gaussian_process",
         "smooth_sensitivity",
     ),
-    *("convex", "kernel", "public threshold", "fourier", "representation", "holding influence"),
+    *("kernel", "public threshold", "fourier", "representation", "holding influence"),
 )
 
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in KINDS} | {}
-    default = ("convex",)
+    default = ("output",)
     untold = ("seed", "nuisances", "features", "head")
     untold_in: ClassVar = {
         "holding influence": ("ridge",),  # the scale of its noise is secret, and nothing public follows from it

@@ -11,7 +11,6 @@ from tests.device import trainer_on
 from torchdpcate import DRLearner, KernelSecondStage, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import PlugInSecondStage
@@ -28,7 +27,7 @@ slow = pytest.mark.slow
 
 
 def fitted(device, kind=RLearner, **settings):
-    settings = {"nuisance": ConvexNuisanceConfig(), "second_stage": LINEAR, **settings}
+    settings = {"nuisance": NuisanceConfig(width=0, batch_size=50, epochs=1), "second_stage": LINEAR, **settings}
     return kind(STUDY.domain, BUDGET, trainer=trainer_on(device), **settings).fit(*RECORDS)
 
 
@@ -63,7 +62,7 @@ def test_features(name, device):
     networks = name == "representation"
     model = fitted(
         device,
-        nuisance=NETWORKS if networks else ConvexNuisanceConfig(),
+        nuisance=NETWORKS if networks else NuisanceConfig(width=0, batch_size=50, epochs=1),
         second_stage=LinearSecondStage(FEATURE_MAPS[name](), ridge=0.02),
     )
     check_module(model.release_function(), device)

@@ -17,7 +17,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.local_sensitivity import InfluencePerturbation
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import PlugInSecondStage
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
@@ -29,7 +28,10 @@ BUDGET = PrivacyBudget(2.0, 1e-5)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=2)
 STUDY = Dataset1(n=700, queries=20, seed=3).load()
 RECORDS = (STUDY.records.x, STUDY.records.a, STUDY.records.y)
-ARGUMENTS = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage(ridge=0.02)}
+ARGUMENTS = {
+    "nuisance": NuisanceConfig(width=0, batch_size=50, epochs=1),
+    "second_stage": LinearSecondStage(ridge=0.02),
+}
 
 
 def learner(kind=RLearner, budget=BUDGET, **rest):

@@ -130,7 +130,6 @@ def test_mistakes_are_named():
     )
     refused("outcome.quantile = 2", outcome=PrivateResidual(quantile=2))
     refused("mechanism = magic", mechanism="magic")
-    refused("loss = zero_one", loss="zero_one")
     refused("outcome = raw", outcome="raw")
     refused("outcome.clip = 0", outcome=SignedResidual(clip=0.0))
     refused("same weight", outcome=SignedResidual(centre=5.0, clip=1.0))

@@ -17,7 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.fit.arms.fixed import FixedNuisances
-from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.file import load_release
@@ -80,7 +80,7 @@ def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
 
 
 def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
-    for nuisance in (HistGradientBoostingRegressor(), ConvexNuisanceConfig()):
+    for nuisance in (HistGradientBoostingRegressor(), NuisanceConfig(width=0, batch_size=50, epochs=1)):
         with pytest.raises(InputError, match="double robustness is none") as refusal:
             selector(nuisance=nuisance).fit(*records(100))
         assert len(str(refusal.value).splitlines()) == 2

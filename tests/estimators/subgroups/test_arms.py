@@ -48,10 +48,11 @@ def test_without_noise_each_effect_is_a_difference_in_means():
 def test_a_release_names_the_arm_of_each_effect():
     x, a, y = records()
     release = SubgroupEffects(TRIAL, MANY, subgroups=CELLS).fit(x, a, y).release()
-    table = release.table()
+    table = release.lines()
     assert release.arms == ("low", "high")
-    assert table["cell"].tolist()[:4] == ["sex = f", "sex = f", "sex = m", "sex = m"]
-    assert table["arm"].tolist() == ["low", "high"] * 4
+    assert table.index.tolist()[:4] == [
+        f"sex = {sex}: {arm} instead of placebo" for sex in "fm" for arm in ("low", "high")
+    ]
     assert table["estimate"][:4].to_numpy() == pytest.approx(np.array([0.3, 0.0, 0.3, 1.0]), abs=0.05)
     assert release.interval(simultaneous=True).shape == (8, 2)
     one = SubgroupEffects(TRIAL, MANY, subgroups=[{"sex": True}]).fit(*records(seed=1)).release()
@@ -65,13 +66,12 @@ def test_a_release_names_the_arm_of_each_effect():
 
 def test_any_two_arms_are_compared_from_the_same_sums():
     release = SubgroupEffects(TRIAL, SOME, subgroups=CELLS).fit(*records()).release()
-    found, table = release.against("low"), release.table()
-    low, high = (table[table["arm"] == arm] for arm in ("low", "high"))
-    assert found["arm"].tolist() == ["placebo", "high"] * 4
-    placebo = found[found["arm"] == "placebo"]
+    found, table = release.against("low"), release.lines()
+    low, high, placebo = table[::2], table[1::2], found[::2]
+    assert found["line"].str.endswith(("placebo instead of low", "high instead of low")).all()
     assert placebo["estimate"].to_numpy() == pytest.approx(-low["estimate"].to_numpy())
     assert placebo["low"].to_numpy() == pytest.approx(-low["high"].to_numpy())
-    other = found[found["arm"] == "high"]["estimate"].to_numpy()
+    other = found[1::2]["estimate"].to_numpy()
     assert other == pytest.approx(high["estimate"].to_numpy() - low["estimate"].to_numpy())
     with pytest.raises(InputError, match="arm = 'placebo': choose one of low, high"):
         release.against("placebo")

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from experiments.covariate_balancing.largest import weight_bounds
 from experiments.covariate_balancing.outcome_table import CELLS, OutcomeTable, _Means, _variances
 from experiments.covariate_balancing.root_polytope import root_norm
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
@@ -43,7 +44,7 @@ def test_one_record_moves_the_scaled_table_by_at_most_one(estimand: str) -> None
     one = Weighted(*(part[:, None] for part in (z, y, estimand.at(ETA + (1 - 2 * ETA) * e, z), z)))
     found = OutcomeTable(EffectFacts(1, estimand), EPSILONS).without_noise(lambda exact: exact(one)).released
     table = torch.stack([found[name] for name in CELLS], 1)
-    moved = (table[:, None] - table) / EffectFacts(1, estimand).weight_bounds.repeat_interleave(2, -1)
+    moved = (table[:, None] - table) / weight_bounds(EffectFacts(1, estimand)).repeat_interleave(2, -1)
     norm = root_norm(moved)
     assert norm.max().item() <= 1 + 1e-12
     assert norm.max().item() >= 1 - 1e-12
@@ -56,7 +57,7 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
     ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends, ends, ends, indexing="ij"))
     w = estimand.at(ETA + (1 - 2 * ETA) * e, z)
-    bounds = EffectFacts(1, estimand).weight_bounds
+    bounds = weight_bounds(EffectFacts(1, estimand))
     (shares,) = _variances(means, means.largest_term(bounds)[:, None], Weighted(*(p[None] for p in (z, y, w, z))))
     assert math.isclose(shares.max().item(), 1.0, rel_tol=1e-12)
     mu, size = means.mu[0], means.size[0]

@@ -52,7 +52,6 @@ SEARCHES = {  # a scheme, generations, and the least share of its certificate th
     "tilting": (TiltingWeights(1.0), 4, 0.12),
     "both arms": (MMDWeights(0.1), 8, 0.2),
     "everybody": (MMDWeights(1.0, alpha=1.0), 8, 0.2),
-    "of a Matern kernel": (MMDWeights(0.1, kernel="matern12", bandwidth=0.2), 8, 0.2),
 }
 
 
@@ -71,7 +70,6 @@ REFUSED = {
     "cap without room": (lambda: TiltingWeights(cap=2.0).check(100, DOMAIN, None), r"weights.cap = 2: "),
     "too many records": (lambda: MMDWeights().check(5001, DOMAIN, None), r"n = 5001 .* use the tilting ones"),
     "alpha": (lambda: MMDWeights(alpha=0.0), "alpha = 0"),
-    "kernel": (lambda: MMDWeights(kernel="cubic"), "kernel = cubic: choose one of gaussian"),
     "bandwidth": (lambda: MMDWeights(bandwidth=-1.0), "bandwidth = -1"),
 }
 

@@ -58,7 +58,7 @@ def test_the_pull_of_a_record(alpha, cap):
 def test_the_weights_minimise_the_distances_between_arms(alpha):
     """By scipy, from the definition alone: least squares in a root of the kernel, each arm a block."""
     records, domain = confounded(50, 2)
-    kernel = UnitKernel("gaussian", math.sqrt(2), domain)(records.x, records.x).numpy()
+    kernel = UnitKernel(math.sqrt(2), domain)(records.x, records.x).numpy()
     values, vectors = np.linalg.eigh(kernel)
     root = vectors * np.sqrt(values.clip(min=0)) @ vectors.T
     arm, ridge = records.a.numpy(), 0.02

@@ -23,7 +23,6 @@ def facts(arms: int = 2, overlap: float = 0.1) -> SelectionFacts:
         (2, {"propensity": 0.2}, 2 * 10.0),
         (2, {"propensity": 0.2, "outcome": -1.0}, 2 * 20.0),
         (3, {"propensity": (0.2, 0.3, 0.5), "outcome": (1.0, 1.0, 1.0)}, 2 * 10.0),
-        (2, {"propensity": "score"}, 2 * 2 / 0.2),  # treated at 0.2
     ],
 )
 def test_spreads(arms, settings, spread):
@@ -37,22 +36,15 @@ def test_spreads(arms, settings, spread):
     torch.testing.assert_close(e.sum(1), torch.ones(50, dtype=torch.float64))
 
 
-def test_a_column_is_the_second_arms_propensity_and_clipped_to_the_floor():
-    certified = FixedNuisances("score").fit(None, facts(overlap=0.4))
-    x = torch.tensor([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7]], dtype=torch.float64)
-    assert certified.nuisances.propensity(x)[:, 1].tolist() == pytest.approx([0.4, 0.5, 0.6])
-
-
 @pytest.mark.parametrize(
     ("arms", "overlap", "settings", "match"),
     [
-        (2, 0.1, {"propensity": 0.05}, "lies below the overlap zeta = 0.1"),
-        (2, 0.1, {"propensity": 1.2}, "add up to one"),
+        (2, 0.1, {"propensity": 0.05}, r"propensity is 0.05, outside \[0.1, 0.9\]"),
+        (2, 0.1, {"propensity": 1.2}, "between 0 and 1"),
         (3, 0.1, {"propensity": 0.5}, "there are 3 actions; give a number for each"),
-        (3, 0.1, {"propensity": (0.5, 0.5)}, "has 2 numbers"),
-        (3, 0.1, {"propensity": (0.5, 0.3, 0.3)}, "add up to one"),
-        (3, 0.1, {"propensity": "score"}, "one column is for two actions"),
-        (2, 0.1, {"propensity": "weight"}, "no such covariate; choose one of age, score"),
+        (2, 0.1, {"propensity": "score"}, "is no number; write propensity: into the domain"),
+        (3, 0.1, {"propensity": (0.5, 0.2, 0.2, 0.1)}, "there are 3 actions"),
+        (3, 0.1, {"propensity": (0.5, 0.3, 0.3)}, "add up to 1.1"),
         (2, 0.1, {"outcome": 4.0}, r"outcome has 2 values outside"),
         (2, 0.1, {"outcome": (1.0,)}, "has 1 numbers"),
         (2, 0.1, {"outcome": lambda x: x}, "is of type function"),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from hydra.utils import instantiate
 
 from torchdpcate.causal.estimand import ESTIMANDS
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec
-from torchdpcate.cli.tasks.lines import OfLines, with_task, write_balance
+from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task, write_balance
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
-from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
-from torchdpcate.pages.figures import interval_row, released_rows
+from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
+from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.averages import AVERAGE
@@ -135,18 +137,18 @@ class Averages(TaskSpec):
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
         release, truth = self.release, true_average(self.study, self.release.estimand)
+        value, ends = release.main.value, release.lines()[["low", "high"]].to_numpy()[0].tolist()
         nonprivate = None if self._nonprivate is None else self._nonprivate.value
         found: dict[str, Any] = {
-            "estimate": release.estimate,
+            "estimate": value,
             "estimate_nonprivate": nonprivate,
-            "error": None if truth is None else abs(release.estimate - truth),
+            "error": None if truth is None else abs(value - truth),
             "error_nonprivate": None if truth is None or nonprivate is None else abs(nonprivate - truth),
             "truth": truth,
             **dict.fromkeys(("low", "high", "width", "covered")),
         }
-        interval = release.summary()["interval"]
-        if interval is not None:
-            low, high = interval
+        if not math.isnan(ends[0]):
+            low, high = ends
             found |= {"low": low, "high": high, "width": high - low}
             found["covered"] = None if truth is None else int(low <= truth <= high)
         planned = self.learner.planned_error(self.study.records.n)
@@ -161,15 +163,9 @@ class Averages(TaskSpec):
                 write_balance(balance, self.folder / "curator")
             mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
             figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
-        return {**figures, "interval.png": lambda: self._figure(summary.get("truth"))}
-
-    def _figure(self, truth: float | None) -> Figure:
-        release = self.release
-        rows = released_rows(release, "released")
-        if self._nonprivate is not None:
-            rows.append(interval_row(release, NONPRIVATE, self._nonprivate, secret=True))
-        claim, assumptions = release.privacy.claim, release.assumptions
-        return interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, assumptions=assumptions)
+        exact, truth = self._nonprivate, summary.get("truth")
+        nonprivate, known = (None if value is None else np.array([value]) for value in (exact and exact.value, truth))
+        return {**figures, FOREST_FILE: lambda: plot_lines(self.release, nonprivate=nonprivate, truth=known)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Warn where the interval says nothing."""

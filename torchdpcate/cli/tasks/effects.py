@@ -30,7 +30,6 @@ from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import RELEASE_FILE
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.subgroups import LEVEL
@@ -173,9 +172,7 @@ class Effects(TaskSpec):
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)
-            mean = at.mean().item()
-            if isinstance(release, ComposedRelease) and not release.arms:
-                mean = release.average_effect  # the number that finding and page have
+            mean = getattr(release, "average_effect", at.mean().item())  # the number that finding and page have
             noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.release.average_effect import BalanceTable
 
-_LEVEL = 0.95
+FOREST_FILE = "forest.png"
 
 
 class OfLines(TaskSpec):

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.lines import OfLines, with_task
+from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-FOREST_FILE = "forest.png"
 _MOST_FIGURES = 12
 
 
@@ -132,7 +131,7 @@ class SubgroupTask(TaskSpec):
         inside, at_once = release.interval(), release.interval(simultaneous=True)
         noise = release.effects.noise.numpy()
         found: dict[str, Any] = {
-            "cells": release.summary()["cells"],
+            "cells": release.lines().rename(columns={"line": "cell"}).to_dict("records"),
             "cells_count": release.subgroups.size,
             "partitions": release.subgroups.config(),
             "estimate_least": float(release.effects.estimate.min()),

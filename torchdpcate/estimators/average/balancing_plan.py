@@ -54,7 +54,6 @@ class BalancingPlan(AverageEffectPlan):
     Attributes:
         features: Basis, set up.
         balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
-        ratio: r, noise per record of the balancing loss, that decides it.
         propensity: Stage one, prepared.
         outcome: The outcome model, prepared.
         facts: What is public for it.
@@ -67,7 +66,6 @@ class BalancingPlan(AverageEffectPlan):
 
     features: FeatureMap
     balancing: bool
-    ratio: float
     propensity: PreparedFit
     outcome: PreparedFit
     facts: EffectFacts
@@ -220,7 +218,6 @@ def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
     return {
         "features": features,
         "balancing": balancing,
-        "ratio": fits[0].imbalance / privacy.n,
         "propensity": fits[0],
         "outcome": fits[1],
         "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),

@@ -77,8 +77,8 @@ def make_plan(
         >>> from torchdpcate.fit.feature_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
-        >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
-        (False, 0.084, 0.4)
+        >>> plan.balancing, round(plan.epsilons["difference"], 3)
+        (False, 0.4)
     """
     facts = EffectFacts(n, estimand, *outcome_bounds, slope_bound=MODEL_SLOPE_BOUND)
     columns = schema or TableSchema.of(features.domain)
@@ -86,16 +86,16 @@ def make_plan(
     if budget is None:
         exact = exact_fit(Logistic(), n, features)
         epsilons = split_epsilon(1.0, _SHARES)
-        return make(loss != "logistic", 0.0, exact, exact, facts, epsilons).noiseless()
+        return make(loss != "logistic", exact, exact, facts, epsilons).noiseless()
     epsilons = split_epsilon(budget.epsilon, _SHARES if shares is None else shares)
     stage_one = PrivacyBudget(epsilons[STAGE_ONE], 0.0)
-    balancing, ratio, propensity = _propensity(loss, n, features, estimand, stage_one)
+    balancing, propensity = _propensity(loss, n, features, estimand, stage_one)
     model = ObjectiveFit().prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], 0.0))
     facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
     if not balancing:
         facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
     BalancedDifference(facts, epsilons).public()  # which refuses noise that no number could carry
-    return make(balancing, ratio, propensity, model, facts, epsilons)
+    return make(balancing, propensity, model, facts, epsilons)
 
 
 def _planned_slope(noise: float, dimension: int) -> float:
@@ -114,20 +114,18 @@ def _planned_slope(noise: float, dimension: int) -> float:
 
 def _propensity(
     loss: str, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
-) -> tuple[bool, float, PreparedFit]:
-    """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
+) -> tuple[bool, PreparedFit]:
+    """Return whether the balancing loss is fitted, and the fit."""
     if loss not in LOSSES:
         raise InputError(f"loss = {loss!r}: choose one of {', '.join(LOSSES)}")
     rule = estimand.scoring_rule
     if rule is None and loss == "balancing":
         raise InputError(f"loss = balancing: none is known for estimand = {estimand.name}; use loss=logistic")
     if rule is None or (loss == "logistic" and rule != loss):  # else it is the balancing loss
-        return False, 0.0, ObjectiveFit().prepare(Logistic(), n, features, budget)
+        return False, ObjectiveFit().prepare(Logistic(), n, features, budget)
     fit = ObjectiveFit().prepare(BalancingLoss(estimand), n, features, budget)
-    ratio = fit.imbalance / n
-    forced = loss == "balancing" or rule == "logistic"
-    balancing = forced or ratio <= LARGEST_RATIO
-    return balancing, ratio, fit if balancing else ObjectiveFit().prepare(Logistic(), n, features, budget)
+    balancing = loss == "balancing" or rule == "logistic" or fit.imbalance / n <= LARGEST_RATIO
+    return balancing, fit if balancing else ObjectiveFit().prepare(Logistic(), n, features, budget)
 
 
 @dataclass(eq=False, repr=False)
@@ -170,8 +168,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> domain = Domain([0, 0], [1, 1], 0.0, 1.0, overlap=0.2)
         >>> learner = CovariateBalancingEffect(domain, PrivacyBudget(4.0, 0.0))
         >>> release = learner.fit(X, A, Y).release()
-        >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
-        (True, (2,), 'certified')
+        >>> bool(abs(release.estimate[0] - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
+        (True, (1, 2), 'certified')
     """
 
     _: KW_ONLY

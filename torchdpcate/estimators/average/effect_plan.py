@@ -31,7 +31,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.file import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 LARGE = 0.1
@@ -240,7 +239,7 @@ class FirstFit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AverageEffectPlan(Plan):
+class AverageEffectPlan(Plan[AverageEffectRelease]):
     """Everything public about an average effect.
 
     What is learnt first, and the sums, are answers of its queries, [runs, p] each: one run in a release, any number in
@@ -250,16 +249,12 @@ class AverageEffectPlan(Plan):
         schema: Columns and public bounds.
         estimand: Estimand and clip.
         learner: Name of the learner's class.
-        uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
-        options: Fields of its own, by which learners and statements call them; None is not stated.
         assumption: Which models must follow the truth, in words; the full warning where a class does not say it.
     """
 
     kinds: ClassVar[tuple[str, ...]] = (AverageEffectRelease.kind,)
-    uses_delta: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
     assumption: ClassVar[str] = UNSTATED
 
     n: int
@@ -292,16 +287,14 @@ class AverageEffectPlan(Plan):
 
     def own_settings(self) -> dict[str, Any]:
         """Return the settings that statements have, besides those of all average effects."""
-        options = {name: getattr(self, name) for name in self.options}
-        stated = {name: value for name, value in options.items() if value is not None}
         laws = {} if self.budget is None else self.readout({}).laws
         pure = {name: law.event for name, law in laws.items() if isinstance(law.event, PureEvent)}
-        return {**stated, **{f"epsilon_{name}": event.epsilon for name, event in pure.items()}}
+        return {f"epsilon_{name}": event.epsilon for name, event in pure.items()}
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
         """Return its further fields by name, by the public facts of a release; each may be forged."""
-        return {name: release.privacy.public.get(name) for name in cls.options}
+        return {}
 
     @property
     def fits(self) -> dict[str, FirstFit]:
@@ -377,8 +370,7 @@ class AverageEffectPlan(Plan):
         """See ``Plan``: what of the sums follows from what was learnt before."""
         return {} if self.budget is None else self.readout(answers).public()
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
-        assert isinstance(release, AverageEffectRelease)
+    def answers(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         learnt = self.stated_learnt(release)
         numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in release.numbers.items()}
         return {**learnt, **self.readout(learnt).places(numbers)}
@@ -410,16 +402,15 @@ class AverageEffectPlan(Plan):
     def stated_budget(self) -> dict[str, Any]:
         """Return the budget as statements have it: of a pure mechanism, its epsilon."""
         assert self.budget is not None
-        return {"epsilon": self.budget.epsilon, **({"delta": self.budget.delta} if self.uses_delta else {})}
+        return {"epsilon": self.budget.epsilon}
 
     @classmethod
     def budget_of(cls, public: Mapping[str, Any], block: Block) -> PrivacyBudget:
         """Return the budget that a statement has; see ``requested_budget``."""
-        return requested_budget(block, public["epsilon"], public["delta"] if cls.uses_delta else 0.0)
+        return requested_budget(block, public["epsilon"], 0.0)
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, AverageEffectRelease)
+    def restated(cls, release: AverageEffectRelease) -> Self:
         privacy, public = release.privacy, release.privacy.public
         return cls(
             n=privacy.n,
@@ -438,7 +429,7 @@ class AverageEffectPlan(Plan):
             self.estimand.name, main, numbers, self.schema, privacy, **self.extras(answers, found)
         )
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: AverageEffectRelease) -> Iterator[str]:
         """See ``Plan``; what is certified is of an estimand of the library."""
         yield from super().problems(release)
         if release.privacy.level == Level.CERTIFIED and not of_library(self.estimand):

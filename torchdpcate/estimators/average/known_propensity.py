@@ -411,7 +411,7 @@ class KnownPropensityEffect(AverageEffectLearner):
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
         >>> domain = Domain([0, 0], [1, 1], 0.0, 1.0, propensity=0.5)
         >>> release = KnownPropensityEffect(domain, PrivacyBudget(4.0, 0.0)).fit(X, A, Y).release()
-        >>> abs(release.estimate - 0.4) < 0.05, release.privacy.mechanism
+        >>> bool(abs(release.estimate[0] - 0.4) < 0.05), release.privacy.mechanism
         (True, 'known_propensity')
     """
 

@@ -18,7 +18,6 @@ from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
-from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise, told
 from torchdpcate.fit.feature_maps import FeatureMap, on_domain
@@ -131,8 +130,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Raises:
             InputError: See ``check``.
         """
-        options = {name: getattr(self, name) for name in self.mechanism.options}
-        return self.mechanism(**self._facts(n), **options)
+        return self.mechanism(**self._facts(n))
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """Return the error to expect for n records, from public facts and a stated prior; nothing is spent.
@@ -183,7 +181,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if self.budget is None or planned.total <= LARGE * unit:
             return None
         said = f"estimand = {self.target.name}, n = {n}, epsilon = {self.budget.epsilon:g}: {planned.words(unit)}"
-        others = self._other_estimands(n)
+        others = {
+            name: clone(self).set_params(estimand=name).planned_error(n).total
+            for name in ESTIMANDS
+            if name != self.target.name
+        }
         best = min(others, key=others.__getitem__, default=None)
         if best is None or others[best] > BETTER * planned.total:
             return f"{said}; more records, more epsilon or a larger overlap would help"
@@ -194,14 +196,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         told = self.warning(n)
         return () if told is None else (told,)
 
-    def _other_estimands(self, n: int) -> dict[str, float]:
-        """Return the planned error of the same learner for the other estimands that it can estimate, by name."""
-        return {
-            name: clone(self).set_params(estimand=name).planned_error(n).total
-            for name, kind in ESTIMANDS.items()
-            if name != self.target.name and self.supports(kind)
-        }
-
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
 
@@ -209,17 +203,14 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             InputError: Not fitted.
         """
         self._require_fitted("nonprivate_estimate")
-        return self._estimate(self._without_noise(self._records))
+        return self._plan.without_noise(self._records, None if self.budget else self._learnt).in_units(
+            self.schema_.domain.outcome_range, self._plan.intervals
+        )
 
     @property
     def target(self) -> Estimand:
         """The estimand, with the domain's overlap as the public clip of the propensity."""
         return make_estimand(self.estimand, TableSchema.of(self.domain).domain.overlap)
-
-    @classmethod
-    def supports(cls, estimand: type[Estimand]) -> bool:
-        """Whether this learner can estimate it."""
-        return True
 
     @property
     def level(self) -> Level:
@@ -240,27 +231,12 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return user_code("estimand", self.target)
 
-    def _without_noise(self, records: Any) -> NoisyEstimate:
-        """Return the estimate without noise in its last step."""
-        return self._plan.without_noise(records, None if self.budget else self._learnt)  # type: ignore[no-any-return]
-
     def _prepare(self, records: Any) -> None:
-        self._refuse_estimand()
         self.check(records.n)
         told = self.warning(records.n)
         if told is not None:
             warnings.warn(told, stacklevel=5)
         self._own_conditions = self._user_conditions()
-
-    def _planned(self, n: int) -> PrivacyBudget:
-        self._refuse_estimand()
-        return super()._planned(n)
-
-    def _refuse_estimand(self) -> None:
-        target = self.target  # refuses estimand and overlap
-        if not self.supports(type(target)):
-            able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
-            raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
 
     def _conditional(self) -> bool:
         return bool(self._own_conditions) or super()._conditional()
@@ -268,14 +244,10 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
         self._plan = self.plan(records.n)
-        self._learnt = self._learnt_first(records)
+        self._learnt = self._plan.learn(records, self._first())
         # a release states the settings of the fit, even if they are changed in between
         self.settings_ = self._plan.public() | self._plan.following(self._learnt)
         self._records = records
-
-    def _learnt_first(self, records: Any) -> Mapping[str, Tensor]:
-        """Pay for, and return, what comes before the estimate."""
-        return self._plan.learn(records, self._first())  # type: ignore[no-any-return]
 
     def _facts(self, n: int) -> dict[str, Any]:
         """Return what all plans of average effects are made of, for n records."""
@@ -284,10 +256,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if schema.cluster is not None:
             raise InputError(f"{learner}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
-
-    def _estimate(self, found: NoisyEstimate) -> Estimate:
-        """Return an estimate in outcome units."""
-        return found.in_units(self.schema_.domain.outcome_range, self._plan.intervals)
 
     def _sizes(self, n: int) -> dict[str, int]:
         """Return the records per block."""

@@ -36,8 +36,7 @@ class Weighted(NamedTuple):
     m: Tensor
 
 
-WEIGHT_RANGES = ("treated_weights", "control_weights")
-RANGES = (*WEIGHT_RANGES, "model_range")
+RANGES = ("treated_weights", "control_weights", "model_range")
 """What statements call the ranges that released coefficients leave."""
 
 
@@ -71,11 +70,6 @@ class ReleasedRanges:
         found = (self.treated, self.control, self.model)
         return {name: [end[0].item() for end in ends] for name, ends in zip(RANGES, found, strict=True)}
 
-    @property
-    def stated_weights(self) -> dict[str, list[float]]:
-        """The first run's of weights alone."""
-        return {name: ends for name, ends in self.stated.items() if name in WEIGHT_RANGES}
-
 
 @dataclass(frozen=True)
 class EffectFacts:
@@ -99,13 +93,6 @@ class EffectFacts:
     imbalance: float = 0.0
     slope_bound: float = 0.25
     ranges: ReleasedRanges | None = field(default=None, compare=False)
-
-    @property
-    def weight_bounds(self) -> Tensor:
-        """W_1 and W_0, the largest weights by released coefficients, [runs, 2], or by all of them, [1, 2]."""
-        if self.ranges is None:
-            return torch.tensor([[self.estimand.most_treated, self.estimand.most_control]], dtype=torch.float64)
-        return torch.stack([self.ranges.treated[1], self.ranges.control[1]], -1)
 
 
 def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, model: Tensor | None) -> ReleasedRanges:

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,6 @@ from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.planned_noise import OF_EFFECT, PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.nuisance_kinds import nuisances_from_config
 from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
@@ -101,7 +101,7 @@ class Blocks:
         """
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                "delta = 0: private nuisances (nuisance=convex, mlp and others) are only (epsilon, delta)-private; "
+                "delta = 0: private nuisances (nuisance=mlp and others) are only (epsilon, delta)-private; "
                 "give privacy.delta above 0, for instance 1e-5, or take second_stage=adaptive, which is pure then"
             )
         if self.split == 1:
@@ -291,9 +291,7 @@ def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
     """Return the nuisances, or a copy of them on another device than the CPU."""
     if device.type == "cpu":
         return nuisances
-    copy = nuisances_from_config(nuisances.config()).double()
-    copy.load_state_dict(nuisances.state_dict())
-    return copy.to(device).eval().requires_grad_(False)
+    return deepcopy(nuisances).to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,11 +322,6 @@ class FittedBlocks:
     def schema(self) -> TableSchema:
         """Columns and public bounds."""
         return self.settings.schema
-
-    @property
-    def _pays(self) -> str:
-        """The block that pays for releases."""
-        return list(self.session.sizes)[-1]
 
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> FunctionRelease:
         """Release the function by a function mechanism; see ``CATELearner.release_function``."""
@@ -422,7 +415,7 @@ class FittedBlocks:
         budget = self.session.budget if mechanism.free else budget
         charge = Charge(Purpose.RELEASE, mechanism.name)
         with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
-            return self.session.spend(run, [self._pays], charge, budget, mechanism.gaussian)
+            return self.session.spend(run, [list(self.session.sizes)[-1]], charge, budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared, own: set[int]) -> PrivacyStatement:
         plan = EffectPlan(

@@ -42,7 +42,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.release.averages import RULE
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import Release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
@@ -68,7 +68,7 @@ SUMS_FORMULA = (
 
 
 @dataclass(frozen=True, eq=False)
-class CompositionPlan(Plan):
+class CompositionPlan(Plan[Any]):
     """What a composition's release asks of all records: the steps of its plan, which pay for the effect too.
 
     The plan of the steps follows from n, domain, budget and constants; every charge from that plan; features and
@@ -83,7 +83,7 @@ class CompositionPlan(Plan):
     """
 
     name = "composed"
-    kinds = (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind)
+    kinds = (ComposedRelease.kind, QueryRelease.kind)
     close = 1e-6  # sums of another machine
     repeats = True  # a release of another fit on the same records may be charged in the same ledger
 
@@ -130,8 +130,8 @@ class CompositionPlan(Plan):
 
     def answers(self, release: Release) -> dict[str, Any]:
         """See ``Plan``: released numbers of the steps, and what they chose."""
-        effect = release.effect if isinstance(release, ComposedRule) else release
-        if not isinstance(effect, ComposedRelease):
+        effect = release.function
+        if effect.kind != ComposedRelease.kind:
             return {}
         return {name: getattr(effect, name) for name in ANSWERS} | _chosen(effect.basis)
 
@@ -196,8 +196,7 @@ class CompositionPlan(Plan):
             if release.noise_scales is not None or release.head or release.nuisances is not None:
                 yield "it holds noise scales, a kernel or nuisances, which no composition releases"
             return
-        effect = release.effect if isinstance(release, ComposedRule) else release
-        assert isinstance(effect, ComposedRelease)
+        effect = release.function
         found = [*_weight(effect, self.steps)] or [*_summaries(effect, self.steps), *self._choice_problems(effect)]
         yield from found
         if not found:

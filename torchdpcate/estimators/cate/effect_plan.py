@@ -18,16 +18,14 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
-from torchdpcate.fit.kernels import SMOOTHNESS
-from torchdpcate.fit.nuisance_kinds import ConvexNuisances
+from torchdpcate.fit.kernels import UnitKernel
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, THRESHOLD, Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, THRESHOLD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.file import Release
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -37,14 +35,14 @@ NUISANCE, SECOND_STAGE = "nuisance", "second_stage"
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
 
-FIRST_STAGE = (DP_SGD, MEDIAN, JOINT, THRESHOLD)
+FIRST_STAGE = (DP_SGD, THRESHOLD)
 """What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
 
 _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
 @dataclass(frozen=True, eq=False)
-class EffectPlan(StatedPlan):
+class EffectPlan(StatedPlan[FunctionRelease | QueryRelease]):
     """What a release of a fitted second stage asks of its block; nuisances and choices were paid for before.
 
     Attributes:
@@ -111,8 +109,7 @@ class EffectPlan(StatedPlan):
         return found | ({"threshold": SQUARED} if found.get("threshold") == math.inf else {})
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, FunctionRelease | QueryRelease)
+    def restated(cls, release: FunctionRelease | QueryRelease) -> Self:
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
         if not is_learner(learner):
@@ -123,18 +120,17 @@ class EffectPlan(StatedPlan):
         if not kind.free:
             budget = requested_budget(paid, public["epsilon"], public["delta"])
         law, sizes = kind.stated_law(public, head, budget), {block.name: block.n for block in blocks}
-        mechanism = kind(**{name: public[name] for name in kind.settings})
+        mechanism = kind()
         return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes)
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
+    def answers(self, release: FunctionRelease | QueryRelease) -> dict[str, Tensor]:
         """See ``StatedPlan``: the coefficients; answers at queries hold the nuisances' effect as well."""
         if isinstance(release, FunctionRelease) and not hasattr(release, "statistics"):
             return {ANSWER: release.theta}
         return {}
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: FunctionRelease | QueryRelease) -> Iterator[str]:
         """See ``StatedPlan``; the noise band follows from the law."""
-        assert isinstance(release, FunctionRelease | QueryRelease)
         yield from super().problems(release)
         if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
             yield from _before_problems(release.privacy)
@@ -242,7 +238,7 @@ def _head_problems(release: QueryRelease) -> Iterator[str]:
         yield f"it states no kernel, without which mechanism {mechanism!r} may claim nothing"
     elif "kernel" in head:
         kernel = head["kernel"]
-        known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] in SMOOTHNESS
+        known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] == UnitKernel.name
         if not known or as_number(kernel["bandwidth"]) <= 0:
             yield "its kernel is none of the library's"
     elif head["features"]["name"] not in FEATURE_MAPS and release.privacy.level == Level.CERTIFIED:
@@ -281,9 +277,7 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of the order of charges: what is trained or found first is charged first, and releases last."""
     for block in privacy.blocks:
         ranks = [list(Purpose).index(charge.purpose) for charge in block.charges]
-        trained = [charge.charge for charge in block.of(Purpose.NUISANCES)]
-        median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
-        if ranks != sorted(ranks) or not median_first:
+        if ranks != sorted(ranks):
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
 
 
@@ -306,14 +300,10 @@ def _first_stage(release: FunctionRelease | QueryRelease, facts: Mapping[str, An
     """Problems of the training of the nuisances."""
     block = {block.name: block for block in release.privacy.blocks}[NUISANCE]
     stated, trained = facts.get("nuisances"), block.of(Purpose.NUISANCES)
-    held, kind = bool(stated), stated and stated.get("kind")
     charges = [charge.charge for charge in trained]
-    convex = charges.count(MEDIAN) == charges.count(JOINT) == 1
     if not trained:
         yield f"block {NUISANCE!r} trained nuisances, but no charge is for their training"
-    elif held and kind == ConvexNuisances.kind and not convex:
-        yield f"block {NUISANCE!r} trained convex nuisances, but was not charged for median and objective"
-    elif held and kind is None and charges.count(DP_SGD) != 1:
+    elif stated and charges.count(DP_SGD) != 1:
         yield f"block {NUISANCE!r} trained networks, but was not charged for one run of DP-SGD"
     if any(run.charge == DP_SGD and not isinstance(run.event, DPSGDEvent) for run in trained):
         yield f"block {NUISANCE!r} trained networks, but was charged for something else than DP-SGD"

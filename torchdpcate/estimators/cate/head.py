@@ -157,7 +157,9 @@ class PlannedHead(Head):
                 psi = features(schema.grid(_POINTS))
                 requested = None if queries is None else features(queries)
         bound = bounds.weight * FeatureMap.bound
-        typical, weight = typical_pair(score)
+        half, one = torch.tensor([0.5], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+        rho = score.rho(one, half).item()
+        typical, weight = score.ratio(half).item() * 0.5 / math.sqrt(rho), rho
         threshold = math.inf if recipe.loss == "squared" else recipe.threshold
         deviation = schema.domain.outcome_sd or EXPECTED.residual_scale * schema.domain.outcome_range
         return cls(
@@ -210,19 +212,6 @@ class PlannedHead(Head):
         values = self.spectrum[0]
         weight = values * values / (values + self.ridge)
         return (weight.sum() / values.sum()).item()
-
-
-def typical_pair(score: RegressionScore) -> tuple[float, float]:
-    """Return |s| over a residual of the outcome, and w^2, both at a propensity of a half.
-
-    Example:
-        >>> from torchdpcate.causal.score import DRScore, RScore
-        >>> typical_pair(RScore()), typical_pair(DRScore())
-        ((1.0, 0.25), (2.0, 1.0))
-    """
-    half, one = torch.tensor([0.5], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    rho = score.rho(one, half).item()
-    return score.ratio(half).item() * 0.5 / math.sqrt(rho), rho
 
 
 def score_of(learner: str) -> RegressionScore:

@@ -19,15 +19,14 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, magnitudes, 
 from torchdpcate.estimators.rules.plan import NoiseReport, RulePlan, share_of
 from torchdpcate.estimators.rules.weighted_erm import (
     LEAST_RIDGE,
-    LOSSES,
+    LOSS,
     RULE_MECHANISMS,
     RuleMechanism,
     WeightedERM,
     default_ridge,
-    make_loss,
 )
 from torchdpcate.fit.feature_maps import FeatureMap, conditions_of, on_domain
-from torchdpcate.fit.losses import Loss, LossBounds, loss_conditions
+from torchdpcate.fit.losses import LossBounds
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.fit.weights import WEIGHTS, KnownWeights, PrivateWeights, WeightScheme
 from torchdpcate.plan import RECORDS
@@ -62,8 +61,6 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             ``constant``, or a ``WeightScheme``.
         features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
             its rows scaled to norms of at most one, and makes the release conditional.
-        loss: ``huber_hinge``, ``logistic`` or a ``Loss`` for labels of 1 and -1, whose bounds are checked; one that is
-            not the library's makes the release conditional.
         ridge: Ridge of the total sum; None takes ``default_ridge``.
         mechanism: ``objective`` (default, least noise) or ``output``; its noise is of the kind of least length.
         noise: Privacy noise; None takes the operating system's entropy.
@@ -85,7 +82,6 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
     outcome: str | Outcome = "private_residual"
     weights: str | WeightScheme = "private"
     features: FeatureMap | None = None
-    loss: str | Loss = "huber_hinge"
     ridge: float | None = None
     mechanism: str = "objective"
     noise: NoiseSource | None = None
@@ -152,13 +148,13 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         outcome.public(domain)
         if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
-        loss, mechanism, _ = self._loss(), self._any_noise(), self._features(domain)
+        mechanism, _ = self._any_noise(), self._features(domain)
         if self.budget is None:
             return
         bounds = self.bounds(scheme.bounds(n, domain))
         if mechanism.curved:
-            needed = bounds.ridge_for(loss.curvature, self._rule_budget(self.budget).epsilon / 2)
-            self._refuse_ridge(needed, n * bounds.most * loss.curvature, n)
+            needed = bounds.ridge_for(LOSS.curvature, self._rule_budget(self.budget).epsilon / 2)
+            self._refuse_ridge(needed, n * bounds.most * LOSS.curvature, n)
         self._planned_rule(n).queries  # noqa: B018 - refuses what could not be released
 
     def _refuse_ridge(self, needed: float, largest: float, n: int) -> None:
@@ -208,10 +204,10 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         schema, scheme = TableSchema.of(self.domain).two_arms(type(self).__name__), self.scheme()
         domain, budget, first, outcome = schema.domain, self.budget, self._first_budget(), self._outcome
         assert budget is not None
-        features, spent, loss = self._features(domain), self._rule_budget(budget), self._loss()
+        features, spent = self._features(domain), self._rule_budget(budget)
         bounds = self.bounds(scheme.bounds(n, domain))
-        facts = self._ridge(n, bounds, loss), features.dimension, features.largest_entry
-        fit = PrivateFit(LossBounds.of(loss), bounds, *facts, n=n)
+        facts = self._ridge(n, bounds), features.dimension, features.largest_entry
+        fit = PrivateFit(LossBounds.of(LOSS), bounds, *facts, n=n)
         return RulePlan(
             n,
             schema,
@@ -279,22 +275,20 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
     def _weighted(self, x: Tensor, target: Tensor, weights: Tensor) -> WeightedERM:
         """Return the weighted ERM with these labels and weights of records, [k n]: of each record k in turn."""
         features, bounds = self._features(self.schema_.domain), self.bounds(self.weights_.bounds)
-        psi, copies, loss = features(x), len(target) // len(x), self._loss()
+        psi, copies = features(x), len(target) // len(x)
         psi = psi if copies == 1 else psi.repeat(copies, 1)
-        ridge = self._ridge(len(x), bounds, loss)
-        return WeightedERM(psi, target, weights, loss, ridge, bounds, features.largest_entry, self.conditions)
+        ridge = self._ridge(len(x), bounds)
+        return WeightedERM(psi, target, weights, LOSS, ridge, bounds, features.largest_entry, self.conditions)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
-        loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
-        tried = () if isinstance(loss, str) else loss_conditions(loss)
+        """What the rule's guarantee rests on beside its proof: outcome maps and features of the user's."""
         mechanism = user_code("mechanism", self._any_noise())
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(self._outcome) else (own,)
         scheme = self.scheme()
         weights = *user_code("weights", scheme), *scheme.conditions
-        return tuple(dict.fromkeys((*mechanism, *conditions_of(self.features), *weights, *tried, *outcome)))
+        return tuple(dict.fromkeys((*mechanism, *conditions_of(self.features), *weights, *outcome)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
@@ -328,15 +322,12 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         mechanism: RuleMechanism = kind.least_noisy(fit, self._rule_budget(self.budget))
         return mechanism
 
-    def _ridge(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
+    def _ridge(self, n: int, bounds: WeightBounds) -> float:
         if self.ridge is not None:
             return self.ridge
         if self.budget is None:
             return LEAST_RIDGE * n * bounds.most
-        return default_ridge(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
-
-    def _loss(self) -> Loss:
-        return make_loss(self.loss)
+        return default_ridge(n, self._rule_budget(self.budget).epsilon, bounds, LOSS.curvature)
 
     def _features(self, domain: Domain) -> FeatureMap:
         """Return the feature map, fixed on the domain."""
@@ -373,7 +364,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             "learner": type(self).__name__,
             "weights": self.scheme().name,
             "outcome": self._outcome.name,
-            "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
+            "loss": "huber_hinge",
             **self._shares(),
         }
 

@@ -15,8 +15,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome
-from torchdpcate.estimators.rules.weighted_erm import RuleMechanism, is_known, stated_loss, stated_mechanism
+from torchdpcate.estimators.rules.weighted_erm import LOSS, RuleMechanism, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.losses import LossBounds
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
@@ -27,7 +28,6 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.registry import Registry
-from torchdpcate.release.file import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -37,7 +37,7 @@ _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule'
 
 
 @dataclass(frozen=True, eq=False)
-class RulePlan(Plan):
+class RulePlan(Plan[RuleRelease]):
     r"""Everything public about a rule: what its weights and its outcome's constants cost before it, and its noise.
 
     Guarantee:
@@ -120,8 +120,7 @@ class RulePlan(Plan):
         }
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, RuleRelease)
+    def restated(cls, release: RuleRelease) -> Self:
         privacy, domain, features = release.privacy, release.domain, release.features
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
         budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
@@ -130,8 +129,7 @@ class RulePlan(Plan):
         assert mechanism is not None
         bounds, weights = _restated_weights(public, n, domain)
         parts = _parts(public) | weights
-        loss = stated_loss(public, mechanism.curved)
-        facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
+        facts = LossBounds.of(LOSS), bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
         fit = PrivateFit(*facts, n=n)
         first = share_of(budget, parts.get("weights_share", 1.0))
         noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
@@ -140,9 +138,8 @@ class RulePlan(Plan):
             outcome = kind().query(domain, budget.epsilon * parts["outcome_share"])
         return cls(n, release.schema, budget, mechanism, fit, features, spent, parts, noise, outcome)
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
+    def answers(self, release: RuleRelease) -> dict[str, Tensor]:
         """See ``Plan``: the coefficients, and the outcome's constants where they were paid for."""
-        assert isinstance(release, RuleRelease)
         found = {"rule": release.theta}
         if self.outcome is not None:
             constants = [as_number(self.parts[name]) for name in _of_outcome(self.parts)]
@@ -152,7 +149,7 @@ class RulePlan(Plan):
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> RuleRelease:
         return RuleRelease(answers["rule"], self.features.twin(), self.schema, privacy)
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: RuleRelease) -> Iterator[str]:
         """See ``Plan``; what a certified rule brings is the library's, and no block costs more than its budget."""
         yield from super().problems(release)
         if release.privacy.level == Level.CERTIFIED:
@@ -168,7 +165,7 @@ class RulePlan(Plan):
         named = {"mechanism": self.name, **self.parts}
         known = {
             "mechanism": of_library(self.mechanism),
-            "loss": is_known(self.parts["loss"]),
+            "loss": self.parts["loss"] == "huber_hinge",
             "outcome": self.parts["outcome"] in OUTCOMES,
             "learner": self.parts["learner"] in RULE_LEARNERS.class_names(),
         }

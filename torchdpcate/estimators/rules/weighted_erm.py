@@ -1,8 +1,7 @@
 """One weighted empirical risk minimisation, what every treatment rule comes down to, and how it is released."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,68 +10,18 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.fit.losses import Loss, LossBounds, check_loss
+from torchdpcate.fit.losses import HuberHinge, Loss, LossBounds
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
-from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
 
-LOSSES = Registry(
-    "loss",
-    classes={"huber_hinge": "torchdpcate.fit.losses.HuberHinge", "logistic": "torchdpcate.fit.losses.Logistic"},
-)
-"""Losses of labels by the names that users give."""
-_LABELS = (-1.0, 1.0)
-
-
-def make_loss(loss: str | Loss) -> Loss:
-    """Return a rule's loss.
-
-    Args:
-        loss: ``huber_hinge``, ``logistic``, or a ``Loss``, which `check_loss` tries at both labels.
-
-    Raises:
-        InputError: No loss of this name, or one that breaks its bounds at labels of -1 and 1.
-
-    Example:
-        >>> make_loss("logistic").slope
-        1.0
-    """
-    if isinstance(loss, Loss):
-        check_loss(loss, _LABELS, math.inf)
-        return loss
-    found: Loss = LOSSES.make(loss, Loss)
-    return found
-
-
-def stated_loss(public: Mapping[str, Any], curved: bool) -> LossBounds:
-    """Return the bounds of the loss that a statement names; what its name does not say is as stated.
-
-    Args:
-        public: Constants of a statement; any value may be forged.
-        curved: Whether noise depends on its curvature.
-
-    Raises:
-        InputError, LookupError, TypeError, ValueError: There is no such loss.
-    """
-    name = public["loss"]
-    curvature = as_number(public["loss_curvature"]) if curved else math.inf
-    if not is_known(name):
-        slope = positive("loss_slope", as_number(public["loss_slope"]))
-        return LossBounds(slope, curvature, public.get("loss_monotone") is True)
-    loss = LOSSES[LOSSES.class_names().get(name, name)]
-    if isinstance(loss.curvature, float):
-        return LossBounds.of(loss())
-    return LossBounds(loss().slope, curvature, loss.monotone)
-
-
-def is_known(name: Any) -> bool:
-    """Whether statements call one of the library's losses so."""
-    return name in LOSSES or name in LOSSES.class_names()
+LOSS = HuberHinge()
+"""Loss of rules: the hinge loss with a rounded corner."""
 
 
 @dataclass(frozen=True, eq=False)

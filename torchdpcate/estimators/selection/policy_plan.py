@@ -22,13 +22,12 @@ from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection import SELECTIONS, SelectionMechanism
-from torchdpcate.release.file import Release
 from torchdpcate.release.rule import SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyPlan(Plan, names=SELECTIONS):
+class PolicyPlan(Plan[PolicyRelease], names=SELECTIONS):
     r"""Everything public about a choice among policies once its scores are known, by public facts and released numbers.
 
     Attributes:
@@ -143,8 +142,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
         }
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, PolicyRelease)
+    def restated(cls, release: PolicyRelease) -> Self:
         privacy, public, domain = release.privacy, release.privacy.public, release.domain
         source = GUARANTEES[public["nuisance_guarantee"]]
         if source is AutoScores or public["overlap"] not in (domain.least_propensity, domain.overlap):
@@ -176,7 +174,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
         bound = rounded_range(scores, self.n, self.schema.domain, self.overlap)
         return replace(self, stated=stated, bound=bound)
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
+    def answers(self, release: PolicyRelease) -> dict[str, Tensor]:
         """See ``Plan``; of the library a file has the chosen policy alone."""
         return {"choice": torch.zeros(1, dtype=torch.float64)}
 
@@ -184,10 +182,9 @@ class PolicyPlan(Plan, names=SELECTIONS):
         chosen = self.library.one(int(answers["choice"]))
         return PolicyRelease(chosen, self.actions, self.schema, privacy)
 
-    def problems(self, release: Release) -> Iterator[str]:
+    def problems(self, release: PolicyRelease) -> Iterator[str]:
         """See ``Plan``; also the clip of composed scores, and functions."""
         yield from super().problems(release)
-        assert isinstance(release, PolicyRelease)
         privacy = release.privacy
         if self.composed is not None:
             yield from self._clip_problems(self.composed)

@@ -124,20 +124,16 @@ def scores_of(fit: ComposedFit, records: CausalData, domain: Domain) -> Scores:
     m, pi = worked.outcome, propensity_of(worked)
     psi, theta = fit.features(u), fit.effect.shrunk
     if pi.ndim == 1:
-        return _of_two(records, m, pi, (psi @ theta).clamp(-bound, bound))
+        tau = (psi @ theta).clamp(-bound, bound)
+        a = records.a
+        residual = records.y - m - (a - pi) * tau
+        gain = tau + (a - pi) / (pi * (1 - pi)) * residual
+        first = m - pi * tau + (1 - a) / (1 - pi) * residual
+        return Scores(torch.stack([torch.zeros_like(gain), gain], 1), a.long(), first)
     functions = (psi @ theta.reshape(-1, psi.shape[1]).T).clamp(-bound, bound)
     means = arm_means(m, functions, centred_arms(simplex(pi.shape[1]), pi))
     values = dr_scores(records.a.long(), records.y, pi, means)
     return Scores(values, records.a.long(), values[:, 0])
-
-
-def _of_two(records: CausalData, m: Tensor, pi: Tensor, tau: Tensor) -> Scores:
-    """Return those of two actions, whose difference is tau(x) and a weighted residual."""
-    a = records.a
-    residual = records.y - m - (a - pi) * tau
-    gain = tau + (a - pi) / (pi * (1 - pi)) * residual
-    first = m - pi * tau + (1 - a) / (1 - pi) * residual
-    return Scores(torch.stack([torch.zeros_like(gain), gain], 1), a.long(), first)
 
 
 def gains_as_scores(gains: Tensor) -> Tensor:

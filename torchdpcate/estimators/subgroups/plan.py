@@ -33,7 +33,6 @@ from torchdpcate.release.cell_effects import (
     mean_noise,
     powers,
 )
-from torchdpcate.release.file import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 
@@ -241,7 +240,7 @@ _FORMULA = (
 
 
 @dataclass(frozen=True, eq=False)
-class SubgroupPlan(Plan):
+class SubgroupPlan(Plan[SubgroupRelease]):
     r"""Everything public about effects in subgroups, before any record is read.
 
     Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
@@ -333,8 +332,7 @@ class SubgroupPlan(Plan):
         return self.weighting.assumption + ("" if cluster is None else f"; {cluster.assumption}")
 
     @classmethod
-    def restated(cls, release: Release) -> Self:
-        assert isinstance(release, SubgroupRelease)
+    def restated(cls, release: SubgroupRelease) -> Self:
         privacy = release.privacy
         public, block = privacy.public, privacy.blocks[0]
         weighting = Weighting.of(RANDOMISED if public["weights"] == EQUAL else "auto", release.schema)
@@ -349,15 +347,14 @@ class SubgroupPlan(Plan):
             str(public["learner"]),
         )
 
-    def answers(self, release: Release) -> dict[str, Tensor]:
-        assert isinstance(release, SubgroupRelease)
+    def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
         return {"sums": release.statistics}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         return SubgroupRelease(
             self.subgroups,
             self.released,
-            self.by_cell(answers["sums"]),
+            answers["sums"].reshape(self.strata.size, -1, NUMBERS).to(torch.float64),
             self.law,
             self.scale,
             self.schema,
@@ -373,10 +370,6 @@ class SubgroupPlan(Plan):
     def strata(self) -> Subgroups:
         """The cells whose sums get noise."""
         return strata_of(self.subgroups, self.released)
-
-    def by_cell(self, numbers: Tensor) -> Tensor:
-        """Return the numbers of all sums by cell and arm, [strata, arms, 3]."""
-        return numbers.reshape(self.strata.size, -1, NUMBERS).to(torch.float64)
 
     @property
     def unions(self) -> Tensor:
@@ -423,12 +416,9 @@ class SubgroupPlan(Plan):
         return least / min(self.weighting.mass)
 
     def of_partitions(self) -> dict[str, float]:
-        """Return the largest of ``cell_noise`` by the names of the partitions; those of one name are numbered."""
-        found: dict[str, float] = {}
-        for partition, noise in zip(self.subgroups.partitions, self._split(self.cell_noise), strict=True):
-            name, count = partition.name, sum(other.startswith(partition.name) for other in found)
-            found[f"{name} ({count + 1})" if name in found else name] = float(noise.max())
-        return found
+        """Return the largest of ``cell_noise`` by the names of the partitions."""
+        names = dict.fromkeys(self.subgroups.of_partition)
+        return {name: float(own.max()) for name, own in zip(names, self._split(self.cell_noise), strict=True)}
 
     def remarks(self) -> tuple[str, ...]:
         """Return what public facts say of each partition, in words."""

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import project_to_floor, score_spread
-from torchdpcate.data.propensity import KnownPropensity, StratumPropensity
+from torchdpcate.causal.score import score_spread
+from torchdpcate.data.propensity import KnownPropensity, StratumPropensity, known_propensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts, WithKnown
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.session import FitSession
 
@@ -32,8 +32,8 @@ class FixedNuisances(ScoreNuisances):
         section 6.1.
 
     Args:
-        propensity: P(A = second action) of a trial with two arms, one number an arm, or the name of the covariate
-            that holds P(A = second action | x); None takes what the domain knows, else 1 / K for each.
+        propensity: P(A = second action) of a trial with two arms, or one number an arm; None takes what the domain
+            knows, else 1 / K for each.
         outcome: The outcome models: one number for all arms, or one an arm; None takes the middle of the bounds.
 
     Example:
@@ -45,7 +45,7 @@ class FixedNuisances(ScoreNuisances):
 
     guarantee: ClassVar[str] = "fixed"
 
-    propensity: Numbers | str = None
+    propensity: Numbers = None
     outcome: Numbers = None
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
@@ -58,16 +58,12 @@ class FixedNuisances(ScoreNuisances):
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
-        nuisances: FittedNuisances = PublicNumbers(propensity[:, 0], outcome[:, 0])
-        if facts.known is None and isinstance(self.propensity, str):
-            nuisances = WithKnown(nuisances, _of_covariate(self.propensity, facts))
+        known = self._known(facts)
+        named = known.covariate if isinstance(known, StratumPropensity) else known.column
         return GuaranteedNuisances(
-            nuisances,
+            PublicNumbers(propensity[:, 0], outcome[:, 0]),
             2 * score_spread(facts.domain, propensity, outcome),
-            public={
-                "propensity": self._stated(facts, propensity),
-                "outcome": outcome[:, 0].tolist(),
-            },
+            public={"propensity": named or propensity[:, 0].tolist(), "outcome": outcome[:, 0].tolist()},
         )
 
     @classmethod
@@ -81,60 +77,25 @@ class FixedNuisances(ScoreNuisances):
         """Return the range sensitivity, which is known."""
         return 2 * score_spread(facts.domain, *self._ranges(facts))
 
-    def _stated(self, facts: SelectionFacts, propensity: Tensor) -> Any:
-        """Return what statements say of the propensity: numbers of the arms, or the column that tells it."""
-        if isinstance(self.propensity, str):
-            return self.propensity
-        known = facts.known
-        if isinstance(known, StratumPropensity):
-            return known.covariate
-        return propensity[:, 0].tolist() if known is None or known.column is None else known.column
-
     def _ranges(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
         """Return the intervals of propensities and outcome models, [K, 2] each."""
-        outcome = constant_outcome(self.outcome, facts)
-        if facts.known is not None:
-            refuse_another(self.propensity, facts)
-            return facts.propensity_range(), outcome[:, None].expand(-1, 2)
-        if isinstance(self.propensity, str):
-            return _of_covariate(self.propensity, facts).of_arms, outcome[:, None].expand(-1, 2)
-        propensity = constant_propensity(self.propensity, facts)
-        return propensity[:, None].expand(-1, 2), outcome[:, None].expand(-1, 2)
+        return self._known(facts).of_arms, constant_outcome(self.outcome, facts)[:, None].expand(-1, 2)
 
-
-def refuse_another(propensity: Any, facts: SelectionFacts) -> None:
-    """Refuse a propensity beside one that the domain knows.
-
-    Raises:
-        InputError: It is given, and not the same.
-    """
-    known = facts.domain.known_propensity
-    if propensity is not None and known is not None and propensity != known.entry():
-        given = propensity if isinstance(propensity, int | float | str | list | tuple) else type(propensity).__name__
-        raise InputError(f"propensity = {given}: the domain says propensity: {known.entry()}; leave one of them out")
-
-
-def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
-    """Return the propensities [K] of one number (the second of two arms'), K numbers, or None (all equal).
-
-    Raises:
-        InputError: Not as many as arms, below the overlap, or not adding up to one.
-    """
-    arms = facts.arms
-    if value is None:
-        return torch.full((arms,), 1 / arms, dtype=torch.float64)
-    if isinstance(value, int | float):
-        if arms != 2:
-            raise InputError(f"propensity = {value:g}: there are {arms} actions; give a number for each")
-        value = (1 - number("propensity", value), float(value))
-    e = _numbers("propensity", value, facts)
-    # decimals such as 0.1 + 0.2 + 0.7 miss one by rounding alone
-    if bool((e < facts.overlap - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
-        raise InputError(
-            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the overlap zeta = "
-            f"{facts.overlap:g}; correct them, or lower the overlap"
-        )
-    return project_to_floor(e, facts.overlap)
+    def _known(self, facts: SelectionFacts) -> KnownPropensity:
+        known, given, arms = facts.known, self.propensity, facts.arms
+        if known is not None:
+            if given not in (None, known.entry()):
+                raise InputError(
+                    f"propensity = {given}: the domain says propensity: {known.entry()}; leave one of them out"
+                )
+            return known
+        if isinstance(given, str):
+            raise InputError(f"propensity = {given}: is no number; write propensity: into the domain")
+        known = known_propensity([1 / arms] * arms if given is None else given, (), {}, facts.overlap)
+        assert known is not None
+        if len(known.of_arms) != arms:
+            raise InputError(f"propensity = {given}: there are {arms} actions; give a number for each")
+        return known
 
 
 def constant_outcome(value: Numbers, facts: SelectionFacts) -> Tensor:
@@ -157,48 +118,6 @@ def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tenso
     if len(values) != facts.arms:
         raise InputError(f"{name} has {len(values)} numbers; there are {facts.arms} actions: give one for each")
     return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class CovariatePropensity(KnownPropensity):
-    """One that a covariate holds.
-
-    Attributes:
-        position: Of the covariate.
-        bounds: Least and largest propensity, public.
-    """
-
-    position: int
-    bounds: tuple[float, float]
-
-    def at(self, x: Tensor) -> Tensor:
-        """Return the covariate, clipped to the bounds, [B]."""
-        return x[:, self.position].double().clamp(*self.bounds)
-
-    def select(self, columns: Sequence[int]) -> "CovariatePropensity":
-        return CovariatePropensity(list(columns).index(self.position), self.bounds)
-
-    def entry(self) -> int:
-        """Return the position."""
-        return self.position
-
-
-def _of_covariate(name: str, facts: SelectionFacts) -> CovariatePropensity:
-    """Return the propensity of the second of two actions, which a covariate holds, clipped to the overlap."""
-    if facts.arms != 2:
-        raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
-    domain = facts.domain
-    if name not in domain.names:
-        raise InputError(f"propensity = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
-    column = domain.names.index(name)
-    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
-    if not 0 <= low <= high <= 1:
-        raise InputError(
-            f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow them in "
-            "the domain"
-        )
-    least, most = facts.overlap, 1 - facts.overlap
-    return CovariatePropensity(column, (min(max(low, least), most), min(max(high, least), most)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
 def kernel_stage(threshold: float = 0.5) -> KernelStage:
-    return KernelStage(block(), UnitKernel("gaussian", 0.7, DOMAIN), 0.02, ResidualLoss(threshold))
+    return KernelStage(block(), UnitKernel(0.7, DOMAIN), 0.02, ResidualLoss(threshold))
 
 
 def prepared(fitted=None, queries=QUERIES):

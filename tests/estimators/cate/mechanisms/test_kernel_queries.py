@@ -22,7 +22,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
 def stage(n: int = 80, ridge: float = 0.05, loss: ResidualLoss | None = None) -> KernelStage:
-    return KernelStage(block(n), UnitKernel("gaussian", 0.8, DOMAIN), ridge, loss or ResidualLoss())
+    return KernelStage(block(n), UnitKernel(0.8, DOMAIN), ridge, loss or ResidualLoss())
 
 
 def test_sensitivities_are_those_of_the_exact_features():

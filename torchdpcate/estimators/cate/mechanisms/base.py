@@ -108,7 +108,6 @@ class Mechanism(ABC):
         source: Where the guarantee is proved.
         level: The strongest level of its releases.
         kinds: Kinds of release that it makes.
-        settings: Names of public constants that are settings of its own.
         jitter: Added to K(x, x), where it is the noise of a function.
         loss: The loss of a second stage it works with best, where the user has no wish.
         noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
@@ -124,7 +123,6 @@ class Mechanism(ABC):
     source: ClassVar[str] = ""
     level: ClassVar[Level] = Level.CERTIFIED
     kinds: ClassVar[tuple[str, ...]] = FUNCTION
-    settings: ClassVar[tuple[str, ...]] = ()
     jitter: ClassVar[float] = 0.0
     loss: ClassVar[str] = "huber"
     # PEHE of objective perturbation, Legendre 2, Dataset 2, n = 30,000, epsilon = 1 (20 November 2026): 1.02, .97, .91,
@@ -229,7 +227,7 @@ class Mechanism(ABC):
             head: What is public of the second stage.
             budget: What the release was to spend.
         """
-        return cls(**{name: public[name] for name in cls.settings}).law(head, budget)
+        return cls().law(head, budget)
 
     def public(self, head: Head, law: Any) -> dict[str, Any]:
         """Return the public constants of a release beside those of the learner.

@@ -47,7 +47,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 
-_CONDITIONS = ("C1", "C2", "supremum", "unique minimiser", "no damping")
+_CONDITIONS = ("C1", "C2", "supremum", "unique minimiser")
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -73,12 +73,11 @@ class InfluencePerturbation(QueryMechanism):
 
     Guarantee:
         Linear or kernel head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7,
-        and on the search having found the supremum. Neural head, or any damping: heuristic,
-        row 8; no guarantee is claimed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
+        and on the search having found the supremum. Neural head: heuristic, row 8; no guarantee is claimed.
+        Source:
+        Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
 
     Args:
-        damping: Added to the Hessian, as in the paper's Remark 1. It shrinks gamma and so the noise, and
-            makes the release heuristic.
         starts: Starting points of the search over the covariate box.
         seed: Public seed of the starting points.
 
@@ -92,23 +91,18 @@ class InfluencePerturbation(QueryMechanism):
     source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
     level = Level.CONDITIONAL
     kinds = QUERIES
-    settings = ("damping",)
     accepts = (NeuralSecondStage, RidgeSecondStage)
     searches = True
 
-    def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
-        if not (damping >= 0 and math.isfinite(damping)):
-            raise InputError(f"mechanism.damping = {damping}: give 0, or a positive number for a heuristic release")
+    def __init__(self, starts: int = 1024, seed: int = 0) -> None:
         if starts < 1:
             raise InputError(f"mechanism.starts = {starts}: give at least one starting point")
-        self.damping, self.starts, self.seed = damping, starts, seed
+        self.starts, self.seed = starts, seed
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse an epsilon beyond the lemma behind the theorem; arguments and errors are the base class's."""
         super().check(recipe, weight_bound, n, budget)
         theorem1_multiplier(budget.epsilon, budget.delta, n)
-        if isinstance(recipe, KernelSecondStage):
-            self._refuse_damping()
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
         """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published.
@@ -129,18 +123,11 @@ class InfluencePerturbation(QueryMechanism):
 
     def _influence(self, stage: FittedStage, queries: Tensor) -> Influence:
         if isinstance(stage, KernelStage):
-            self._refuse_damping()
             return KernelInfluenceFunction(stage, queries)
         if not isinstance(stage, ParametricStage):
             raise InputError(f"mechanism = {self.name}: needs a head with parameters; use second_stage=linear")
         block, queries = stage.block, queries.to(stage.theta)
-        return InfluenceFunction(
-            stage.model, stage.theta, block.x, block.s, block.w, stage.ridge, queries, damping=self.damping
-        )
-
-    def _refuse_damping(self) -> None:
-        if self.damping > 0:
-            raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
+        return InfluenceFunction(stage.model, stage.theta, block.x, block.s, block.w, stage.ridge, queries)
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: the largest influence at typical covariates, of outcomes at either end; linear heads."""
@@ -152,8 +139,8 @@ class InfluencePerturbation(QueryMechanism):
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
     def planned_level(self, recipe: SecondStage) -> Level:
-        """See ``Mechanism``: heuristic of a neural head, and with damping."""
-        return self.level if isinstance(recipe, RidgeSecondStage) and self.damping == 0 else Level.HEURISTIC
+        """See ``Mechanism``: heuristic of a neural head."""
+        return self.level if isinstance(recipe, RidgeSecondStage) else Level.HEURISTIC
 
     def fitted(self, stage: FittedStage) -> FittedStage:
         """See ``QueryMechanism``: with the squared loss."""
@@ -169,14 +156,16 @@ class InfluencePerturbation(QueryMechanism):
         return stage.correction(queries), self.gross_error_sensitivity(stage, queries) * multiplier, None
 
     def public(self, head: Head, law: SecretScale) -> dict[str, Any]:
-        return {"damping": self.damping}
+        return {"damping": 0.0}  # of the Hessian, as in the paper's Remark 1, which would shrink the noise
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
         """Return the level of this release with its conditions; everything in it is public."""
-        why = self._why_heuristic(stage)
-        if why:
+        if not isinstance(stage, LinearStage | KernelStage):
+            why = (
+                Condition("unique minimiser", "a neural head has several; one record may switch them", False),
+                Condition("C1", "local sensitivity within the scale on all data sets", False),
+            )
             return Guarantee(Level.HEURISTIC, None, why, f"{self.source}; dp_cate row 8")
-        assert isinstance(stage, LinearStage | KernelStage)
         problem = stage.problem if isinstance(stage, LinearStage) else stage
         n, eta = problem.n, problem.condition
         needed = minimum_records(
@@ -202,17 +191,6 @@ class InfluencePerturbation(QueryMechanism):
             Condition("supremum", "the search found the largest influence over the domain", None),
         )
         return Guarantee(Level.CONDITIONAL, budget, conditions, f"{self.source}; dp_cate row 7")
-
-    def _why_heuristic(self, stage: FittedStage) -> tuple[Condition, ...]:
-        conditions = []
-        if not isinstance(stage, LinearStage | KernelStage):
-            conditions += [
-                Condition("unique minimiser", "a neural head has several; one record may switch them", False),
-                Condition("C1", "local sensitivity within the scale on all data sets", False),
-            ]
-        if self.damping > 0:
-            conditions.append(Condition("no damping", f"damping = {self.damping} shrinks the noise", False))
-        return tuple(conditions)
 
     def release_problems(self, head: Head, law: SecretScale, release: FunctionRelease | QueryRelease) -> Iterator[str]:
         """See ``Mechanism``: its conditions follow from records, ridge, queries and budget."""

@@ -250,18 +250,15 @@ class OnlineService:
             q = self.schema.domain.dimension
             rows = torch.from_numpy(np.frombuffer(b"".join(lines), dtype="<f8").reshape(-1, q + 5).copy())
             for part in rows.split(_BATCH) if len(rows) else ():
-                self._restore(part[:, :q], part[:, q:])
+                x = part[:, :q]
+                lifted, (values, residual, kept, total, answers) = self._lift(x), part[:, q:].unbind(1)
+                tolerance = _AGREE * self.schema.domain.outcome_range
+                if not torch.allclose(self._finish(x, lifted, total[:, None]), answers, 0, tolerance):
+                    raise ValueError("its answers are not those of its state")
+                self._function.path.restore(lifted, Revealed(values[:, None], residual, kept == 1))
+                self._keep(x, answers)
         except Exception as error:  # whatever Python raises on forged contents
             raise self._file.damaged(error) from error
-
-    def _restore(self, x: Tensor, numbers: Tensor) -> None:
-        """Take up answers [b] with their noise, numbers [b, 5], if they are those of the service's own function."""
-        lifted, (values, residual, kept, total, answers) = self._lift(x), numbers.unbind(1)
-        tolerance = _AGREE * self.schema.domain.outcome_range
-        if not torch.allclose(self._finish(x, lifted, total[:, None]), answers, 0, tolerance):
-            raise ValueError("its answers are not those of its state")
-        self._function.path.restore(lifted, Revealed(values[:, None], residual, kept == 1))
-        self._keep(x, answers)
 
     @worst_case(
         "online",

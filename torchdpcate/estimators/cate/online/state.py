@@ -149,7 +149,7 @@ def correction_from(
 ) -> Correction:
     """Rebuild f from its ``tensors`` and ``facts``."""
     if "kernel" in facts:
-        kernel = UnitKernel(**facts["kernel"], domain=domain)
+        kernel = UnitKernel(facts["kernel"]["bandwidth"], domain)
         return KernelCorrection(tensors["points"], tensors["coefficients"], kernel)
     return FeatureCorrection(tensors["theta"], load_features(tensors, facts["features"], domain, nuisances))
 
