@@ -31,7 +31,6 @@ from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import (
     GAINS,
-    LEVEL,
     action_names,
     arm_panels,
     band_words,
@@ -44,7 +43,7 @@ from torchdpcate.pages.figures import (
     shown_in,
 )
 from torchdpcate.release.file import Release, load_release, subject
-from torchdpcate.release.lines import BY_EFFECT
+from torchdpcate.release.lines import BY_EFFECT, LEVEL
 from torchdpcate.verify.card import card_values, write_beside
 from torchdpcate.verify.finding import Findings, number, population
 
@@ -149,28 +148,7 @@ def _people(release: Release) -> list[tuple[str, str]]:
     ]
 
 
-@dataclass(frozen=True)
-class Table:
-    """Lines as a page shows them.
-
-    Attributes:
-        title: What they are.
-        picture: The forest plot.
-        shows: What it shows, in words.
-        heads: Heads of the columns.
-        groups: Cells by the names of the groups, row by row; of one group its name is empty.
-        notes: What columns are.
-    """
-
-    title: str
-    picture: bytes
-    shows: str
-    heads: tuple[str, ...]
-    groups: dict[str, list[tuple[str, ...]]]
-    notes: list[str]
-
-
-def _lines(release: Release, found: Findings) -> Table | None:
+def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     """Return the forest plot and the table of a release's lines; None where there are none."""
     lines = release.named
     if lines is None or not lines.names:
@@ -200,7 +178,8 @@ def _lines(release: Release, found: Findings) -> Table | None:
     notes = ["Intervals count sampling and all privacy noise."] if table["low"].notna().any() else []
     notes += ["The share of noise is what privacy adds to the squared error."] * ("Share of noise" in columns)
     notes += [f"{left:,} further lines are not shown."] * (left > 0)
-    return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, notes)
+    made = {"title": title, "picture": svg_of(plot_lines(release, alone=False)), "shows": shows}
+    return made | {"heads": list(columns), "groups": groups, "notes": notes}
 
 
 @dataclass(frozen=True)
@@ -251,8 +230,7 @@ def _differs(release: Release) -> bool:
 
 
 def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
-    (factor, unit), found = shown_in(effect.schema), []
-    label = lines_axis(effect.schema, unit, gains=False)
+    factor, label, found = shown_in(effect.schema)[0], lines_axis(effect.schema), []
     more = 0.0 if effect.has_intervals else _WIDER
     for panel in arm_panels(effect, where, LEVEL):
         if panel.band is None:
@@ -343,6 +321,15 @@ class Question:
         """What a slider moves by."""
         return 1.0 if self.whole else (self.high - self.low) / STEPS
 
+    def numbers(self, places: range) -> dict[str, Any]:
+        """Return what a page needs to ask it; ``places`` are its encoded columns."""
+        shown: dict[str, Any] = {"name": self.label, "first": places.start, "width": len(places)}
+        if self.levels:
+            return shown | {"levels": list(self.shown), "start": self.levels.index(self.start)}
+        shown |= {} if self.typical is None else {"typical": list(self.typical)}
+        shown |= {} if self.missing is None else {"middle": self.missing}
+        return shown | {"low": self.low, "high": self.high, "step": self.step, "start": self.start}
+
 
 def questions(release: Release) -> list[Question]:
     """Return what to ask a reader for, covariate by covariate.
@@ -412,17 +399,14 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
             own |= {"direction": release.domain.direction}
     elif effect is None and isinstance(getattr(decided, "features", None), Identity):
         own = {"score": _affine(decided)}
-    elif effect is None and columns_used(decided) is not None:
+    elif effect is None and isinstance(getattr(decided, "policy", None), Constants | Thresholds):
         own = {"tree": _tree(decided), "actions": list(decided.actions)}
     if not own:
         return "One person's number takes more than a page holds; torchdpcate predict works it out."
-    actions, on = getattr(decided, "actions", schema.actions), f"effect on {outcome_words(schema)}"
+    actions, on = schema.actions if decided is None else decided.actions, f"effect on {outcome_words(schema)}"
     names = list(schema.places)
-    where = {name: FigurePoints(schema, name).common(effect) for name in names}
-    found = _requested(release) | own
-    for name, covariate in zip(names, found["covariates"], strict=True):
-        covariate |= {} if where[name] is None else {"common": list(where[name] or ())}
-    return found | {
+    return _requested(release, effect) | {
+        **own,
         "words": {str(action): arm(schema, action) for action in actions}
         | {"effect": on if release.arms else effect_words(schema)},
         "against": [names.index(name) for name in dict.fromkeys(charts)],
@@ -432,22 +416,17 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
     }
 
 
-def _requested(release: Release) -> dict[str, Any]:
+def _requested(release: Release, effect: Any) -> dict[str, Any]:
     """Return the covariates with their public bounds or levels, and where the sliders begin."""
-    domain, places = release.domain, release.schema.places
-    found = [_covariate(question, places[question.name]) for question in questions(release)]
+    domain, schema = release.domain, release.schema
+    found = []
+    for question in questions(release):
+        common = FigurePoints(schema, question.name).common(effect)
+        shown = question.numbers(schema.places[question.name])
+        found.append(shown if common is None else shown | {"common": list(common)})
     low, high = domain.covariate_low.tolist(), domain.covariate_high.tolist()
     scales = {} if domain.linear else {"scales": [domain.covariate_scales.numbers(j) for j in range(domain.dimension)]}
     return {"covariates": found, "low": low, "high": high, "level": LEVEL, **scales}
-
-
-def _covariate(question: Question, places: range) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
-    if question.levels:
-        return shown | {"levels": list(question.shown), "start": question.levels.index(question.start)}
-    shown |= {"typical": list(question.typical)} if question.typical is not None else {}
-    shown |= {} if question.missing is None else {"middle": question.missing}
-    return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 
 def _betas(release: Any, roots: Tensor) -> list[list[float]]:
@@ -527,14 +506,6 @@ def _tree(release: Any) -> Any:
         (release.actions[1], release.actions[0]) if policy.labels is None else (labels[0] for labels in policy.labels)
     )
     return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
-
-
-def columns_used(release: Any) -> set[int] | None:
-    """Return the positions of the encoded columns that a policy by cuts looks at; None of any other decision."""
-    if not isinstance(getattr(release, "policy", None), Constants | Thresholds):
-        return None
-    tree = _tree(release)
-    return {tree["column"]} if isinstance(tree, dict) else set()
 
 
 def _finite(number: float) -> float:
