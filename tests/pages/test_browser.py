@@ -145,5 +145,5 @@ def test_a_rule_says_whom_it_treats_and_what_that_may_lose(browser, tmp_path: Pa
     page.get_by_label("sex").first.select_option(label="men")
     low, high = sorted(-1 * found.effect.interval(person)[0] - 2.0)
     assert page.locator("#answer").inner_text() == "Advice: placebo"
-    assert f"{high:.1f}" in page.locator("#loss").inner_text()
+    assert f"{high:.2f}" in page.locator("#loss").inner_text()
     assert low < 0 < high
