@@ -158,7 +158,6 @@ class BalancingPlan(AverageEffectPlan):
         return {
             "features": features,
             "balancing": balancing,
-            "ratio": fits[0].imbalance / privacy.n,
             "propensity": fits[0],
             "outcome": fits[1],
             "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
