@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,17 @@ from rich.progress import track
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._templates import render
 from torchdpcate._text import spreadsheet_cell
-from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
+from torchdpcate.cli.curator import (
+    COUNTS,
+    PUBLIC,
+    RELEASED,
+    SUMMARY_FILE,
+    UNRELEASED,
+    WORDS,
+    Part,
+    questions,
+    read_summary,
+)
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, TaskSpec, family_of
@@ -32,40 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """A table of texts.
-
-    Attributes:
-        heading: What it is.
-        note: What its numbers are.
-        heads: Heads of its columns.
-        rows: Its cells, row by row.
-    """
-
-    heading: str
-    note: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the page.
-
-    Attributes:
-        heading: Its title.
-        tables: Its tables.
-        figures: Its figures by their captions, drawn before the tables.
-        note: What it is about.
-    """
-
-    heading: str
-    tables: Sequence[PageTable] = ()
-    figures: "dict[str, Figure]" = field(default_factory=dict)
-    note: str = ""
-
-
 def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str:
     """Return the page. All words are shown as text, never as markup; figures are pictures within the page.
 
@@ -75,14 +50,17 @@ def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str
         parts: What is shown, from above.
 
     Example:
-        >>> page = curator_page("<b>", [], [Part("Runs", [PageTable("All", "", ["run"], [["<script>"]])])])
+        >>> page = curator_page("<b>", [], [Part("Runs", tables={"All": (["run"], [["<script>"]])})])
         >>> "<script" in page, "&lt;script&gt;" in page, "curator&#39;s, not for publication" in page.lower()
         (False, True, True)
     """
     mark = f"{NOT_FOR_PUBLICATION[0].upper()}{NOT_FOR_PUBLICATION[1:]}"
     drawn = []
     for part in parts:
-        figures = {caption: svg_of(figure, whole=True) for caption, figure in part.figures.items()}
+        figures = {
+            caption: ("png", found) if isinstance(found, bytes) else ("svg+xml", svg_of(found, whole=True))
+            for caption, found in part.figures.items()
+        }
         drawn.append({**vars(part), "figures": figures})
     return render("curator.html", title=f"{mark}: {title}", mark=mark, heading=title, lines=lines, parts=drawn)
 
@@ -123,28 +101,6 @@ def compare(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.DataFrame:
         table[name] = table[name].map("{:,}".format if name == "n" else _short)
     table = table[[*keys, *(name for name in table if name not in keys)]].astype(str)
     return table.rename(columns={_BUDGET: "epsilon", "varied": "settings"})
-
-
-def budget_table(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame | None:
-    """Return a measure by method (rows) and requested budget (columns), as text; None where no run knows it.
-
-    Below the methods of a problem stand what they are held against.
-
-    Args:
-        runs: One row a run, with its ``method``.
-        measure: The measure.
-    """
-    known = runs.dropna(subset=measure.key) if measure.key in runs else runs[:0]
-    if known.empty:
-        return None
-    lines = [known.assign(value=known[measure.key])]
-    lines += [known.assign(method=title, value=known[name]) for name, title in references(known, measure).items()]
-    cells = _mean_and_error(pd.concat(lines).groupby([*PROBLEM, "method", _BUDGET], sort=False)["value"])
-    table = cells.unstack(_BUDGET).fillna("-")
-    table = table[sorted(table.columns)].rename(columns="eps = {:g}".format)
-    table = table.reset_index().sort_values(PROBLEM, kind="stable")
-    table["n"] = table["n"].map("{:,}".format)
-    return table.astype(str)
 
 
 def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
@@ -205,20 +161,27 @@ CURATOR_PAGE, _TABLE = "report.html", "report.csv"
 
 
 def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure]") -> Part:
-    """Return the part of the curator's page about a family: its tables and figures."""
-    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
-    tables.append((family.heading, family.note, compare(runs, family)))
+    """Return the part of the curator's page about a family: its tables and figures, of one run its numbers."""
+    if len(runs) == 1:
+        known = [(name, words) for name, words in family.shown().items() if name in runs and runs[name].notna().all()]
+        rows = [
+            (words.removeprefix("unreleased: "), _short_value(runs[name][0]), _whence(words)) for name, words in known
+        ]
+        return Part("What came out", tables={"Numbers": (("number", "value", "whence"), rows)} if rows else {})
     shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
     known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-    tables.append(("Run by run", "", known.map(_short_value)))
-    return Part(
-        family.heading, [_table(head, note, table) for head, note, table in tables if table is not None], figures
-    )
+    tables = {"Means and standard errors over runs": compare(runs, family), "Run by run": known.map(_short_value)}
+    notes = [f"{measure.title}: {measure.note}" for measure in family.measures if measure.key in runs]
+    said = [family.note, *notes]
+    return Part(family.heading, said, figures, {title: _table(table) for title, table in tables.items()})
 
 
-def _table(heading: str, note: str, table: pd.DataFrame) -> PageTable:
-    heads = [str(name).replace("_", " ") for name in table.columns]
-    return PageTable(heading, note, heads, table.astype(str).to_numpy().tolist())
+def _whence(words: str) -> str:
+    return UNRELEASED if words.startswith(f"{UNRELEASED}: ") else PUBLIC if words.startswith("planned") else RELEASED
+
+
+def _table(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    return [str(name).replace("_", " ") for name in table.columns], table.astype(str).to_numpy().tolist()
 
 
 def _short_value(value: object) -> str:
@@ -281,7 +244,8 @@ def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
     totals = table_totals(rows)
     figures = {family: _figures(runs, family) for family, runs in parts}
     title = f"{root.absolute().name}: {len(rows)} run{'s' * (len(rows) > 1)}"
-    html = curator_page(title, totals, [_part(runs, family, figures[family]) for family, runs in parts])
+    asked = questions(paths[0].parent.parent) if len(rows) == 1 else []
+    html = curator_page(title, totals, [*(_part(runs, family, figures[family]) for family, runs in parts), *asked])
     curator = _curators_folder(root)
     _secretly(curator / _TABLE, lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
     _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))

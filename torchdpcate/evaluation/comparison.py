@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, REFERENCES, entry, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, new_grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = "osD^vPX"
 _LINES = ("-", "--", "-.", ":")
 _LEVELS = {
-    "non-private": REFERENCES["non-private"],
+    "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},
     "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
     "treat all": {"color": "black", "ls": ":", "lw": 1.2},
     "treat none": {"color": "black", "ls": "-.", "lw": 1.0},
@@ -152,7 +152,7 @@ def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
-    labels = sorted(entries, key=lambda label: label in REFERENCES or label in _LEVELS)
+    labels = sorted(entries, key=lambda label: label == "plug-in" or label in _LEVELS)
     figure.legend(
         [entries[label] for label in labels], labels, title=title, loc="outside right upper", frameon=False,
         fontsize=8, title_fontsize=8, alignment="left",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import spreadsheet_cell
+from torchdpcate.cli.curator import ARMS_FILE
 from torchdpcate.cli.run import say_warning
 from torchdpcate.cli.task import Figures, TaskSpec
+from torchdpcate.data.words import arm, labels_of
 from torchdpcate.evaluation.balance_figure import balance_figure
-from torchdpcate.evaluation.curator_figures import overlap_figure
+from torchdpcate.evaluation.curator_figures import kept_figure, overlap_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 from torchdpcate.release.averages import Averages
 from torchdpcate.release.composed import ComposedRelease
@@ -76,14 +80,20 @@ def write_arms(task: TaskSpec) -> Figures:
     balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
     if balance is None:
         return figures
+    schema, curator = task.study.schema, task.folder / "curator"
+    balance = replace(balance, names=labels_of(schema, balance.names))
     with task.attempt("curator/balance.csv"):
-        write_balance(balance, task.folder / "curator")
+        write_balance(balance, curator)
     figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
     with task.attempt("how treated and controls compare"):
         found = task.learner.nonprivate_comparability()
+        facts = {"stated": found.overlap}
         if found.overlap is not None:
-            own = found.propensity, found.treated, found.overlap
-            figures["overlap.png"] = lambda: overlap_figure(*own, words=found.words())
+            facts |= {"beyond": found.beyond, "at_clip": found.at_clip, "kept": found.kept}
+            own, arms = (found.propensity, found.treated), [arm(schema, label) for label in schema.actions]
+            figures["overlap.png"] = lambda: overlap_figure(*own, found.overlap, arms=arms)
+            figures["kept.png"] = lambda: kept_figure(found.propensity, found.used, found.overlap)
+        write_text(curator / ARMS_FILE, json.dumps(facts, indent=2) + "\n", PRIVATE)
         for words in found.words():
             say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
     return figures
