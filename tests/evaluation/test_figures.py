@@ -101,7 +101,7 @@ def test_errors_against_budgets_are_medians_and_ranges_over_seeds():
 def test_values_of_rules_lie_between_those_of_treating_all_and_none():
     lines = np.repeat(["objective", "treat all", "treat none"], 2)
     value = [-0.2, 0.8, 0.4, 0.4, -0.1, -0.3]
-    figure = budget_figure(pd.DataFrame({"epsilon": [1.0, 4.0] * 3, "line": lines, "value": value}), "value")
+    figure = budget_figure(pd.DataFrame({"epsilon": [1.0, 4.0] * 3, "line": lines, "value": value}), "value", "value")
     axes = figure.axes[0]
     shown = {line.get_label(): line.get_ydata() for line in axes.lines} | {
         name: line.get_ydata() for name, line in drawn(axes).items()

@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure, svg_of
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, svg_of
 from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
@@ -168,20 +167,15 @@ def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure
             (words.removeprefix("unreleased: "), _short_value(runs[name][0]), _whence(words)) for name, words in known
         ]
         return Part("What came out", tables={"Numbers": (("number", "value", "whence"), rows)} if rows else {})
-    shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
-    known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-    tables = {"Means and standard errors over runs": compare(runs, family), "Run by run": known.map(_short_value)}
     notes = [f"{measure.title}: {measure.note}" for measure in family.measures if measure.key in runs]
     said = [family.note, *notes]
-    return Part(family.heading, said, figures, {title: _table(table) for title, table in tables.items()})
+    table = compare(runs, family)
+    heads = [str(name).replace("_", " ") for name in table.columns]
+    return Part(family.heading, said, figures, {"Means and standard errors over runs": (heads, table.values.tolist())})
 
 
 def _whence(words: str) -> str:
     return UNRELEASED if words.startswith(f"{UNRELEASED}: ") else PUBLIC if words.startswith("planned") else RELEASED
-
-
-def _table(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    return [str(name).replace("_", " ") for name in table.columns], table.astype(str).to_numpy().tolist()
 
 
 def _short_value(value: object) -> str:
@@ -202,7 +196,7 @@ def report(
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
-    ``report.html``, ``report.csv`` and the figures against budget: only its owner can read it.
+    ``report.html`` and ``report.csv``: only its owner can read it.
 
     Args:
         folder: A run folder, a folder of run folders, or a release file.
@@ -227,7 +221,7 @@ def report(
 
 
 def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
-    """Write the curator's page, table and figures of runs into the folder above them; print how the runs compare.
+    """Write the curator's page and table of runs into the folder above them; print how the runs compare.
 
     Args:
         root: A run folder, or a folder of run folders.
@@ -253,15 +247,11 @@ def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
         _print(runs, family)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
     print(f"table: {curator / _TABLE}, {NOT_FOR_PUBLICATION}")
-    for family, drawn in figures.items():
-        for measure in (measure for measure in family.measures if measure.heading in drawn):
-            _secretly(curator / measure.figure, partial(save_figure, drawn[measure.heading]))
-            print(f"figure: {curator / measure.figure}, {NOT_FOR_PUBLICATION}")
     return totals
 
 
 def say_table(folder: Path) -> None:
-    """Write the table and figures of a sweep's finished runs into its folder, and print how they compare.
+    """Write the page and table of a sweep's finished runs into its folder, and print how they compare.
 
     Args:
         folder: The sweep's.
@@ -349,7 +339,7 @@ def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
     for measure in family.measures if len(runs) > 1 else ():
         drawn = _drawn(runs, measure)
         if measure.drawn and not drawn.empty:
-            figures[measure.heading] = budget_figure(drawn, measure.key)
+            figures[measure.heading] = budget_figure(drawn, measure.key, measure.title)
     return figures
 
 

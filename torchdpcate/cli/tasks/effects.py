@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import get_class, instantiate
@@ -49,7 +49,8 @@ class Effects(TaskSpec):
             references={"pehe_plug_in": "plug-in", "pehe_nonprivate": "non-private"},
         ),
     )
-    numbers = ("effect_mean", "effect_least", "effect_most", "noise")
+    numbers = ("effect_mean", "effect_least", "effect_most", "noise", "moved")
+    also_shown: ClassVar = {"moved": "unreleased: difference from the fit without privacy, root mean square"}
     study: Study  # or a StreamedStudy, which has no records in memory
     learner: CATELearner
     release: EffectRelease
@@ -167,6 +168,9 @@ class Effects(TaskSpec):
             noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
+        if self.nonprivate is not None:
+            x = study.records.x if study.queries is None else study.queries
+            noise["moved"] = pehe(torch.as_tensor(self.nonprivate.nonprivate_effect(x)), release.effect_tensor(x))
         if study.effect is None:
             return noise
         truth, queries = study.effect, self._queries
