@@ -201,7 +201,7 @@ def test_policies_are_said_by_the_cells_whose_treatment_gains(tmp_path):
     own = table[table["group"] == "value of a policy"]
     against = [f"treating sex = {sex} over treating {of}" for sex in "fm" for of in ("nobody", "everybody")]
     assert list(own["line"]) == against
-    assert [row["of"] for row in release.summary()["averages"]][2:] == list(own["line"])
+    assert [row["line"] for row in release.summary()["averages"]][2:] == list(own["line"])
     said = [words for words in check_words(release).groups if words.startswith("Treating one")]
     assert said == [
         "Treating one subgroup alone is shown to be better than treating nobody in 2 of 2: sex = f; sex = m.",

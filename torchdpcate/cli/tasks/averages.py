@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import pandas as pd
 from hydra.utils import instantiate
 
+from torchdpcate._files import PRIVATE, write_text
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.causal.estimand import ESTIMANDS
+from torchdpcate.cli.curator import ARMS_FILE
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec
-from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task, write_balance
 from torchdpcate.data.study import StreamedStudy, Study, record_average
+from torchdpcate.data.words import arm, labels_of
 from torchdpcate.errors import NumericalError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
+from torchdpcate.evaluation.curator_figures import kept_figure, overlap_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
-from torchdpcate.release.averages import AVERAGE
+from torchdpcate.release.averages import Averages as Released
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -29,12 +38,15 @@ if TYPE_CHECKING:
 
     from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.learner import AverageEffectLearner
+    from torchdpcate.estimators.average.lines import AverageEffect
 
 _LEVEL = 0.95
+_Task = TypeVar("_Task", bound=TaskSpec)
+FOREST_FILE = "forest.png"
 _LINES = "torchdpcate.estimators.average.lines.AverageEffect"
 NONPRIVATE = "non-private"
 """The estimate that the curator sees beside the release, and that is not released."""
-_SAMPLE = "public_sample"
+_ENDS = ("low", "high", "width")
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -136,24 +148,36 @@ class Averages(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
-        release, truth = self.release, true_average(self.study, self.release.estimand)
-        value, ends = release.main.value, release.lines()[["low", "high"]].to_numpy()[0].tolist()
-        nonprivate = None if self._nonprivate is None else self._nonprivate.value
-        found: dict[str, Any] = {
+        (value, low, high), other, truth = self._row, self._exact_value, true_average(self.study, self._estimand)
+        known = not math.isnan(low)
+        return {
             "estimate": value,
-            "estimate_nonprivate": nonprivate,
+            "estimate_nonprivate": other,
             "error": None if truth is None else abs(value - truth),
-            "error_nonprivate": None if truth is None or nonprivate is None else abs(nonprivate - truth),
+            "error_nonprivate": None if truth is None or other is None else abs(other - truth),
             "truth": truth,
-            **dict.fromkeys(("low", "high", "width", "covered")),
+            **{name: found if known else None for name, found in zip(_ENDS, (low, high, high - low), strict=True)},
+            "covered": int(low <= truth <= high) if known and truth is not None else None,
+            "planned_error": self._planned_error,
         }
-        if not math.isnan(ends[0]):
-            low, high = ends
-            found |= {"low": low, "high": high, "width": high - low}
-            found["covered"] = None if truth is None else int(low <= truth <= high)
+
+    @property
+    def _estimand(self) -> str:
+        return self.release.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        """The estimate and the ends of its interval, which are NaN where none is known."""
+        return tuple(self.release.lines(_LEVEL)[["estimate", "low", "high"]].to_numpy()[0].tolist())
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._nonprivate is None else self._nonprivate.value
+
+    @property
+    def _planned_error(self) -> float | None:
         planned = self.learner.planned_error(self.study.records.n)
-        found["planned_error"] = None if planned is None else planned.total
-        return found
+        return None if planned is None else planned.total
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write the curator's table; return the balance of covariates, and the interval beside what is not private."""
@@ -163,8 +187,8 @@ class Averages(TaskSpec):
                 write_balance(balance, self.folder / "curator")
             mark = CURATOR_ONLY if self.release.balance is None else self.release.privacy.claim
             figures["balance.png"] = partial(balance_figure, self.release.balance, nonprivate=balance, claim=mark)
-        exact, truth = self._nonprivate, summary.get("truth")
-        nonprivate, known = (None if value is None else np.array([value]) for value in (exact and exact.value, truth))
+        beside = self._exact_value, summary.get("truth")
+        nonprivate, known = (None if value is None else np.array([value]) for value in beside)
         return {**figures, FOREST_FILE: lambda: plot_lines(self.release, nonprivate=nonprivate, truth=known)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
@@ -191,37 +215,109 @@ class Averages(TaskSpec):
         return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
 
 
-class LineAverages(OfLines, Averages):  # type: ignore[misc]
-    """``task=average_effect`` by one composition."""
+class OfLines(TaskSpec):
+    """What tasks have in common whose release is one composition's."""
+
+    learner: AverageEffect
+    release: ComposedRelease  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, task: TaskSpec) -> LineAverages:
+    def of(cls, task: TaskSpec) -> Self:
         """Return the task with what another was given."""
         return with_task(cls(task.name), task)
+
+    @property
+    def mechanism_name(self) -> str:
+        return "composed"
+
+    def size(self) -> int:
+        return TaskSpec.size(self)
+
+    def fit(self) -> None:
+        TaskSpec.fit(self)
+
+    def _fit_stream(self, stream: Any) -> None:
+        TaskSpec._fit_stream(self, stream)
+
+    def released(self) -> ComposedRelease:
+        """Return what the fit has paid for."""
+        return self.learner.release()
+
+    def write(self, summary: Mapping[str, Any]) -> Figures:
+        """Write how treated and controls compare, which is the curator's."""
+        return write_arms(self)
+
+    @property
+    def _exact(self) -> Released | None:
+        """The same lines without privacy, where they are asked for; the curator's."""
+        return None if self.nonprivate is None else self.nonprivate.nonprivate_lines()
+
+
+def write_arms(task: TaskSpec) -> Figures:
+    """Write the balance of a composition's covariates, warn of propensities beyond the overlap, and return figures.
+
+    Args:
+        task: Whose learner is a composition's, or one that knows nothing of this.
+    """
+    balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
+    if balance is None:
+        return figures
+    schema, curator = task.study.schema, task.folder / "curator"
+    balance = replace(balance, names=labels_of(schema, balance.names))
+    with task.attempt("curator/balance.csv"):
+        write_balance(balance, curator)
+    figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
+    with task.attempt("how treated and controls compare"):
+        found = task.learner.nonprivate_comparability()
+        facts = {"stated": found.overlap}
+        if found.overlap is not None:
+            facts |= {"beyond": found.beyond, "at_clip": found.at_clip, "kept": found.kept}
+            own, arms = (found.propensity, found.treated), [arm(schema, label) for label in schema.actions]
+            figures["overlap.png"] = lambda: overlap_figure(*own, found.overlap, arms=arms)
+            figures["kept.png"] = lambda: kept_figure(found.propensity, found.used, found.overlap)
+        write_text(curator / ARMS_FILE, json.dumps(facts, indent=2) + "\n", PRIVATE)
+        for words in found.words():
+            say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
+    return figures
+
+
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    table = pd.DataFrame(balance.columns(), index=list(map(spreadsheet_cell, balance.names)))
+    write_text(folder / "balance.csv", table.to_csv(index_label="feature"), PRIVATE)
+
+
+def with_task(found: _Task, task: TaskSpec) -> _Task:
+    """Return a task with the settings, the study and the folder of another."""
+    found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
+    return found
+
+
+class LineAverages(OfLines, Averages):  # type: ignore[misc]
+    """``task=average_effect`` by one composition."""
 
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand."""
         return TaskSpec.choices(self) | {"estimand": self.learner.estimand}
 
-    def results(self) -> dict[str, Any]:
-        """Return the estimate with its interval, and errors where the truth is known."""
-        line, lines, exact = self.learner.line, self._lines, self._exact
-        value, (low, high) = lines.estimate(line), lines.interval(line, _LEVEL)
-        if line == AVERAGE:
-            value, (low, high) = self.release.average_effect, self.release.average(_LEVEL).tolist()
-        truth = true_average(self.study, self.learner.estimand)
-        other = None if exact is None else exact.estimate(line)
-        found: dict[str, Any] = {
-            "estimate": value,
-            "estimate_nonprivate": other,
-            "low": low,
-            "high": high,
-            "width": high - low,
-            "truth": truth,
-            "planned_error": self.learner.expected_noise(self.n).value,
-        }
-        found |= dict.fromkeys(("error", "error_nonprivate", "covered"))
-        if truth is not None:
-            found |= {"error": abs(value - truth), "covered": int(low <= truth <= high)}
-            found["error_nonprivate"] = None if other is None else abs(other - truth)
-        return found
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return nothing: findings say what was found."""
+        return []
+
+    @property
+    def _estimand(self) -> str:
+        return self.learner.estimand
+
+    @property
+    def _row(self) -> tuple[float, float, float]:
+        lines, place = self.release.required_lines, self.release.required_lines.place(self.learner.line)
+        low, high = lines.ends(_LEVEL)[place].tolist()
+        return float(lines.estimates[place]), low, high
+
+    @property
+    def _exact_value(self) -> float | None:
+        return None if self._exact is None else self._exact.estimate(self.learner.line)
+
+    @property
+    def _planned_error(self) -> float:
+        return self.learner.expected_noise(self.n).value

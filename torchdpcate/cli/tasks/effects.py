@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.lines import write_arms
+from torchdpcate.cli.tasks.averages import write_arms
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study

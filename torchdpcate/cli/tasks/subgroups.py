@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,24 +14,21 @@ from omegaconf import OmegaConf
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.lines import FOREST_FILE, OfLines, with_task
+from torchdpcate.cli.tasks.averages import FOREST_FILE, OfLines, with_task
 from torchdpcate.data.study import Study
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.lines import SUBGROUPS
+from torchdpcate.release.lines import Lines
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-
-_MOST_FIGURES = 12
 
 
 class SubgroupTask(TaskSpec):
@@ -126,56 +122,65 @@ class SubgroupTask(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the cells with their intervals, and errors where the truth is known."""
-        release, truth, exact = self.release, self._truth, self.learner.nonprivate_effects()
-        plan = self.learner.plan_
-        inside, at_once = release.interval(), release.interval(simultaneous=True)
-        noise = release.effects.noise.numpy()
+        lines, truth, (exact, width) = self._shown, self._truth, self._exact_cells
+        rows, values = lines.table(LEVEL)[["line", "estimate", "low", "high", "records"]], lines.estimates.numpy()
+        inside, at_once = (lines.interval(LEVEL, together).numpy() for together in (False, True))
         found: dict[str, Any] = {
-            "cells": release.lines().rename(columns={"line": "cell"}).to_dict("records"),
-            "cells_count": release.subgroups.size,
-            "partitions": release.subgroups.config(),
-            "estimate_least": float(release.effects.estimate.min()),
-            "estimate_most": float(release.effects.estimate.max()),
-            "noise": _root_mean_square(noise),
-            "noise_planned": _root_mean_square(plan.cell_noise.numpy()),
+            "cells": rows.rename(columns={"line": "cell"}).to_dict("records"),
+            "cells_count": len(values),
+            "partitions": self._cells.config(),
+            "estimate_least": float(values.min()),
+            "estimate_most": float(values.max()),
+            "noise": _root_mean_square(lines.noise.numpy()),
+            "noise_planned": self._noise_planned,
             "width": float((inside[:, 1] - inside[:, 0]).mean()),
-            "width_nonprivate": 2 * float(exact.half_width(LEVEL).mean()),
-            "dominated": int(release.effects.noise_dominated.sum()),
+            "width_nonprivate": width,
+            "dominated": sum(lines.dominated),
         }
-        known = dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
+        found |= dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
         if truth is None:
-            return found | known
+            return found
         there = ~np.isnan(truth)
-        held = (inside[there, 0] <= truth[there]) & (truth[there] <= inside[there, 1])
-        all_held = (at_once[there, 0] <= truth[there]) & (truth[there] <= at_once[there, 1])
+        held, all_held = (((ends[:, 0] <= truth) & (truth <= ends[:, 1]))[there] for ends in (inside, at_once))
         return found | {
-            "rmse": _root_mean_square((release.estimate - truth)[there]),
-            "rmse_nonprivate": _root_mean_square((exact.estimate.numpy() - truth)[there]),
+            "rmse": _root_mean_square((values - truth)[there]),
+            "rmse_nonprivate": None if exact is None else _root_mean_square((exact - truth)[there]),
             "covered": float(held.mean()),
             "covered_at_once": int(all_held.all()),
         }
+
+    @property
+    def _shown(self) -> Lines:
+        """The lines of the cells."""
+        return self.release.required_lines
+
+    @cached_property
+    def _exact_cells(self) -> tuple[np.ndarray | None, float | None]:
+        """Estimates without noise, [lines], and the mean width of their intervals; None where they are not known."""
+        exact = self.learner.nonprivate_effects()
+        return exact.estimate.numpy(), 2 * float(exact.half_width(LEVEL).mean())
+
+    @property
+    def _noise_planned(self) -> float:
+        """Noise to expect of a cell, root mean square over the cells."""
+        return _root_mean_square(self.learner.plan_.cell_noise.numpy())
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write the curator's plan, and return their plot."""
         curator = self.folder / "curator"
         with self.attempt("curator/plan.txt"):
             write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
-        return {FOREST_FILE: self._figure}
-
-    def _figure(self) -> Figure:
-        exact = self.learner.nonprivate_effects().estimate.numpy()
-        return plot_lines(self.release, nonprivate=exact, truth=self._truth)
+        return {FOREST_FILE: lambda: plot_lines(self.release, nonprivate=self._exact_cells[0], truth=self._truth)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the cells; warn where intervals say nothing."""
-        release = self.release
-        dominated = int(release.effects.noise_dominated.sum())
-        if dominated:
+        dominated = self._shown.dominated
+        if any(dominated):
             say_warning(
-                f"in {dominated} of {len(release.estimate)} cells noise dominates the count of an arm: their "
+                f"in {sum(dominated)} of {len(dominated)} cells noise dominates the count of an arm: their "
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
-        return lines_of(release.lines())
+        return lines_of(self._shown.table(LEVEL))
 
     @property
     def _cells(self) -> Subgroups:
@@ -219,9 +224,7 @@ class ArmAverages(SubgroupTask):
                     f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"
                 )
-        found = cls("subgroups")
-        found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
-        return found
+        return with_task(cls("subgroups"), task)
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
         """Return the learner of each arm's average effect."""
@@ -233,11 +236,6 @@ class ArmAverages(SubgroupTask):
 class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     """``task=subgroups`` by one composition: a line for each cell of public cuts."""
 
-    @classmethod
-    def of(cls, task: TaskSpec) -> LineSubgroups:
-        """Return the task with what another was given."""
-        return with_task(cls(task.name), task)
-
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffect:  # type: ignore[override]
         """Return the learner of the cells' lines."""
         from torchdpcate.estimators.average.lines import AverageEffect
@@ -248,51 +246,19 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
         """Return that the law is Gaussian, of scores of each cell."""
         return {"law": "gaussian", "released": "separate", "weights": "composed"}
 
-    def results(self) -> dict[str, Any]:
-        """Return the cells with their intervals, and errors where the truth is known."""
-        cells, lines, exact, truth = self._names, self._lines, self._exact, self._truth
-        table = lines.table(LEVEL).set_index("line").loc[cells].reset_index().rename(columns={"line": "cell"})
-        values, low, high = (table[name].to_numpy() for name in ("estimate", "low", "high"))
-        noise = lines.noise(cells)
-        found: dict[str, Any] = {
-            "cells": table.assign(cell=self.release.arm_titles or cells).to_dict("records"),
-            "cells_count": len(cells),
-            **self._partitions,
-            "estimate_least": float(values.min()),
-            "estimate_most": float(values.max()),
-            "noise": _root_mean_square(noise),
-            "noise_planned": self._noise_planned,
-            "width": float((high - low).mean()),
-            "width_nonprivate": None,
-            "dominated": 0,
-        }
-        found |= dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
-        others = None if exact is None else exact.table(LEVEL).set_index("line").loc[cells]
-        if others is not None:
-            found["width_nonprivate"] = float((others["high"] - others["low"]).mean())
-        if truth is None:
-            return found
-        there = ~np.isnan(truth)
-        held = ((low <= truth) & (truth <= high))[there]
-        found |= {"rmse": _root_mean_square((values - truth)[there]), "covered": float(held.mean())}
-        found["covered_at_once"] = int(held.all())
-        if others is not None:
-            found["rmse_nonprivate"] = _root_mean_square((others["estimate"].to_numpy() - truth)[there])
-        return found
-
-    def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return the cells."""
-        rows = self.release.lines(LEVEL)
-        return lines_of(rows if self.release.arms else rows[rows["group"] == SUBGROUPS])
+    @property
+    def _shown(self) -> Lines:
+        lines = self.release.required_lines
+        labels = lines.names if self.release.arms else self._cells.labels
+        return lines.only([lines.names.index(label) for label in labels])
 
     @property
-    def _names(self) -> list[str]:
-        """Names of the lines that are shown."""
-        return self.learner.cells.labels
-
-    @property
-    def _partitions(self) -> dict[str, Any]:
-        return {"partitions": self.learner.cells.config()}
+    def _exact_cells(self) -> tuple[np.ndarray | None, float | None]:  # type: ignore[override]
+        if self._exact is None:
+            return None, None
+        names = self._exact.names if self.release.arms else self._cells.labels
+        found = [(self._exact.estimate(name), *self._exact.interval(name, LEVEL)) for name in names]
+        return np.array(found)[:, 0], float(np.diff(found)[:, 1].mean())
 
     @property
     def _noise_planned(self) -> float:
@@ -314,12 +280,8 @@ class ArmLines(LineSubgroups):
         return instantiate(self.config.effect)(domain=self.study.schema, budget=budget, **rest)
 
     @property
-    def _names(self) -> list[str]:
-        return list(self._lines.names)
-
-    @property
-    def _partitions(self) -> dict[str, Any]:
-        return {}
+    def _cells(self) -> Subgroups:
+        return Subgroups.of(EVERYBODY, self.study.schema)
 
     @property
     def _noise_planned(self) -> float:
