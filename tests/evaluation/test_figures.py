@@ -9,7 +9,7 @@ import pytest
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.curator_figures import bars_figure, kept_figure, overlap_figure, policy_figure
+from torchdpcate.evaluation.curator_figures import bars_figure, kept_figure, overlap_figure
 from torchdpcate.evaluation.figures import BAND, FEW, INTERVAL, EffectPanel, effect_panels, rule_figure
 from torchdpcate.release.average_effect import BalanceTable
 
@@ -146,17 +146,6 @@ def test_a_forest_has_a_line_a_cell_and_one_that_noise_dominates_does_not_stretc
     assert "60 further cells are not shown" in words(forest_figure(pd.concat([CELLS] * 30, ignore_index=True)))
     with pytest.raises(InputError, match="at least one cell"):
         forest_figure(CELLS.head(0))
-
-
-def test_policies_stand_in_the_order_of_their_estimates():
-    values, law, lost = np.array([0.1, 0.4, 0.3]), np.array([0.1, 0.6, 0.3]), np.array([0.2, 0.0, 0.1])
-    figure = policy_figure(["x0 > 0.5", "$x$ <= 1", "always 1"], values, law, 2, regrets=lost, claim="(1, 0)-private")
-    first, chance = figure.axes
-    np.testing.assert_allclose(first.lines[0].get_ydata(), [0.0, 0.1, 0.3])
-    np.testing.assert_allclose(first.lines[1].get_ydata(), [0.0, 0.1, 0.2])
-    np.testing.assert_allclose([part[1, 1] for part in chance.collections[0].get_segments()], [0.6, 0.3, 0.1])
-    assert [line.get_xdata()[0] for line in chance.lines if line.get_label().startswith("released")] == [2]
-    assert SECRET in first.get_title()
 
 
 def test_propensities_are_counted_by_arm_beside_the_stated_overlap():

@@ -15,7 +15,6 @@ from torchdpcate.evaluation.curator_figures import (
     bars_figure,
     overlap_figure,
     plan_figure,
-    policy_figure,
 )
 from torchdpcate.evaluation.figures import (
     DecisionPanel,
@@ -80,7 +79,6 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
         title=name,
         seen=SeenAnswers.of(0.3, 100, outcome_range=2.0, unit=name, label=name),
     ),
-    "policies": lambda name: policy_figure([name, "b"], GRID, np.full(2, 0.5), 0, claim=name),
     "overlap": lambda name: overlap_figure(GRID, GRID, 0.1, arms=[name, "b"]),
     "bars": lambda name: bars_figure([name, "b"], [1.0, 2.0], name),
     "errors": lambda name: budget_figure(

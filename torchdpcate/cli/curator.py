@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import LEDGER
 from torchdpcate.privacy.shared_ledger import SharedLedger
-from torchdpcate.release.averages import Averages
 from torchdpcate.release.file import RELEASE_FILE, Release, load_release
 from torchdpcate.release.lines import Lines
 
@@ -74,11 +73,11 @@ def read_summary(path: Path) -> dict[str, Any]:
             **{name: "-" if (value := summary.get(name)) is None else _word(value) for name in names},
             **{name: _word(summary[name]) for name in WORDS},
             "settings": settings,
-            **{name: _whole(summary[name]) for name in COUNTS},
+            **{name: _of(int, summary[name], lambda count: 0 <= count < 2**63) for name in COUNTS},
             "requested_epsilon": _positive(summary["requested"]["epsilon"]),
             "spent_epsilon": None if spent is None else _positive(spent),
             "spent_delta": _number(summary["spent"]["total"]["delta"]),
-            "generated": _flag(summary["generated"]),
+            "generated": _of(bool, summary["generated"]),
             **{name: _number(summary[name]) for name in ("planned_noise", *family.summary_keys()) if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
@@ -86,45 +85,29 @@ def read_summary(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a summary of a run, or damaged; remove it or run again") from None
 
 
+def _of(kind: Any, value: Any, holds: Callable[[Any], bool] = lambda value: True) -> Any:
+    """Return a value of a type, for which a condition holds."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or not holds(value):
+        raise ValueError
+    return value
+
+
 def _number(value: Any) -> float:
     """Return a number; one that a run could not know is not a number."""
-    if value is None:
-        return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
-        raise ValueError
-    return float(value)
+    return float("nan") if value is None else float(_of(int | float, value, lambda number: abs(number) < _LARGEST))
 
 
 def _positive(value: Any) -> float:
-    number = _number(value)
-    if not number >= 0:
-        raise ValueError
-    return number
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
+    return _of(float, _number(value), lambda number: number >= 0)
 
 
 def _word(value: Any) -> str:
-    if not (isinstance(value, str) and is_plain(value) and len(value) < 100):
-        raise ValueError
-    return value
+    return _of(str, value, lambda word: is_plain(word) and len(word) < 100)
 
 
 def _text(value: Any) -> str:
     """Return what a user may have written, fit for a terminal."""
-    if not isinstance(value, str):
-        raise ValueError
-    return plain(value[:1000])
+    return plain(_of(str, value)[:1000])
 
 
 def _folder_name(folder: Path) -> str:
@@ -170,7 +153,7 @@ def questions(run: Path) -> list[Part]:
             _clipped(summary, release),
             *_overlap(curator, facts),
             *_balance(curator),
-            *_scores(getattr(release, "averages", None)),
+            *_scores(release),
             _noise(summary, None if release is None else release.named),
             *_kept(curator, facts),
             *_pictured(curator, "What would each policy lose, and how likely was its choice?", "policies.png"),
@@ -223,15 +206,16 @@ def _balance(curator: Path) -> Iterator[Part]:
     """Yield how far the arms' covariates are apart before and after weighting."""
     said = []
     if (curator / "balance.csv").is_file():
-        most = pd.read_csv(curator / "balance.csv", index_col=0).abs().max()
+        most = pd.read_csv(curator / "balance.csv", index_col=0)[["before", "after"]].abs().max()
         said = [f"Largest difference {name} weighting: {value:.2f}; 0.1 is small." for name, value in most.items()]
     yield from _pictured(curator, "Are the arms alike after weighting?", "balance.png", said)
 
 
-def _scores(averages: Averages | None) -> Iterator[Part]:
+def _scores(release: Release | None) -> Iterator[Part]:
+    averages = getattr(release, "averages", None)
     if averages is not None:
-        said = f"{averages.clipped:.1%} of the scores lie beyond their clip, by a released count."
-        yield Part("How many scores reach their clip?", [said], whence=RELEASED)
+        said = [f"{averages.clipped:.1%} of the scores lie beyond their clip, by a released count."]
+        yield Part("How many scores reach their clip?", said, whence=RELEASED)
 
 
 def _noise(summary: Mapping[str, Any], lines: Lines | None) -> Part:

@@ -6,14 +6,14 @@ What is made from summaries is the curator's and goes to ``curator/``; the page 
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.progress import track
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._templates import render
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.curator import (
@@ -241,8 +241,8 @@ def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
     asked = questions(paths[0].parent.parent) if len(rows) == 1 else []
     html = curator_page(title, totals, [*(_part(runs, family, figures[family]) for family, runs in parts), *asked])
     curator = _curators_folder(root)
-    _secretly(curator / _TABLE, lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
-    _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
+    _write_csv(pd.concat([runs for _, runs in parts]), curator / _TABLE)
+    write_text(curator / CURATOR_PAGE, html, PRIVATE)
     for family, runs in parts:
         _print(runs, family)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
@@ -299,12 +299,6 @@ def _curators_folder(root: Path) -> Path:
     return folder
 
 
-def _secretly(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file into the curator's folder, for its owner alone."""
-    write(path)
-    path.chmod(0o600)
-
-
 def _runs(rows: list[dict], family: type[TaskSpec]) -> pd.DataFrame:
     """Return a family's runs with their methods, those of one method and budget together."""
     runs = pd.DataFrame(rows)
@@ -317,15 +311,14 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
     settings = runs["settings"].map(lambda given: " ".join(f"{key}={value}" for key, value in given.items()))
     table = runs.drop(columns=["folder", "varied", "method"]).assign(settings=settings).map(spreadsheet_cell)
     table.insert(0, "audience", NOT_FOR_PUBLICATION)
-    with atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
+    write_text(path, table.to_csv(index=False), PRIVATE)
 
 
 def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
     if len(runs) <= _FEW:
         shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.summary_keys(), "seconds"]
         known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-        texts = known.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+        texts = known.map(_short_value)
         print(columns(list(texts.columns), texts.values.tolist()), end="\n\n")
     if len(runs) > 1:
         table = compare(runs, family)

@@ -1,4 +1,4 @@
-"""The curator's figures: plans, noise against plans, a choice among policies, budgets."""
+"""The curator's figures: plans, propensities, and bars of shares, errors and chances."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -186,52 +186,8 @@ def _logarithmic(axes: "Axes", subs_of_x: tuple[float, ...] = _SUBS) -> None:
         axis.set_minor_formatter("")
 
 
-_MARK = f"{NOT_FOR_PUBLICATION}: estimated on the records"
-
-
-def policy_figure(
-    names: Sequence[str],
-    values: np.ndarray,
-    probabilities: np.ndarray,
-    chosen: int,
-    *,
-    regrets: np.ndarray | None = None,
-    claim: str = "",
-) -> "Figure":
-    """Draw what each policy of a library would lose, and how likely it was to be chosen.
-
-    Args:
-        names: Names of the M policies.
-        values: Estimated mean outcome of each, [M].
-        probabilities: The law of the choice, [M].
-        chosen: Index of the policy that was released.
-        regrets: True mean outcome lost against the library's best, [M]; None where it is not known.
-        claim: Guarantee, printed above.
-
-    Returns:
-        A matplotlib figure, marked as the curator's; the caller saves it.
-    """
-    order = np.argsort(-values, kind="stable")
-    rank = np.arange(1, len(order) + 1)
-    place = int(np.flatnonzero(order == chosen)[0])
-    figure, (lost, chance) = new_grid(2, 1, (6.6, 5.0), sharex=True)
-    lost.plot(rank, (values.max() - values)[order], ".", color="C0", ms=4, label="estimated")
-    if regrets is not None:
-        lost.plot(rank, regrets[order], "x", color="0.45", ms=3, mew=0.8, zorder=1, label="true")
-    lost.set_ylabel("mean outcome lost\nagainst the best policy", fontsize=9)
-    chance.vlines(rank, 0, probabilities[order], color="C0", lw=min(2.0, 250 / len(rank)))
-    chance.axhline(1 / len(rank), color="black", ls=":", lw=1.0, label="uniform choice")
-    chance.set_ylim(bottom=0)
-    chance.set_ylabel("chance of being chosen", fontsize=9)
-    chance.set_xlabel("policies, best estimate first", fontsize=9)
-    for axes in (lost, chance):
-        axes.axvline(place + 1, color="C1", lw=1.2, zorder=0, label=f"released: {names[chosen]}")
-        axes.tick_params(labelsize=8)
-    entries = [pair for axes in (lost, chance) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    named = {label: handle for handle, label in entries}
-    lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
-    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
-    return figure
+ESTIMATED = f"{NOT_FOR_PUBLICATION}: estimated on the records"
+"""What a figure of unreleased estimates says."""
 
 
 _BINS = 40
@@ -263,7 +219,7 @@ def overlap_figure(
     axes.yaxis.set_major_formatter(lambda count, _: f"{abs(count):,.0f}")
     axes.set(xlim=(0, 1), xlabel=_LOGISTIC, ylabel="records")
     axes.legend(fontsize=8, frameon=False)
-    axes.set_title(_MARK, fontsize=9)
+    axes.set_title(ESTIMATED, fontsize=9)
     return figure
 
 
@@ -288,7 +244,7 @@ def kept_figure(propensity: np.ndarray, used: np.ndarray, overlap: float) -> "Fi
     axes.plot([overlap, 1 - overlap], [overlap, 1 - overlap], color="black", lw=1.0, label="all of it kept")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=_LOGISTIC, ylabel="propensity in use")
     axes.legend(fontsize=8, frameon=False)
-    axes.set_title(_MARK, fontsize=9)
+    axes.set_title(ESTIMATED, fontsize=9)
     return figure
 
 
@@ -298,6 +254,7 @@ def bars_figure(
     label: str,
     within: Sequence[float] = (),
     planned: float | None = None,
+    title: str = "",
 ) -> "Figure":
     """Draw a number of each name as a bar, with a part of it, and what was planned.
 
@@ -307,6 +264,7 @@ def bars_figure(
         label: Of the axis.
         within: Lengths of the parts; none draws none.
         planned: What was planned, as a line; None draws none.
+        title: Printed above.
     """
     names, values, within = names[:_MOST_BARS], values[:_MOST_BARS], within[:_MOST_BARS]
     figure, axes = one_panel((6.6, 1.1 + 0.28 * len(names)))
@@ -320,4 +278,5 @@ def bars_figure(
     row_names(axes, places, names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label, fontsize=9)
+    axes.set_title(title, fontsize=9)
     return figure

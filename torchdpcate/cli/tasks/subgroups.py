@@ -11,7 +11,6 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
 from torchdpcate.cli.tasks.averages import FOREST_FILE, OfLines, with_task
@@ -166,10 +165,7 @@ class SubgroupTask(TaskSpec):
         return _root_mean_square(self.learner.plan_.cell_noise.numpy())
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
-        """Write the curator's plan, and return their plot."""
-        curator = self.folder / "curator"
-        with self.attempt("curator/plan.txt"):
-            write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
+        """Return the plot of the cells beside what is not released."""
         return {FOREST_FILE: lambda: plot_lines(self.release, nonprivate=self._exact_cells[0], truth=self._truth)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
