@@ -175,7 +175,7 @@ def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure
 
 
 def _whence(words: str) -> str:
-    return UNRELEASED if words.startswith(f"{UNRELEASED}: ") else PUBLIC if words.startswith("planned") else RELEASED
+    return PUBLIC if "planned" in words else UNRELEASED if words.startswith(UNRELEASED) else RELEASED
 
 
 def _short_value(value: object) -> str:
