@@ -463,7 +463,8 @@ def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
 
 def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[str, Any]:
     """Write ``summary.json`` with the seconds since the start, and return it; without what cannot be computed."""
-    summary = {**_summary(task), "planned_noise": planned.to_dict()["expected_noise"], **task.choices()}
+    plan = {"planned_noise": planned.to_dict()["expected_noise"], "planned_of": planned.of}
+    summary = _summary(task) | plan | task.choices()
     clipped = task.study.records.clipped
     if clipped.rows:
         summary["moved_to_bounds"] = {"rows": clipped.rows, "values": dict(clipped.moved)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,21 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.causal.estimand import ESTIMANDS
+from torchdpcate.cli.curator import ARMS_FILE
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
+from torchdpcate.data.words import arm, labels_of
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
-from torchdpcate.evaluation.curator_figures import overlap_figure
+from torchdpcate.evaluation.curator_figures import kept_figure, overlap_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 from torchdpcate.pages.figures import plot_lines
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -37,7 +40,6 @@ from torchdpcate.release.lines import LEVEL, Lines
 from torchdpcate.release.subgroups import SubgroupRelease
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from torchdpcate.data.streams import RecordStream
@@ -264,14 +266,20 @@ def write_arms(task: TaskSpec) -> Figures:
     balance, figures = task.learner.nonprivate_balance(), dict[str, Callable[[], "Figure"]]()
     if balance is None:
         return figures
+    schema, curator = task.study.schema, task.folder / "curator"
+    balance = replace(balance, names=labels_of(schema, balance.names))
     with task.attempt("curator/balance.csv"):
-        write_balance(balance, task.folder / "curator")
+        write_balance(balance, curator)
     figures["balance.png"] = lambda: balance_figure(None, nonprivate=balance)
     with task.attempt("how treated and controls compare"):
         found = task.learner.nonprivate_comparability()
+        facts = {"stated": found.overlap}
         if found.overlap is not None:
-            own = found.propensity, found.treated, found.overlap
-            figures["overlap.png"] = lambda: overlap_figure(*own, words=found.words())
+            facts |= {"beyond": found.beyond, "at_clip": found.at_clip, "kept": found.kept}
+            own, arms = (found.propensity, found.treated), [arm(schema, label) for label in schema.actions]
+            figures["overlap.png"] = lambda: overlap_figure(*own, found.overlap, arms=arms)
+            figures["kept.png"] = lambda: kept_figure(found.propensity, found.used, found.overlap)
+        write_text(curator / ARMS_FILE, json.dumps(facts, indent=2) + "\n", PRIVATE)
         for words in found.words():
             say_warning(f"{NOT_FOR_PUBLICATION}: {words}")
     return figures
@@ -279,15 +287,8 @@ def write_arms(task: TaskSpec) -> Figures:
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:
     """Write ``balance.csv``, the balance without noise, into the curator's folder."""
-    columns = balance.columns()
-    with (
-        atomic_path(folder / "balance.csv", PRIVATE) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(("feature", *columns))
-        names = map(spreadsheet_cell, balance.names)
-        writer.writerows(zip(names, *columns.values(), strict=True))
+    table = pd.DataFrame(balance.columns(), index=list(map(spreadsheet_cell, balance.names)))
+    write_text(folder / "balance.csv", table.to_csv(index_label="feature"), PRIVATE)
 
 
 def with_task(found: _Task, task: TaskSpec) -> _Task:
@@ -461,10 +462,7 @@ class SubgroupTask(TaskSpec):
         return _root_mean_square(self.learner.plan_.cell_noise.numpy())
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
-        """Write the curator's plan, and return their plot."""
-        curator = self.folder / "curator"
-        with self.attempt("curator/plan.txt"):
-            write_text(curator / "plan.txt", self.learner.plan_.table().to_string(index=False) + "\n", PRIVATE)
+        """Return the plot of the cells beside what is not released."""
         return {FOREST_FILE: lambda: plot_lines(self.release, nonprivate=self._exact_cells[0], truth=self._truth)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
