@@ -231,8 +231,8 @@ def _draw_intervals(
     if known.any():
         if np.isfinite(low[known]).any():
             axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=each)
-        ends = np.column_stack([wide[known], estimate[known]])
-        least, most = np.nanmin(ends), np.nanmax(ends)
+        drawn = np.column_stack([wide[known], estimate[known]])
+        least, most = np.nanmin(drawn), np.nanmax(drawn)
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)
     if noise_alone.any():

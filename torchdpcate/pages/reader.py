@@ -157,16 +157,18 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
     wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
     share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
-    columns: dict[str, Any] = {
+    given: dict[str, Any] = {
         "Of": table["line"],
         ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
         f"{LEVEL:.0%} interval": ends,
         f"{LEVEL:.0%}, all at once": wide,
         "Share of noise": share if table["noise_share"].notna().any() else [],
-        "Weight": table["weight"].map("{:.0%}".format) if "weight" in table else [],
-        "Records, about": table["records"].map("{:,.0f}".format) if table["records"].notna().all() else [],
+        "Weight": table["weight"].map(lambda part: f"{part:.0%}" if part else "none") if "weight" in table else [],
+        "Records, about": [f"{n:,.0f}" if n >= 1 else "none" for n in table["records"]]
+        if table["records"].notna().all()
+        else [],
     }
-    columns = {head: list(column)[: len(table)] for head, column in columns.items() if len(column)}
+    columns = {head: list(column)[: len(table)] for head, column in given.items() if len(column)}
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name, row in zip(table["group"], zip(*columns.values(), strict=True), strict=True):
         groups.setdefault(str(name), []).append(row)
