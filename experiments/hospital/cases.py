@@ -103,16 +103,16 @@ class Case:
 
     def lines(self, release: ComposedRelease) -> Iterator[Row]:
         """Yield a row for each line of a release, with the parts of its standard error."""
-        table, parts = release.averages.table(LEVEL), release.averages.variances.sqrt().numpy()
+        averages, parts = release.averages, release.averages.variances.sqrt().numpy()
         own, of = self._weights(release, self.records), self._weights(release, self.people)
         cells = release.averages.cells if self.records.arms == 2 else ()
-        for row, errors in zip(table.itertuples(), parts, strict=True):
-            ends = (row.line, row.estimate, row.low, row.high)
-            if row.line in own:
-                name = f"cell {cells.index(row.line) + 1}" if row.line in cells else row.line
-                found = self.line(name, *ends[1:], own[row.line], of[row.line])
+        for line, errors in zip(averages.names, parts, strict=True):
+            ends = (averages.estimate(line), *averages.interval(line, LEVEL))
+            if line in own:
+                name = f"cell {cells.index(line) + 1}" if line in cells else line
+                found = self.line(name, *ends, own[line], of[line])
             else:
-                found = self._weighted(release, *ends)
+                found = self._weighted(release, line, *ends)
             yield found | dict(zip(PARTS, errors.tolist(), strict=True))
 
     def _weights(self, release: ComposedRelease, of: Draw) -> dict[str, Array]:

@@ -62,7 +62,7 @@ def one_fit(case: Case, epsilon: float, seed: int) -> Iterator[Row]:
         noise = NoiseSource.fixed(seed + 1)
         learner = SubgroupEffects(case.schema, PrivacyBudget(epsilon, DELTA), subgroups=EVERYBODY, noise=noise)
         own = learner.fit(case.records.x, case.records.codes, case.records.y).release()
-        yield case.average(Estimate(*own.table(LEVEL)[["estimate", "low", "high"]].to_numpy()[0]))
+        yield case.average(Estimate(*own.lines(LEVEL)[["estimate", "low", "high"]].to_numpy()[0]))
     if case.records.arms == 2:
         yield case.persons(np.asarray(release.effect(case.people.x)))
 

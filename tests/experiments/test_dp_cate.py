@@ -93,6 +93,20 @@ def test_a_cell_finds_every_method(monkeypatch):
     assert found[SMOOTH].values[0] > found[DEFAULT].values[0]
 
 
+def test_constants_of_networks_are_found_again():
+    size, q = (
+        part.flatten()
+        for part in torch.meshgrid(torch.tensor([400.0, 4000.0]), torch.tensor([2.0, 30.0]), indexing="ij")
+    )
+    in_use = 0.9 * (q**0.75 / size) ** (1 / 3)
+    rows = pd.DataFrame({"size": size, "q": q, "in_use": in_use, "error": in_use / 2, "mean": in_use / 10})
+    rows["binary"], rows["spread"], rows["varies"] = size > 1_000, in_use / 4, in_use * 2
+    still = rows.assign(varies=0.0)
+    found = neural_ridge.constants(pd.concat([rows, still]))["fitted"]
+    expected = [0.45, 0.25, -1 / 3, 0.5, 0.0, 0.1, 0.1, 0.25]
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
 def test_the_default_ridge_of_networks_errs_as_the_best_and_as_the_nuisances_own_effect():
     found = neural_ridge.ratios(pd.read_csv(neural_ridge.TABLE))
     assert len(found) == 27

@@ -114,7 +114,7 @@ def test_one_script_is_allowed_and_it_is_the_library_s() -> None:
 def test_a_reference_changes_the_shares() -> None:
     given = torch.tensor([[0.1], [0.2], [0.3], [0.9]], dtype=torch.float64)
     page = reader_page(rule._example(), reference=given)
-    assert "gives a = 1 to 25% of the reference population" in page
+    assert "gives a = 1 to 25% of the reference population and a = 0 to 75%" in page
     assert "the 4 people of the public table" in page
 
 

@@ -40,7 +40,7 @@ from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unrelease
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import Findings
+from torchdpcate.verify.finding import answer
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
@@ -463,7 +463,8 @@ def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
 
 def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[str, Any]:
     """Write ``summary.json`` with the seconds since the start, and return it; without what cannot be computed."""
-    summary = {**_summary(task), "planned_noise": planned.to_dict()["expected_noise"], **task.choices()}
+    plan = {"planned_noise": planned.to_dict()["expected_noise"], "planned_of": planned.of}
+    summary = _summary(task) | plan | task.choices()
     clipped = task.study.records.clipped
     if clipped.rows:
         summary["moved_to_bounds"] = {"rows": clipped.rows, "values": dict(clipped.moved)}
@@ -546,7 +547,7 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, planned = task.release, task.planned
-    sentences = [*Findings.of(release).head]
+    sentences = answer(release)
     if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
         alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
         sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")

@@ -1,5 +1,6 @@
 """The manners of scikit-learn and EconML: arguments by name; answers after a fit, all from the fit's one release."""
 
+import math
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -9,6 +10,7 @@ import numpy as np
 from torchdpcate._templates import html_table_of
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.release.file import check_loads
+from torchdpcate.release.lines import NO_INTERVAL, Lines
 from torchdpcate.typing import Covariates
 
 _Any = TypeVar("_Any")
@@ -237,13 +239,19 @@ class AnswersDecisions(Answering):
 class AnswersAverage(Answering):
     """One average effect, whoever is requested."""
 
+    @property
+    def line(self) -> str | None:
+        """Name of its line; None of the only one."""
+        return None
+
     def ate(self, X: Covariates | None = None) -> float:
         """Return the released average effect of the learner's estimand, in outcome units.
 
         Args:
             X: Not used: the average is over the records of the fit. It is there because EconML's has it.
         """
-        return float(self._requested("ate").estimate[0])
+        lines, place = self._line("ate")
+        return float(lines.estimates[place])
 
     def ate_interval(self, X: Covariates | None = None, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of level 1 - alpha.
@@ -255,8 +263,15 @@ class AnswersAverage(Answering):
         Raises:
             InputError: No interval is known for this estimate, or alpha is outside (0, 1).
         """
-        low, high = self._requested("ate_interval").interval(1 - alpha)[0]
-        return float(low), float(high)
+        lines, place = self._line("ate_interval")
+        low, high = lines.interval(1 - alpha)[place].tolist()
+        if math.isnan(low):
+            raise InputError(f"ate_interval: {NO_INTERVAL}")
+        return low, high
+
+    def _line(self, what: str) -> tuple[Lines, int]:
+        lines = self._requested(what).required_lines
+        return lines, lines.place(self.line or lines.names[0])
 
 
 class AnswersCells(Answering):

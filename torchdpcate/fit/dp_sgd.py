@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     StochasticWeightAveraging,
 )
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from torchdpcate._process import HeldSignals
@@ -448,7 +447,9 @@ _SETTINGS = ("lr", "momentum", "betas", "weight_decay")
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Return what an optimizer's groups of parameters train by, as far as no optimizer changes it by itself."""
     groups = [{name: group[name] for name in _SETTINGS if name in group} for group in optimizer.param_groups]
-    return apply_to_collection(groups, Tensor, Tensor.tolist)
+    for group in groups:
+        group.update({name: value.tolist() for name, value in group.items() if isinstance(value, Tensor)})
+    return groups
 
 
 def check_settings(trainer: Trainer, first: list[dict[str, Any]]) -> None:

@@ -144,15 +144,16 @@ class _GhostOptimizer(_Guarded, DPOptimizerFastGradientClipping):
 
 
 class _ChainOptimizer(_Guarded, DPOptimizerFastGradientClipping):
-    """All sums lie side by side in one vector, and so do the gradients."""
+    """All sums lie side by side in one vector, and so do the gradients, of which ``parts`` are the parameters' own."""
 
     sums: Tensor
+    gradients: Tensor
+    parts: list[Tensor]
 
     def add_noise(self) -> None:
         """See `_Guarded`."""
-        gradients = self.noisy(self.sums).to(self.params[0].dtype)
-        gradients /= self.expected_batch_size  # type: ignore[operator]
-        for p, part in zip(self.params, views(gradients, self.params), strict=True):
+        torch.div(self.noisy(self.sums), self.expected_batch_size, out=self.gradients)  # type: ignore[call-overload]
+        for p, part in zip(self.params, self.parts, strict=True):
             p.grad = part
 
     def accumulate(self) -> None:
@@ -535,7 +536,8 @@ class ChainEngine(Engine):
         """See `Engine`; the sums lie in the optimizer's order."""
         wrapped = super().optimizer(optimizer, *args, **kwargs)
         weights = nn.utils.parameters_to_vector(wrapped.params).detach()
-        wrapped.sums = torch.zeros_like(weights)
+        wrapped.sums, wrapped.gradients = torch.zeros_like(weights), torch.zeros_like(weights)
+        wrapped.parts = views(wrapped.gradients, wrapped.params)
         self._sums: dict[Tensor, Tensor] = dict(zip(wrapped.params, views(wrapped.sums, wrapped.params), strict=True))
         return wrapped
 

@@ -169,6 +169,8 @@ class RecordLossModule(StatedModule, ABC):
 
 def size_of(batch: Any) -> int | None:
     """Return the number of records of a batch, the first length of its tensors; None if it has none."""
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], Tensor) and batch[0].dim():
+        return len(batch[0])  # without a walk, which takes a tenth of a short step
     sizes: list[int] = []
     apply_to_collection(batch, Tensor, lambda leaf: sizes.extend(leaf.shape[:1]))
     return sizes[0] if sizes else None

@@ -121,11 +121,6 @@ def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> lis
     ]
 
 
-def means(values: Any, grid: np.ndarray) -> np.ndarray:
-    """Return the means of effects over the rows of each value of a covariate, [m]."""
-    return np.asarray(values).reshape(len(grid), -1).mean(1)
-
-
 def plot_answers(release: QueryRelease, covariate: str | None = None, *, level: float = LEVEL) -> "Figure":
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)

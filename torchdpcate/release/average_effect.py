@@ -17,7 +17,7 @@ from torchdpcate.fit.feature_maps import FeatureMap, to_config
 from torchdpcate.release.averages import whom
 from torchdpcate.release.estimate import Estimate, IntervalLaw, checked_level
 from torchdpcate.release.file import Release, draw
-from torchdpcate.release.lines import EVERYBODY, LEVEL, WEIGHTED, Lines
+from torchdpcate.release.lines import EVERYBODY, LEVEL, NO_INTERVAL, WEIGHTED, Lines
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
@@ -148,6 +148,8 @@ class LinesRelease(Release):
 
     kind = "lines"
     column = "effect"
+    of: ClassVar[str]
+    """The fact that files of the class have alone."""
     weights: ReleasedWeights | None
 
     @property
@@ -173,9 +175,7 @@ class LinesRelease(Release):
         """
         found = self.required_lines.interval(checked_level(level), simultaneous)
         if bool(found.isnan().any()):
-            raise InputError(
-                "interval: no honest interval is known for this estimate; CovariateBalancingEffect has one"
-            )
+            raise InputError(f"interval: {NO_INTERVAL}")
         return found.numpy()
 
     @property
@@ -208,26 +208,19 @@ class LinesRelease(Release):
             >>> [row["line"] for row in found["lines"]], found["noise_dominated"]
             (['x0 < 0.5', 'x0 >= 0.5'], 0)
         """
-        lines, rows = self.required_lines, self.lines(LEVEL).drop(columns="group").to_dict("records")
-        if len(rows) > 1:
-            wide = lines.interval(LEVEL, simultaneous=True).tolist()
-            rows = [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)]
-        known = [{name: _known(value) for name, value in row.items()} for row in rows]
-        reference = {"reference": self.schema.reference} if self.arms else {}
+        lines, reference = self.required_lines, {"reference": self.schema.reference} if self.arms else {}
         dominated = {"interval_level": LEVEL, "noise_dominated": sum(lines.dominated)}
-        return {"lines": known, **dominated, **reference, STATED_AS: self.assumptions}
+        return {"lines": lines.rows(), **dominated, **reference, STATED_AS: self.assumptions}
 
     @classmethod
     def build(
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "LinesRelease":
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
-        from torchdpcate.release.subgroups import SubgroupRelease
-
         weights = facts["weights"]
         released = None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain)
-        own = SubgroupRelease if "subgroups" in facts else AverageEffectRelease
-        return own.of(tensors, facts, schema, privacy, released)
+        own: Any = next(kind for kind in cls.__subclasses__() if kind.of in facts)
+        return own(**own.read(tensors, facts, schema), schema=schema, privacy=privacy, weights=released)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -256,6 +249,7 @@ class AverageEffectRelease(LinesRelease):
     """
 
     subject = "Estimated average effect of {contrast} on {outcome}"
+    of = "main"
 
     estimand: str
     main: Estimate
@@ -355,37 +349,22 @@ class AverageEffectRelease(LinesRelease):
         facts["weights"] = None if self.weights is None else self.weights.facts()
         return facts
 
-    @classmethod
-    def of(
-        cls,
-        tensors: dict[str, Tensor],
-        facts: dict[str, Any],
-        schema: TableSchema,
-        privacy: PrivacyStatement,
-        weights: ReleasedWeights | None,
-    ) -> "AverageEffectRelease":
-        """Rebuild a release from ``tensors`` and ``facts``, given its weights."""
+    @staticmethod
+    def read(tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema) -> dict[str, Any]:
+        """Return its own fields by ``tensors`` and ``facts``."""
         names = facts["numbers"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
         if outcome is not None:
             require_tensor(outcome, tuple(tensors["theta"].shape), "outcome_theta")
-        return cls(
-            facts["estimand"],
-            Estimate.build(tensors["main"], facts["main"]),
-            dict(zip(names, tensors["numbers"].tolist(), strict=True)),
-            schema,
-            privacy,
-            weights,
-            outcome,
-            None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
-        )
-
-
-def _known(value: Any) -> Any:
-    """Return a value as JSON has it: None of a number that is not known."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {
+            "estimand": facts["estimand"],
+            "main": Estimate.build(tensors["main"], facts["main"]),
+            "numbers": dict(zip(names, tensors["numbers"].tolist(), strict=True)),
+            "outcome_theta": outcome,
+            "balance": None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
+        }
 
 
 def _vector(values: Any) -> Tensor:

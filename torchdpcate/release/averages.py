@@ -14,7 +14,7 @@ from torchdpcate.errors import MissingError
 from torchdpcate.release.estimate import quantile
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 AVERAGE, ARM = "average", "arm "
 """The line of everybody, and how those of more than two arms begin: each against the reference."""
@@ -321,15 +321,6 @@ class Averages:
         words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
         words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))} | self.policies
         return [words.get(name, name) for name in self.names]
-
-    def table(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return all lines: name, estimate, low, high and the released share of the records."""
-        import pandas as pd
-
-        ends = [self.interval(name, level) for name in self.names]
-        low, high = zip(*ends, strict=True)
-        columns: dict[str, Any] = {"line": self.names, "estimate": self.estimates.tolist(), "low": low, "high": high}
-        return pd.DataFrame(columns | {"share": self.records.tolist()})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return them by name."""

@@ -10,7 +10,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.combined import SitesRelease, common_lines
+from torchdpcate.release.combined import ALL_SITES, NEW_SITE, SitesRelease, common_lines
 from torchdpcate.release.file import Release, release_digest
 from torchdpcate.release.meta_analysis import BETWEEN, FIXED, RANDOM
 from torchdpcate.release.statement import (
@@ -38,7 +38,7 @@ SITES_TUNING = {"runs": 1, "text": "none beyond that of the sites, whose own rel
 _SAID = ("origin", "typical", "codes", "sd", "missing", "label", "labels")
 """What the domain files of two sites may say differently of one column: where facts come from, how values are coded."""
 _LEVELS = list(Level)
-_LONGEST = 80  # of a name
+_LONGEST, _NONE = 80, ("", ALL_SITES, NEW_SITE)  # of a name; what is none
 
 
 def combine(releases: Sequence[Release], names: Sequence[str], between: str = RANDOM) -> SitesRelease:
@@ -71,7 +71,7 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
         raise InputError(f"names = {list(names)}: give each of the {len(releases)} sites a name of its own")
     if len(releases) < 2:
         raise InputError(f"releases: {len(releases)} given; a combination needs two or more")
-    strange = [name for name in names if not name or not is_plain(name) or len(name) > _LONGEST]
+    strange = [name for name in names if name in _NONE or not is_plain(name) or len(name) > _LONGEST]
     if strange:
         raise InputError(f"names: {strange[0]!r} is none of a site; give 1 to {_LONGEST} letters in one line")
     if between not in BETWEEN:

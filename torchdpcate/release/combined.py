@@ -127,10 +127,10 @@ class SitesRelease(EffectRelease):
         return self if own else None
 
     @property
-    def _functions(self) -> tuple[Any, ...]:
+    def _function(self) -> "SitesRelease":
         if self.function is None:
             raise MissingError(_NO_FUNCTION)
-        return self.sites
+        return self.function
 
     @property
     def named(self) -> Lines:
@@ -164,7 +164,7 @@ class SitesRelease(EffectRelease):
             ends,
             self.assumptions,
             weights=below([*self.shares], torch.ones_like(means), none),
-            means=tuple(title == ALL_SITES for title in titles),
+            means=(*[False] * count, True, *[False] * predicted) * lines,
         )
 
     @property
@@ -273,12 +273,13 @@ class SitesRelease(EffectRelease):
     @property
     def features_used(self) -> set[int]:
         """Positions of the encoded columns that the effect may depend on."""
-        return {self._position(k)[column] for k, site in enumerate(self._functions) for column in site.features_used}
+        sites = enumerate(self._function.sites)
+        return {self._position(k)[column] for k, site in sites for column in site.features_used}
 
     @property
     def form(self) -> str:
         """What the effect is: ``constant`` or ``additive``."""
-        return "constant" if all(site.form == "constant" for site in self._functions) else "additive"
+        return "constant" if all(site.form == "constant" for site in self._function.sites) else "additive"
 
     @property
     def average_effect(self) -> float:
@@ -324,7 +325,7 @@ class SitesRelease(EffectRelease):
             MissingError: There is no effect function.
         """
         found = []
-        for k, site in enumerate(self._functions):
+        for k, site in enumerate(self._function.sites):
             law, psi = site.law, site.features(x[:, self._position(k)])
             middle, variance, nuisances = law.moments(psi.view(-1, rows, psi.shape[1]).mean(1))
             missed = law.missed if rows == 1 else 0.0
@@ -347,7 +348,10 @@ class SitesRelease(EffectRelease):
         Raises:
             InputError: As ``effect_tensor``, or a level outside (0, 1).
         """
-        x = self._covariates(X)
+        return self.interval_at(self._covariates(X), level)
+
+    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
+        """Return ``interval`` at encoded covariates x [m, q]."""
         if self.function is None:
             return self._of_cells(self.means(level)[:, 1:], x).numpy()
         pooled = self.pooled_at(x)
@@ -413,7 +417,7 @@ class SitesRelease(EffectRelease):
         """
         if covariate is None:
             return draw("plot_lines", self, level=level)
-        return draw("plot_effect", self, covariate, profile=profile, level=level) if self._functions else None
+        return draw("plot_effect", self._function, covariate, profile=profile, level=level)
 
     def summary(self) -> dict[str, Any]:
         """Return each line with its interval, how far sites differ, and what each site guarantees."""

@@ -1,7 +1,7 @@
 """The release of one composition: an effect function fitted with all nuisances under one plan, and the rule by it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -216,11 +216,6 @@ class ComposedRelease(EffectRelease):
         law, x, bound = self.law_of_persons, self._covariates(X), self.domain.outcome_range
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
-    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
-        low, high = self.interval(X, 1 - alpha).T
-        return low, high
-
     def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
@@ -250,11 +245,6 @@ class ComposedRelease(EffectRelease):
         )
         bound = self.domain.outcome_range
         return _hull(found, means).clamp(-bound, bound).numpy()
-
-    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
-        """Return the ends of ``mean_interval(X, 1 - alpha)`` over all rows of X; see ``EffectRelease``."""
-        low, high = self.mean_interval(X, 1 - alpha)[0]
-        return float(low), float(high)
 
     def effect_contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return intervals of the effect at X minus that at X2, row by row, [m, 2], in outcome units.
@@ -526,15 +516,6 @@ class ComposedRelease(EffectRelease):
             "noise and sampling, where the release has one"
         )
 
-    def rows_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return some lines, each with its 95 % interval."""
-        lines, rows = self.required_averages, []
-        titles = dict(zip(lines.names, self._line_titles, strict=True))
-        for name in names:
-            low, high = lines.interval(name)
-            rows.append({"of": titles[name], "estimate": lines.estimate(name), "low": low, "high": high})
-        return rows
-
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, its scale, and its mean with what intervals are about where there are any.
 
@@ -551,9 +532,9 @@ class ComposedRelease(EffectRelease):
         elif self.averages is not None or self.law is not None:
             low, high = self.average()
             found |= {"average": self.average_effect, "average_low": float(low), "average_high": float(high)}
-        others = [] if self.averages is None else [name for name in self.averages.names if name not in (AVERAGE, SLOPE)]
+        others = [] if self.averages is None else self.required_lines.rows()[not self.arms :]
         if others:
-            found["averages"] = self.rows_of(others)
+            found["averages"] = others
         if self.law is None:
             return found | ({"no_intervals": self.without_words} if self.without else {})
         return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
@@ -791,7 +772,7 @@ class ComposedRule(DecisionRelease):
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
         limit = {} if self.budget is None else {"largest_share_treated": self.budget}
         chosen = {"cost": self.cost, "threshold": self.threshold, **limit, "cutoff": self.cutoff}
-        values = {} if self.averages is None else {"values": self.effect.rows_of(self.averages.values)}
+        values = {} if self.named is None else {"values": self.named.rows()}
         return {"form": self.effect.form, **everybody, **chosen, **values}
 
     def tensors(self) -> dict[str, Tensor]:

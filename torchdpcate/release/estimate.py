@@ -190,9 +190,7 @@ class Estimate:
         if self.noise_dominated:
             return -bound, bound
         if self.law is None:
-            raise InputError(
-                "interval: no honest interval is known for this estimate; CovariateBalancingEffect has one"
-            )
+            raise InputError("interval: none is known for this estimate")
         half = replace(self.law, gaussian=math.sqrt(per_person) * self.law.gaussian).half_width(level)
         low, high = (min(max(end, -bound), bound) for end in (self.value - half, self.value + half))
         return low, high

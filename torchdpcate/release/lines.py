@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVERYBODY, WEIGHTED, BY_EFFECT, SUBGROUPS = "everybody", "weighted", "by effect", "subgroups"
 OF_RULE, OF_POLICY, QUERIES = "value of the rule", "value of a policy", "queries"
 """What lines are about where they are no partition's: the groups that tables and forest plots put them in."""
+NO_INTERVAL = "no honest interval is known for this estimate; CovariateBalancingEffect has one"
 LEVEL = 0.95
 """Probability of the intervals that cards and ``torchdpcate verify`` show."""
 
@@ -135,6 +136,13 @@ class Lines:
         }
         shares = {} if self.weights is None else {"weight": self.weights}
         return pd.DataFrame({name: np.asarray(column) for name, column in (columns | shares).items()}, self.names)
+
+    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
+        """Return one mapping a line, as summaries have it: plain types, None of an end that is not known."""
+        table = self.table(level)[["line", "estimate", "low", "high", "records"]].astype(object)
+        if self.at_once is not None and len(table) > 1:
+            table["simultaneous"] = self.at_once(level).tolist()
+        return table.where(table.notna(), None).to_dict("records")  # type: ignore[return-value]
 
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return one row a line, see ``Release.summary_frame``."""

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 
 class EffectRelease(Release):
-    """Released treatment effects."""
+    """Released treatment effects; where ``has_intervals``, they have ``interval`` and ``mean_interval``."""
 
     column = "effect"
+    interval: Any
+    mean_interval: Any
 
     @property
     def function(self) -> "EffectRelease":
@@ -96,6 +98,9 @@ class EffectRelease(Release):
         Raises:
             InputError: This release has no confidence intervals of the effect, or alpha is outside (0, 1).
         """
+        if self.has_intervals:
+            low, high = self.interval(X, 1 - alpha).T
+            return low, high
         raise InputError(
             f"effect_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; "
             "noise_band(X) has the noise of its second stage, where that is public"
@@ -111,6 +116,9 @@ class EffectRelease(Release):
         Raises:
             InputError: This release has no confidence intervals of the effect, no rows, or alpha outside (0, 1).
         """
+        if self.has_intervals:
+            low, high = map(float, self.mean_interval(X, 1 - alpha)[0])
+            return low, high
         raise InputError(
             f"ate_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; fit with "
             "second_stage=adaptive and a known propensity, or use task=average_effect"

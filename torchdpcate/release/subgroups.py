@@ -58,6 +58,8 @@ class SubgroupRelease(LinesRelease):
         [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
     """
 
+    of = "subgroups"
+
     subgroups: Subgroups
     released: str
     statistics: Tensor
@@ -232,29 +234,14 @@ class SubgroupRelease(LinesRelease):
             "weights": None if self.weights is None else self.weights.facts(),
         }
 
-    @classmethod
-    def of(
-        cls,
-        tensors: dict[str, Tensor],
-        facts: dict[str, Any],
-        schema: TableSchema,
-        privacy: PrivacyStatement,
-        weights: ReleasedWeights | None,
-    ) -> "SubgroupRelease":
-        """Rebuild a release from ``tensors`` and ``facts``, given its weights."""
+    @staticmethod
+    def read(tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema) -> dict[str, Any]:
+        """Return its own fields by ``tensors`` and ``facts``."""
         subgroups = Subgroups.of(facts["subgroups"], schema)
         strata = strata_of(subgroups, facts["released"])
         require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS), "statistics")
-        return cls(
-            subgroups,
-            facts["released"],
-            tensors["statistics"],
-            facts["law"],
-            float(facts["scale"]),
-            schema,
-            privacy,
-            weights,
-        )
+        noise = {"law": facts["law"], "scale": float(facts["scale"]), "statistics": tensors["statistics"]}
+        return {"subgroups": subgroups, "released": facts["released"], **noise}
 
 
 WEIGHTS = ("weight_control", "weight_treated")

@@ -126,7 +126,7 @@ def test_a_rule_comes_with_its_values_over_treating_none_and_all(domain, cost, t
     said = check_words(rule)
     assert all("treating nobody" in words or "treating everybody" in words for words in said.head[1:])
     assert ("Gains count a cost of 0.20 a treatment." in said.groups) is (cost > 0)
-    assert [row["of"] for row in rule.summary()["values"]] == list(table["line"])
+    assert [row["line"] for row in rule.summary()["values"]] == list(table["line"])
     path = rule.save(tmp_path / "rule.safetensors")
     page = reader_page(rule)
     assert "What the rule gains" in page

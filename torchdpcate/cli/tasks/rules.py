@@ -215,11 +215,7 @@ class EffectRules(Rules):
 
     def results(self) -> dict[str, Any]:
         """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
-        values = (
-            {}
-            if self.release.averages is None
-            else {"values": self.release.effect.rows_of(self.release.averages.values)}
-        )
+        values = {} if self.release.named is None else {"values": self.release.named.rows()}
         return {"form": self.release.effect.form, **super().results(), **values}
 
     def exact(self) -> dict[str, Tensor]:
@@ -234,9 +230,6 @@ class EffectRules(Rules):
             return [f"rule: sign of a composed effect, {kind}, of least planned regret at this n and budget"]
         everybody = "everybody" if constant else "nobody"
         return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
-
-    def _decided(self, x: Tensor) -> Tensor:
-        return self.release.answer(x)
 
     def _without_privacy(self, x: Tensor) -> Tensor:
         effect = torch.as_tensor(self.nonprivate.nonprivate_effect(x))

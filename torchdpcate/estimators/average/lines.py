@@ -136,27 +136,6 @@ class AverageEffect(AnswersAverage, RLearner):
         found: Any = self.release_function()
         return found  # type: ignore[no-any-return]
 
-    def ate(self, X: Any = None) -> float:
-        """Return the released average effect of the learner's estimand, in outcome units.
-
-        Args:
-            X: Not used: the average is over the records of the fit. It is there because EconML's has it.
-        """
-        release = self._requested("ate")
-        return float(release.average_effect if self.line == AVERAGE else release.averages.estimate(self.line))
-
-    def ate_interval(self, X: Any = None, alpha: float = 0.05) -> tuple[float, float]:
-        """Return lower and upper end of the interval of level 1 - alpha.
-
-        Args:
-            X: Not used, as of ``ate``.
-            alpha: One minus the level, in (0, 1).
-        """
-        release = self._requested("ate_interval")
-        found = release.average(1 - alpha) if self.line == AVERAGE else release.averages.interval(self.line, 1 - alpha)
-        low, high = map(float, found)
-        return low, high
-
     def expected_noise(self, n: int, *_: Any, residual_scale: float | None = None) -> PlannedNoise:
         """See ``PrivateEstimator``: the standard error to expect of the line, by its parts.
 

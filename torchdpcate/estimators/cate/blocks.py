@@ -37,7 +37,7 @@ from torchdpcate.estimators.cate.online.state import head_of
 from torchdpcate.estimators.planned_noise import OF_EFFECT, PlannedNoise, shown
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe, network_error
+from torchdpcate.fit.nuisances import NetworkErrors, NuisanceModel, NuisanceRecipe, shrunk, smaller
 from torchdpcate.heads.recipes import QUERIES, NeuralSecondStage, PlugInSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.heads.stage import FittedStage, Regression, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
@@ -209,20 +209,21 @@ class Blocks:
     def _networks(self, n: int, level: Level, queries: int) -> PlannedNoise:
         """Return the error of the nuisances' own effect, and a neural head's noise on it, beside a private constant."""
         assert self.budget is not None
-        domain, recipe, (trained, fitted) = self.schema.domain, self.second_stage, self.sizes(n)
-        own = math.nan
-        if isinstance(self.nuisance, NuisanceConfig):
-            own = network_error(trained, domain.dimension, self.budget) * domain.outcome_range
-        parts = {"the networks' own effect": own}
-        remarks: tuple[str, ...] = ()
+        domain, recipe, fitted = self.schema.domain, self.second_stage, self.sizes(n)[1]
+        errors = effect_errors(AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain), domain)
+        constant, own = errors.total / (errors.relative or 1.0), self.network_errors(n, errors.deviation)
+        parts = {"the networks' own effect": math.nan, "noise of the head": self.head_noise(n, queries)}
+        remarks = list[str]()
+        if own is not None:
+            noise = math.hypot(own.noise, parts["noise of the head"])
+            noise = smaller(noise, errors.deviation) if isinstance(recipe, NeuralSecondStage) else noise
+            parts = {"their mean": own.mean, "their noise": noise, "what they do not learn": own.missed}
         if isinstance(recipe, NeuralSecondStage):
-            bounds = self.score.bounds(domain)
-            ridge = recipe.ridge_for(fitted, self.budget, domain, bounds)
-            parts["noise of the head"] = recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
-            remarks = (f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect",)
-        plan = AdaptiveSecondStage(intervals=False, lines=False).plan(n, self.budget, domain)
-        errors = effect_errors(plan, domain)
-        constant = errors.total / (errors.relative or 1.0)
+            ridge = recipe.ridge_for(fitted, self.budget, domain, self.score.bounds(domain))
+            remarks += [f"the ridge is {ridge:.3g}: the larger it is, the nearer is the head to the nuisances' effect"]
+            remarks += ["answers are shrunk toward their mean by the noise that is expected in them"] * (
+                own is not None
+            )
         return PlannedNoise.of_parts(
             parts,
             OF_EFFECT,
@@ -230,11 +231,34 @@ class Blocks:
             n,
             self.budget,
             level=level,
-            assumes=(f"effects vary by {shown(constant)} over people",),
-            left_out=("confounding that the networks do not learn",),
-            remarks=remarks,
-            relative=None if math.isnan(own) else math.hypot(*parts.values()) / constant,
+            assumes=(f"effects vary by {shown(errors.deviation)} over people",),
+            left_out=(
+                "confounding that the networks do not learn",
+                *["that they learn medians of a skewed outcome"] * (domain.outcome_kind != "binary"),
+            ),
+            remarks=tuple(remarks),
+            relative=None if own is None else math.hypot(*parts.values()) / constant,
         )
+
+    def network_errors(self, n: int, deviation: float = math.inf) -> NetworkErrors | None:
+        """Return the errors to expect of the effect of nuisance networks; None of other nuisances.
+
+        Args:
+            n: Number of records.
+            deviation: Of effects over people.
+        """
+        if self.budget is None or not isinstance(self.nuisance, NuisanceConfig):
+            return None
+        return NetworkErrors.expected(self.sizes(n)[0], self.schema.domain, self.budget, deviation)
+
+    def head_noise(self, n: int, queries: int) -> float:
+        """Return the noise to expect of a neural head; zero of none."""
+        recipe, fitted = self.second_stage, self.sizes(n)[1]
+        if self.budget is None or not isinstance(recipe, NeuralSecondStage):
+            return 0.0
+        bounds = self.score.bounds(self.schema.domain)
+        ridge = recipe.ridge_for(fitted, self.budget, self.schema.domain, bounds)
+        return recipe.planned_noise(fitted, self.budget, bounds, ridge, queries)
 
     @property
     def mechanism(self) -> str:
@@ -361,6 +385,10 @@ class FittedBlocks:
             bound = self.schema.domain.outcome_range
             answers = (self.plug_in_effect(queries) + private.output).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
+            errors = self.settings.network_errors(self.n)
+            if errors is not None and isinstance(self.settings.second_stage, NeuralSecondStage):
+                noise = math.hypot(errors.noise, self.settings.head_noise(self.n, len(queries)))
+                answers = shrunk(answers, noise)
         nuisances = self.nuisances if include_nuisances else None
         head = head_of(self.stage)
         return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)

@@ -160,17 +160,11 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return self._once(self._release)  # type: ignore[no-any-return]
 
     def _release(self) -> SubgroupRelease:
-        guarantee = self.plan_.guarantee()
-        if "sums" not in self._answers:
-            self._ask()
-        privacy = self._statement_of(self.plan_, guarantee, self.plan_.public(), self._own)
-        return self.plan_.conclude(self._answers, privacy)
-
-    def _ask(self) -> None:
-        """Pay for the sums."""
-        session = self._session.charging([RECORDS], self.plan_.queries["sums"].charge)
-        self._answers["sums"] = self.plan_.ask("sums", session, self._sums)
+        plan, guarantee, public = self.plan_, self.plan_.guarantee(), self.plan_.public()
+        session = self._session.charging([RECORDS], plan.queries["sums"].charge)
+        answers = {"sums": plan.ask("sums", session, self._sums)}
         self._own = session.entries
+        return plan.conclude(answers, self._statement_of(plan, guarantee, public, self._own))
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.
@@ -218,7 +212,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
-        self._answers: dict[str, Tensor] = {}
         known, actions = plan.weighting.way == KNOWN, self.schema_.actions
 
         def outcomes(batch: CausalData) -> Tensor:
