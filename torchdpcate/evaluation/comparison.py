@@ -55,7 +55,7 @@ def decision_accuracy(decision: Tensor, effect: Tensor) -> float:
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 _MARKERS = "osD^vPX"
 _LINES = ("-", "--", "-.", ":")
-_LEVELS = {
+_LEVELS: dict[str, dict[str, Any]] = {
     "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},
     "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
     "treat all": {"color": "black", "ls": ":", "lw": 1.2},
