@@ -63,7 +63,7 @@ def shares(name: str, levels: tuple = ()) -> DecisionPanel:
 WORDS = ("claim", "assumptions", "label")
 DRAWN: dict[str, Callable[[str], Figure]] = {
     "balance": lambda name: balance_figure(balance(name), claim=name),
-    "forest": lambda name: forest_figure(cells(name), outcome=name, claim=name, assumptions=name),
+    "forest": lambda name: forest_figure(cells(name), **dict.fromkeys(WORDS, name), speaks=[name, "b"], texts=[name]),
     "effect": lambda name: effect_panels([panel(name)], **dict.fromkeys(WORDS, name)),
     "effects": lambda name: effect_panels([panel(name), panel(name, levels=(name, "b"))], **dict.fromkeys(WORDS, name)),
     "rule": lambda name: rule_figure([name, "b"], GRID, claim=name),
