@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -255,7 +255,7 @@ def _ledger(curator: Path, summary: Mapping[str, Any]) -> Part:
         left = SharedLedger.load(Path(shared)).left()
         rest = "nothing" if left is None else f"epsilon {left.epsilon:.4g}, delta {left.delta:.3g}"
         said.append(f"Left of the shared total: {rest}.")
-    steps = Counter[str]()
+    steps: defaultdict[str, float] = defaultdict(float)
     for entry in Ledger.load(ledger).entries if ledger.is_file() else ():
         if not isinstance(entry.event, GaussianEvent):  # whose squared precisions alone add up
             return Part(heading, said, whence=PUBLIC)

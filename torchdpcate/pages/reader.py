@@ -157,7 +157,7 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
     wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
     share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
-    columns = {
+    columns: dict[str, Any] = {
         "Of": table["line"],
         ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
         f"{LEVEL:.0%} interval": ends,
